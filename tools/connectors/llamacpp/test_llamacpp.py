@@ -214,7 +214,7 @@ class Restoring(Case):
     """Restores in one process, with manipulated blocks."""
 
     def foreign(self, block: int, data: bytes | None) -> None:
-        """Put ``data`` under the key of a block of the prompt, after storing the others."""
+        """Store the prompt, then put ``data`` under the key of one of its blocks."""
         cache, self.output = self.stored()
         key = cache.keys(PROMPT)[block]
         if data is not None:

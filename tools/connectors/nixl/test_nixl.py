@@ -241,8 +241,7 @@ class Objects(unittest.TestCase):
             self.assertEqual(back.bytes[at:at + length], data[i * length:(i + 1) * length])
 
     def test_two_names_for_an_id(self):
-        """Another name under an id is rejected, because a transfer names its object by id; the first object is
-        unchanged"""
+        """Another name under an id is rejected, because transfers name objects by id; the first object is unchanged"""
         agent, a, b = self.agent, fresh(), fresh()
         memory = agent.memory(Buffer(b"a" * 4096))
         first = agent.nixl.register_memory([(0, 4096, 7, a)], "OBJ")
@@ -815,8 +814,7 @@ class Processes(unittest.TestCase):
 
     @in_vm
     def test_killed_while_it_writes(self):
-        """Complete writes of a killed process are present, unfinished ones are not wrong, and the next process writes
-        the rest."""
+        """A killed process leaves its complete writes, no wrong data, and the next process writes the rest."""
         program = ("a = t.Agent(); n = int(sys.argv[2]); size = 65536\n"
                    "b = a.memory(t.Buffer(b''.join(bytes([i + 1]) * size for i in range(n))))\n"
                    "ids = a.objects([f'{sys.argv[1]}-{i}' for i in range(n)], size)\n"

@@ -145,7 +145,7 @@ class AnotherProcess(unittest.TestCase):
         cls.asks = [answer for answer in cls.answers if answer["step"] == "ask"][1:]
 
     def answered(self, number, computed=None):
-        """Check that the tokens equal computed ones; returns the number of pages from the pool."""
+        """Check that the tokens equal computed ones; returns the cached tokens, and the gets of the pool."""
         ask, computed = self.asks[number], computed or Run.first.answers[0]
         self.assertEqual(ask["output"], computed["output"])
         return ask["cached"], ask.get("gets")

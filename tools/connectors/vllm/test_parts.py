@@ -675,8 +675,7 @@ class OffloadingTest(Offload):
 
     @on_fake
     def test_stores_at_end(self):
-        """A worker's shutdown waits for stores in flight and for those that vLLM kept for the next step, up to
-        timeout_s"""
+        """A worker's shutdown waits, up to timeout_s, for stores in flight and those kept for the next step"""
         from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 
         from kvblk_vllm.offloading import KvblkOffloadingConnector

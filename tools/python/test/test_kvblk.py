@@ -557,8 +557,7 @@ class RegisteredMemory(TestPool):
         futures.close()
 
     def test_child_closes_a_loop(self):
-        """A child that closes its copy of an AsyncPool does not affect the parent's event loop, whose descriptors it
-        shares."""
+        """Closing a copy of an AsyncPool in a child does not affect the parent's loop, which shares descriptors."""
         async def main():
             pool, k = kvblk.AsyncPool(POOL), key()
             await pool.put(k, b"x" * 4096)
