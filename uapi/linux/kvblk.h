@@ -99,8 +99,8 @@
 #define KVBLK_JOURNAL_MAX	4194304		/* likewise, at most */
 
 /*
- * What this kernel can do: bits of &struct kvblk_info.features.
- *  LEASE        lookups can lease what they find
+ * Features of this kernel: bits of &struct kvblk_info.features.
+ *  LEASE        lookups can lease the blocks found
  *  CALLER_TAGS  lookups return caller tags
  *  REGISTERED   KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
  *  URING        io_uring commands, see &struct kvblk_uring_op
@@ -134,14 +134,14 @@ enum kvblk_info_pool_flags {
 };
 
 /**
- * enum kvblk_check - a pool's policy of payload checksums
+ * enum kvblk_check - policy of a pool for payload checksums
  * @KVBLK_CHECK_HEADER: new records have no payload checksums; gets check only
  *	the header of such a record
  * @KVBLK_CHECK_FULL: each payload has checksums, and a get succeeds only when they
  *	are right
  * @KVBLK_CHECK_PRODUCER: as KVBLK_CHECK_FULL, except for payloads that go straight
- *	to or from the memory of a PCI device: there the block's producer makes the
- *	checksums, and its reader checks them
+ *	to or from the memory of a PCI device: there the producer of the block makes the
+ *	checksums, and the reader checks them
  */
 enum kvblk_check {
 	KVBLK_CHECK_HEADER	= 0,
@@ -150,17 +150,16 @@ enum kvblk_check {
 };
 
 /**
- * enum kvblk_dram_mode - what a pool with memory of the host's (its tunable dram_bytes)
- * does with puts
- * @KVBLK_DRAM_THROUGH: they go to a member, and a copy stays in memory
- * @KVBLK_DRAM_EVICT: they go to memory and are done. A block goes to a member when it
- *	is the coldest one and memory is wanted: if it was asked for since it was put, or
- *	else if the pool admits its chain. What does not go is dropped
- * @KVBLK_DRAM_TOUCHED: likewise, but only what was asked for
+ * enum kvblk_dram_mode - how a pool with host memory (tunable dram_bytes) stores puts
+ * @KVBLK_DRAM_THROUGH: write the block to a member, keep a copy in memory
+ * @KVBLK_DRAM_EVICT: complete when the block is in memory. When memory runs short, the
+ *	pool evicts the coldest block: to a member if a caller asked for the block since
+ *	its put, or if the pool admits the chain of the block; else the block is dropped
+ * @KVBLK_DRAM_TOUCHED: as KVBLK_DRAM_EVICT, but write only blocks that a caller asked for
  *
  * Blocks that are only in memory are lost when the host stops without destroying its
- * pools, and when it runs short of memory: they are misses. Deleted ones do not come
- * back.
+ * pools, or runs short of memory: gets of such blocks miss. A deleted block does not
+ * come back.
  */
 enum kvblk_dram_mode {
 	KVBLK_DRAM_THROUGH	= 0,
@@ -215,7 +214,7 @@ struct kvblk_info {
 };
 
 /**
- * enum kvblk_checksum - what payload checksums are
+ * enum kvblk_checksum - algorithm of payload checksums
  * @KVBLK_CHECKSUM_CRC32C: CRC32C as iSCSI has it (RFC 3720, appendix B.4): all
  *	ones at first, inverted at the end, a little-endian word in memory
  */
@@ -224,7 +223,7 @@ enum kvblk_checksum {
 };
 
 /**
- * enum kvblk_piece_type - what a piece of memory is
+ * enum kvblk_piece_type - kind of a piece of memory
  * @KVBLK_PIECE_USER: @addr is a user address of the calling process
  * @KVBLK_PIECE_REGISTERED: @handle is a registered buffer (KVBLK_IOC_REG_BUF)
  *	and @addr an offset into it
@@ -253,16 +252,16 @@ struct kvblk_piece {
 };
 
 /**
- * enum kvblk_opcode - what an operation does
+ * enum kvblk_opcode - kind of an operation
  * @KVBLK_OP_PUT: store the pieces under the key
  * @KVBLK_OP_GET: fetch the block, or a part of it, into the pieces
  * @KVBLK_OP_DELETE: remove the block; durable when it completes
- * @KVBLK_OP_PREFETCH: bring the block into the host's memory, for it will be wanted
- *	soon; gets of its member go first. Takes the fields of a get, but no pieces. The
- *	result is the block's length when it has been brought there, 0 when it was there
- *	already; -ENOSPC: there is no room now; -EOPNOTSUPP: the pool has no such memory,
- *	as all have not without KVBLK_FEAT_PREFETCH; else as of a get. Memory that is
- *	wanted for others takes it away again, the coldest first
+ * @KVBLK_OP_PREFETCH: read the block into host memory, before a get; gets of the same
+ *	member go first. Takes the fields of a get, but no pieces. The result is the
+ *	length of the block, or 0 if the block was in memory already; -ENOSPC: no memory
+ *	is free now; -EOPNOTSUPP: the pool has no host memory, or the kernel lacks
+ *	KVBLK_FEAT_PREFETCH; other errors as of a get. The pool evicts prefetched blocks
+ *	when memory runs short, the coldest first
  *
  * As with read(2) and write(2), gets, prefetches, lookups and leases need a node
  * that is open for reading, puts and deletes one that is open for writing. All
@@ -285,9 +284,9 @@ enum kvblk_opcode {
  *	and complete on time. Without this flag a get that is past its deadline
  *	completes when the device no longer owns the caller's memory
  * @KVBLK_OPF_DURABLE: put: complete when a crash of the host can't lose the block,
- *	whatever the pool keeps in memory: it has checksums, and is past its member's
- *	volatile cache; with -EEXIST, too, unless the length differs. -EIO: the flush of
- *	one that was there has failed. Needs KVBLK_FEAT_DRAM
+ *	in every &enum kvblk_dram_mode: the record has checksums and is past the
+ *	member's volatile cache. Holds for -EEXIST, too, unless the length differs.
+ *	-EIO: the flush of a block that existed has failed. Needs KVBLK_FEAT_DRAM
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1 << 0,
@@ -299,14 +298,15 @@ enum kvblk_op_flags {
 /**
  * struct kvblk_op - one operation; fits the command area of a 128-byte SQE
  * @opcode: &enum kvblk_opcode
- * @priority: put: 0 (evicted first) to KVBLK_PRIORITY_MAX; prefetch: those with more go
- *	before what else gets hold up, and so does their I/O; else 0
+ * @priority: put: 0 (evicted first) to KVBLK_PRIORITY_MAX; prefetch: 0 to
+ *	KVBLK_PRIORITY_MAX, higher ones are read first when prefetches wait for gets;
+ *	else 0
  * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
  * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; delete: 0
  * @reserved: must be 0
  * @flags: &enum kvblk_op_flags
- * @ttl_s: put: the block's time to live in seconds, at most two seconds more; 0:
- *	it does not expire; else 0
+ * @ttl_s: put: time to live of the block in seconds, which may be exceeded by two;
+ *	0: the block does not expire; other opcodes: 0
  * @cookie: the caller's name for this operation, returned in the result and
  *	used by KVBLK_IOC_CANCEL; need not be unique. 0: no name, the operation
  *	can't be canceled
@@ -346,13 +346,13 @@ struct kvblk_op {
 /**
  * enum kvblk_hints - &struct kvblk_op_ext.hints
  * @KVBLK_HINT_CONTINUES: put: the chain (see &enum kvblk_submit_flags) continues in
- *	the next batch
- * @KVBLK_HINT_MISSED: put: the block was asked for before, and a miss. Set by a
- *	runtime that puts what leaves memory of its own, it tells what was needed there
+ *	the next batch, so that its last block here is not the end of a prompt
+ * @KVBLK_HINT_MISSED: put: a caller asked for the block before, and missed, so that a
+ *	write is worthwhile. Runtimes that put blocks when their own memory evicts
+ *	them set the hint for blocks that were used there
  *
- * Hints tell the admission policy: the last block of a chain that ends is seldom asked
- * for again, and what was asked for before is worth a write. In a chain, one put's
- * hint is that of all. They promise nothing.
+ * Hints inform the admission policy and promise nothing. In a chain, the hint of one
+ * put holds for all puts.
  */
 enum kvblk_hints {
 	KVBLK_HINT_CONTINUES	= 1 << 0,
@@ -370,11 +370,11 @@ enum kvblk_hints {
  *	kvblk_info.chunk_size bytes, the last one of a block excepted.
  *	Put: checksums that the block's producer made, one for each chunk. The
  *	kernel stores them instead of its own and does not check them. If they are
- *	wrong, a get that checks the block reports a miss.
+ *	wrong, a get that checks the block misses.
  *	Get: room for at least the checksums of the chunks that the get touches.
  *	The kernel fills them in if the block has checksums, and reports
- *	KVBLK_RES_CHECKSUMS. In that case the caller has to check bytes that come
- *	straight into a device's memory.
+ *	KVBLK_RES_CHECKSUMS. In that case the caller has to check the bytes if the
+ *	get went straight into device memory.
  * @nr_checksums: 1 to KVBLK_CHECKSUMS_MAX, 0 without @checksums
  * @parent_len: bytes at @parent, 1 to KVBLK_KEY_MAX, 0 without @parent
  * @session: a hint: the caller's name for the session of the operation, such as a
@@ -401,10 +401,10 @@ struct kvblk_op_ext {
  * @KVBLK_RES_LEN_DIFFERS: with -EEXIST: the stored block has another length
  * @KVBLK_RES_CHECKSUMS: get: the room for checksums has been filled in
  * @KVBLK_RES_DEVICE_READ: put: the CPU read a device's memory across its bus,
- *	word by word. It is faster if the device copies the block to the host's
- *	memory, and the put is from there
- * @KVBLK_RES_MEMORY: put: the block is in the host's memory, and on no member yet; get:
- *	it came from there. With KVBLK_RES_BOUNCED
+ *	word by word. To be faster, let the device copy the block to host memory and
+ *	put from there
+ * @KVBLK_RES_MEMORY: put: the block is in host memory and on no member yet; get: the
+ *	block was read from host memory. Set with KVBLK_RES_BOUNCED
  */
 enum kvblk_result_flags {
 	KVBLK_RES_DIRECT	= 1 << 0,
@@ -439,8 +439,9 @@ struct kvblk_result {
 /**
  * enum kvblk_submit_flags - &struct kvblk_submit.flags
  * @KVBLK_SUBMIT_CHAIN: the puts of this batch are consecutive blocks of one chain,
- *	first block first. A chain is a prompt's run of blocks, each named by its
- *	prefix. The pool admits a leading part of them, which may be none or all
+ *	first block first. A chain is the run of blocks of a prompt; the key of a block
+ *	names the prefix up to and including the block. The pool admits a leading part
+ *	of the chain, which may be nothing or all
  */
 enum kvblk_submit_flags {
 	KVBLK_SUBMIT_CHAIN	= 1 << 0,
@@ -518,9 +519,9 @@ enum kvblk_tier {
  * @nr_present: out: present keys
  * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
  *	KVBLK_IOC_LEASE_RELEASE, after @lease_ms, or when the file is closed
- * @nr_leased: out: keys leased, from the first on. Less than @nr_present when the
- *	file's limit on leases is reached, in keys or in bytes of a member or of the
- *	host's memory, or when a block is evicted or deleted during the lookup
+ * @nr_leased: out: keys leased, from the first on. Less than @nr_present if the open
+ *	file reaches a limit on leases (keys; bytes of a member; bytes of host memory),
+ *	or if a block is evicted or deleted during the lookup
  * @reserved2: 0
  * @tiers: user address of a byte for each key: &enum kvblk_tier; or 0. Needs
  *	KVBLK_FEAT_DRAM
@@ -570,10 +571,10 @@ struct kvblk_lease_release {
  * @nr_found: out: operations in flight with this cookie
  * @reserved: must be 0
  *
- * Such an operation ends with -ECANCELED when no device owns its memory: at once,
- * or when the device has answered. A put that ends with -ECANCELED is not stored.
- * An operation that is nearly over (a get whose bytes are being delivered, a delete
- * that has begun) ends as if there had been no cancel: look at its result.
+ * A canceled operation completes with -ECANCELED when no device owns its memory: at
+ * once, or when the device has completed the I/O. A put with result -ECANCELED is not
+ * stored. Too late to cancel are a get whose bytes are being delivered and a delete that
+ * has begun: such an operation completes with its own result.
  *
  * Return: 0, or -ENOENT when @nr_found is 0.
  */
@@ -591,24 +592,25 @@ struct kvblk_cancel {
  * @flags: must be 0
  * @deadline_ns: as in &struct kvblk_op
  *
- * Waits until all operations of this open file that are in flight at the call are
- * over: they have their results, and those that were given up (canceled, past a
- * hard deadline, of a killed task or of a closed ring) no longer use memory or
- * device. The call does not wait for operations of other files, for later ones, or
- * for those that a ring has not issued yet.
+ * Waits for all operations of this open file that are in flight at the call: until
+ * each has its result, and until abandoned operations (canceled, past a hard deadline,
+ * of a killed task or a closed ring) no longer use memory or device. The call does not
+ * wait for operations of other files, for later operations, or for operations that a
+ * ring has not issued yet.
  *
- * Memory of an operation that was given up is still the device's until then. Only
- * anonymous memory of the caller's own address space, registered or not, is given up
- * so: nobody else can get it before the device has let go of it. Other memory that a
- * get writes to may be somebody else's when the caller has gone: shared mappings, files,
- * devices, buffers of a ring or registered by another process, an address space that
- * processes share (CLONE_VM). Such a get is waited for: by the task that is killed in
- * an ioctl, and for a ring's by close(2) of the node, which an exit implies. So keep a
- * descriptor of the node open while a ring uses it through a registered file alone.
+ * Until then the device may still write to the memory of an abandoned operation. Only
+ * operations on anonymous memory of the caller's own address space, registered or not,
+ * are abandoned, because the kernel reuses such memory only after the device is done.
+ * Other memory that a get writes to may have other users when the caller has exited:
+ * shared mappings, files, devices, buffers of a ring or registered by another process,
+ * an address space that processes share (CLONE_VM). The kernel waits for such a get: a
+ * task that is killed in an ioctl waits there; close(2) of the node, which an exit
+ * implies, waits for the gets of rings. So keep a descriptor of the node open while a
+ * ring uses the node through a registered file alone.
  *
- * An operation of a ring is over when the ring's task has run its task work. With
- * IORING_SETUP_DEFER_TASKRUN the task does so when it reaps: a task that drains
- * while its own such ring has operations in flight waits until the deadline.
+ * An operation of a ring is complete when the ring's task has run its task work. With
+ * IORING_SETUP_DEFER_TASKRUN the task does so when reaping: a task that drains while its
+ * own such ring has operations in flight waits until the deadline.
  *
  * Return: 0; -ETIME: the deadline passed first; -EINTR: a signal.
  */
@@ -619,7 +621,7 @@ struct kvblk_drain {
 };
 
 /**
- * enum kvblk_buf_type - what is registered
+ * enum kvblk_buf_type - kind of memory to register
  * @KVBLK_BUF_USER: memory of the calling process
  * @KVBLK_BUF_DMABUF: a dma-buf. -EOPNOTSUPP without KVBLK_FEAT_DMABUF
  */
@@ -633,16 +635,16 @@ enum kvblk_buf_type {
  * @size: sizeof(struct kvblk_reg_buf)
  * @flags: must be 0
  * @type: &enum kvblk_buf_type
- * @fd: KVBLK_BUF_DMABUF: its descriptor; else 0
+ * @fd: KVBLK_BUF_DMABUF: descriptor of the dma-buf; else 0
  * @addr: KVBLK_BUF_USER: user address of the memory, any alignment;
  *	KVBLK_BUF_DMABUF: offset in the dma-buf
  * @length: bytes, 1 to 64 GiB
- * @handle: in: 0; out: its name in this open file, not 0
+ * @handle: in: 0; out: name of the buffer in this open file, not 0
  * @reserved: must be 0
  *
  * The pages stay pinned, and count as locked memory of the caller's user, until
- * KVBLK_IOC_UNREG_BUF or the file's release, and then until the operations that
- * use them are over. They count as io_uring's buffers do: for all processes of
+ * KVBLK_IOC_UNREG_BUF or the file's release, and then until operations on the
+ * pages complete. The pages count as io_uring's buffers do: for all processes of
  * the user together, and a huge page as a whole. Operations on registered memory
  * pin and fault nothing. The handle names the pages that were mapped at @addr at
  * the time of the call, even if other memory is mapped there later.
@@ -677,8 +679,7 @@ struct kvblk_reg_buf {
  * @KVBLK_UNREG_WAIT: return when no operation uses the memory any more. From the
  *	call on, operations that name the handle fail with -ENXIO, also after -EINTR.
  *	After -EINTR the handle still exists: the caller can wait again, or
- *	unregister without this flag. What struct kvblk_drain says of rings holds
- *	here, too.
+ *	unregister without this flag. Rings count as for &struct kvblk_drain.
  */
 enum kvblk_unreg_flags {
 	KVBLK_UNREG_WAIT	= 1 << 0,
@@ -692,7 +693,7 @@ enum kvblk_unreg_flags {
  * @reserved: must be 0
  *
  * Return: 0; -ENOENT: no such buffer, or it has been unregistered; with
- * KVBLK_UNREG_WAIT: -EINTR: a signal; -EBUSY: another thread already waits for it.
+ * KVBLK_UNREG_WAIT: -EINTR: a signal; -EBUSY: another thread already waits.
  */
 struct kvblk_unreg_buf {
 	__u32 size;
@@ -721,9 +722,9 @@ struct kvblk_unreg_buf {
  * area, which has 80 bytes in a 128-byte SQE; addr, len, file_index;
  * uring_cmd_flags except IORING_URING_CMD_FIXED; buf_index without that flag.
  *
- * The completion's res is &struct kvblk_result.res, or what the ioctl returns. All
- * that an operation points to must stay valid until the completion. A command that
- * is refused before it becomes an operation fills in no result; its res is an error
+ * The completion's res is &struct kvblk_result.res, or the ioctl's return value. All
+ * memory that an operation points to must stay valid until the completion. A command
+ * that is refused before it becomes an operation fills in no result; its res is an error
  * of a whole ioctl, see the top of this file. With IORING_SETUP_CQE32 the first
  * extra word holds &enum kvblk_result_flags in its low 16 bits. The bits above hold
  * the low 48 bits of the layout tag (get, res >= 0), or else the block's length
@@ -749,7 +750,7 @@ struct kvblk_uring_op {
 
 /**
  * enum kvblk_journal_flags - bits of &struct kvblk_journal.flags
- * @KVBLK_JOURNAL_PRESENT: first of all, the journal tells what is there
+ * @KVBLK_JOURNAL_PRESENT: begin with records of all present blocks
  * @KVBLK_JOURNAL_NONBLOCK: as if the descriptor had been opened with O_NONBLOCK
  */
 enum kvblk_journal_flags {
@@ -761,22 +762,20 @@ enum kvblk_journal_flags {
  * struct kvblk_journal - argument of KVBLK_IOC_JOURNAL
  * @size: sizeof(struct kvblk_journal)
  * @flags: &enum kvblk_journal_flags; -EOPNOTSUPP: an unknown one
- * @nr_records: that the journal holds for a reader who is late: a power of two from
- *	KVBLK_JOURNAL_MIN to KVBLK_JOURNAL_MAX. Their memory, 32 bytes each, is the
- *	caller's
+ * @nr_records: capacity of the journal, in unread records: a power of two from
+ *	KVBLK_JOURNAL_MIN to KVBLK_JOURNAL_MAX. The memory, 32 bytes a record, is
+ *	charged to the caller
  * @reserved: must be 0
  *
- * Opens a journal of the pool's blocks that have a caller tag, of all tenants: a
- * descriptor of its own that read() takes &struct kvblk_journal_record from, whole
- * ones, at least 4 at a time (-EINVAL: less room than that). It may be polled. The
- * node need not stay open, and the pool may be destroyed meanwhile: then read()
- * returns 0 when all is read.
+ * Opens a journal of the pool's blocks that have a caller tag, of all tenants: a new
+ * descriptor. read() returns whole &struct kvblk_journal_record and needs space for at
+ * least 4 (else -EINVAL); poll() works. The node need not stay open. If the pool is
+ * destroyed, read() returns 0 after the last record.
  *
- * Read from its beginning with KVBLK_JOURNAL_PRESENT, the records make the set of
- * tokens that are in the pool: STORED adds one, REMOVED takes one out. So a reader who
- * has lost some opens a new one. A block that reclaim dropped, that expired or that
- * went with its member is told as removed when the index frees its entry: up to half a
- * minute later.
+ * With KVBLK_JOURNAL_PRESENT the records add up to the set of tokens in the pool: STORED
+ * adds a token, REMOVED removes one. A reader who has lost records opens a new journal.
+ * For a block that reclaim dropped, that expired, or whose member failed, REMOVED is
+ * reported when the index frees the entry: up to half a minute later.
  *
  * Needs CAP_SYS_ADMIN.
  *
@@ -791,14 +790,13 @@ struct kvblk_journal {
 };
 
 /**
- * enum kvblk_journal_op - what a record tells
- * @KVBLK_JOURNAL_STORED: the block is in the pool. It may be told of one that was
- *	there before
+ * enum kvblk_journal_op - kind of a record
+ * @KVBLK_JOURNAL_STORED: the block is in the pool; may be repeated for a block
  * @KVBLK_JOURNAL_REMOVED: the block is not in the pool any more
- * @KVBLK_JOURNAL_CAUGHT_UP: all that was there when the journal was opened has been
- *	told; what happened meanwhile may come before it and after it
- * @KVBLK_JOURNAL_LOST: the reader was too late: records are missing here, as many as
- *	&struct kvblk_journal_record.token says
+ * @KVBLK_JOURNAL_CAUGHT_UP: all blocks present when the journal was opened have been
+ *	reported; records of later changes may come before and after
+ * @KVBLK_JOURNAL_LOST: the journal was full: &struct kvblk_journal_record.token records
+ *	are missing here
  */
 enum kvblk_journal_op {
 	KVBLK_JOURNAL_STORED	= 1,
@@ -808,14 +806,14 @@ enum kvblk_journal_op {
 };
 
 /**
- * struct kvblk_journal_record - what happened to a block
- * @seq: number of the record among those of this journal, from 1 on; missing ones are
- *	counted. 0: of a block that was there before, and CAUGHT_UP
- * @token: which block, as long as the pool is up: a hash of 64 bits, which two of a
- *	billion blocks may share
+ * struct kvblk_journal_record - a change of a block
+ * @seq: number of the record in this journal, from 1 on; lost records are counted.
+ *	0 for blocks that were present at the opening, and for CAUGHT_UP
+ * @token: identifies the block as long as the pool is up: a hash of 64 bits, which two
+ *	of a billion blocks may share
  * @caller_tag: of the put
  * @length: of the block, bytes
- * @tenant: whose block it is
+ * @tenant: owner of the block
  * @op: &enum kvblk_journal_op; skip records with an unknown one
  * @reserved: 0
  */
