@@ -65,29 +65,34 @@ const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *ext
 	return NULL;
 }
 
-/*
- * Find the pool in attribute @type, with a reference. Returns an ERR_PTR() with a message on
- * error.
- */
+/* Return the pool name in attribute @type, or NULL with a message. */
+static const char *nl_pool_name(struct genl_info *info, int type)
+{
+	if (GENL_REQ_ATTR_CHECK(info, type)) {
+		NL_SET_ERR_MSG(info->extack, "pool name missing");
+		return NULL;
+	}
+	return kvblk_nl_name(info->attrs[type], info->extack);
+}
+
+/* Find the pool named @attr, with a reference. Returns an ERR_PTR() with a message on error. */
+static struct kvblk_pool *nl_pool_find(const struct nlattr *attr, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = kvblk_pool_find(nla_data(attr));
+
+	if (pool)
+		return pool;
+	NL_SET_ERR_MSG_ATTR(extack, attr,
+			    "there is no pool of this name; look at the list of pools");
+	return ERR_PTR(-ENOENT);
+}
+
+/* nl_pool_find() of attribute @type, which may be missing or empty. */
 static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
 {
-	struct kvblk_pool *pool;
-	const char *name;
-
-	if (GENL_REQ_ATTR_CHECK(info, type)) {
-		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
+	if (!nl_pool_name(info, type))
 		return ERR_PTR(-EINVAL);
-	}
-	name = kvblk_nl_name(info->attrs[type], info->extack);
-	if (!name)
-		return ERR_PTR(-EINVAL);
-	pool = kvblk_pool_find(name);
-	if (!pool) {
-		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type],
-				    "there is no pool of this name; look at the list of pools");
-		return ERR_PTR(-ENOENT);
-	}
-	return pool;
+	return nl_pool_find(info->attrs[type], info->extack);
 }
 
 int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
@@ -297,6 +302,28 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
 	return job;
 }
 
+/*
+ * Allocate a job for the pool that a privileged request names, whether the pool exists or not.
+ * Returns an ERR_PTR() with a message on error.
+ */
+static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u32 nr_specs)
+{
+	int err = nl_refuse_unprivileged(skb, info);
+	struct nl_job *job;
+	const char *name;
+
+	if (err)
+		return ERR_PTR(err);
+	name = nl_pool_name(info, KVBLK_A_POOL_NAME);
+	if (!name)
+		return ERR_PTR(-EINVAL);
+	job = nl_job_alloc(info, nr_specs);
+	if (!job)
+		return ERR_PTR(-ENOMEM);
+	strscpy(job->name, name);
+	return job;
+}
+
 /* Execute the job and free it. Returns its result, or -EINPROGRESS if an event will report it. */
 static int nl_job_run(struct genl_info *info, struct nl_job *job,
 		      int (*run)(struct nl_job *job))
@@ -365,30 +392,17 @@ static int nl_pool_import(struct nl_job *job)
 static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
 		       int (*run)(struct nl_job *job))
 {
-	struct nl_job *job;
-	const char *name;
+	struct nl_job *job = nl_pool_job(skb, info, KVBLK_MEMBERS_MAX);
 	int err;
 
-	err = nl_refuse_unprivileged(skb, info);
-	if (err)
-		return err;
-	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_POOL_NAME)) {
-		NL_SET_ERR_MSG(info->extack, "a pool needs a name");
-		return -EINVAL;
-	}
-	name = kvblk_nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
-	if (!name)
-		return -EINVAL;
-	job = nl_job_alloc(info, KVBLK_MEMBERS_MAX);
-	if (!job)
-		return -ENOMEM;
+	if (IS_ERR(job))
+		return PTR_ERR(job);
 	err = nl_member_specs(info, job->specs);
 	if (err < 0) {
 		nl_job_free(job);
 		return err;
 	}
 	job->nr_specs = err;
-	strscpy(job->name, name);
 	job->pool_flags = nl_u32(info, KVBLK_A_POOL_FLAGS);
 	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
 	if (info->attrs[KVBLK_A_POOL_INDEX_SLOTS])
@@ -429,24 +443,10 @@ static int nl_pool_destroy(struct nl_job *job)
 
 int kvblk_nl_pool_destroy_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	struct nl_job *job;
-	const char *name;
-	int err;
+	struct nl_job *job = nl_pool_job(skb, info, 0);
 
-	err = nl_refuse_unprivileged(skb, info);
-	if (err)
-		return err;
-	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_POOL_NAME)) {
-		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
-		return -EINVAL;
-	}
-	name = kvblk_nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
-	if (!name)
-		return -EINVAL;
-	job = nl_job_alloc(info, 0);
-	if (!job)
-		return -ENOMEM;
-	strscpy(job->name, name);
+	if (IS_ERR(job))
+		return PTR_ERR(job);
 	job->force = info->attrs[KVBLK_A_POOL_FORCE];
 	return nl_job_run(info, job, nl_pool_destroy);
 }
@@ -913,12 +913,9 @@ static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
 	name = kvblk_nl_name(attr, cb->extack);
 	if (!name)
 		return -EINVAL;
-	pool = kvblk_pool_find(name);
-	if (!pool) {
-		NL_SET_ERR_MSG_ATTR(cb->extack, attr,
-				    "there is no pool of this name; look at the list of pools");
-		return -ENOENT;
-	}
+	pool = nl_pool_find(attr, cb->extack);
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
 	put_device(&pool->dev);
 	strscpy(cursor->pool, name);
 	cursor->within = true;
