@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * kvblk(8): the map of the command. main.c lists the commands; each noun has a
- * folder. What they share is here: verb.c runs verbs and knows options, cli.c has
- * exit codes, numbers, messages, output.
+ * folder. What they share is here: verb.c runs verbs, options.c parses their options,
+ * suggest.c guesses what was meant, cli.c has messages and output, table.c lists.
  *
  * The rule: results go to stdout, everything else to stderr; a wrong option or
  * argument is found before anything is opened, let alone changed.
@@ -135,6 +135,9 @@ void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* Ends the process with CLI_USAGE, and names the nearest option, if @argp lacks a long one. */
 void cli_check_options(const struct argp *argp, char **argv);
+
+/* Returns @name instead of @best if it is nearer to @word, and near enough to be meant. */
+const char *cli_nearer(const char *word, const char *name, const char *best);
 
 /* Says what is wrong with the usage, ends the process with CLI_USAGE. */
 void cli_usage(const struct argp_state *state, const char *format, ...)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Words and options that are none. The rule: what nobody knows is refused; the nearest
+ * one is named, never taken in its place.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define WORD_MAX	32u	/* longer ones are nobody's typing error */
+
+static unsigned int least(unsigned int a, unsigned int b)
+{
+	return a < b ? a : b;
+}
+
+/* Letters to change, add, drop or swap with their neighbour to get from @a to @b. */
+static unsigned int distance(const char *a, const char *b)
+{
+	unsigned int rows[3][WORD_MAX + 1], *swap;
+	unsigned int *now = rows[0], *last = rows[1], *before = rows[2];
+	size_t na = strlen(a), nb = strlen(b);
+
+	if (na > WORD_MAX || nb > WORD_MAX)
+		return WORD_MAX;
+	for (size_t j = 0; j <= nb; j++)
+		last[j] = (unsigned int)j;
+	for (size_t i = 1; i <= na; i++) {
+		now[0] = (unsigned int)i;
+		for (size_t j = 1; j <= nb; j++) {
+			now[j] = least(least(now[j - 1], last[j]) + 1,
+				       last[j - 1] + (a[i - 1] != b[j - 1]));
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
+			    a[i - 2] == b[j - 1])
+				now[j] = least(now[j], before[j - 2] + 1);
+		}
+		swap = before;
+		before = last;
+		last = now;
+		now = swap;
+	}
+	return last[nb];
+}
+
+/* @name instead of @best when it is nearer to @word, and near enough to be meant. */
+const char *cli_nearer(const char *word, const char *name, const char *best)
+{
+	unsigned int d = distance(word, name);
+
+	if (d > (strlen(word) < 5 ? 1 : 2))
+		return best;
+	return !best || d < distance(word, best) ? name : best;
+}
+
+/*
+ * What is long option @name, without "--" and "=", among those of @argp; it may be
+ * abbreviated. If there is none, *@meant gets the nearest one.
+ */
+static const struct argp_option *find_long(const struct argp *argp, const char *name,
+					   const char **meant)
+{
+	const struct argp_option *found;
+
+	for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
+		if (o->name && !strncmp(o->name, name, strlen(name)))
+			return o;
+		if (o->name)
+			*meant = cli_nearer(name, o->name, *meant);
+	}
+	for (const struct argp_child *child = argp->children; child && child->argp; child++) {
+		found = find_long(child->argp, name, meant);
+		if (found)
+			return found;
+	}
+	return NULL;
+}
+
+static const struct argp_option *find_letter(const struct argp *argp, char letter)
+{
+	const struct argp_option *found;
+
+	for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
+		if (o->key == letter)
+			return o;
+	}
+	for (const struct argp_child *child = argp->children; child && child->argp; child++) {
+		found = find_letter(child->argp, letter);
+		if (found)
+			return found;
+	}
+	return NULL;
+}
+
+static bool wants_argument(const struct argp_option *option)
+{
+	return option && option->arg && !(option->flags & OPTION_ARG_OPTIONAL);
+}
+
+/* Does the cluster of letters @text end with one that takes the next word? */
+static bool takes_next(const struct argp *argp, const char *text)
+{
+	for (; *text; text++) {
+		const struct argp_option *option = find_letter(argp, *text);
+
+		if (option && option->arg)
+			return wants_argument(option) && !text[1];
+	}
+	return false;
+}
+
+void cli_check_options(const struct argp *argp, char **argv)
+{
+	const struct argp_option *option;
+	const char *meant;
+	char name[64];
+
+	for (char **at = argv + 1; *at && strcmp(*at, "--") != 0; at++) {
+		if ((*at)[0] != '-' || !(*at)[1])
+			continue;
+		if ((*at)[1] != '-') {
+			at += takes_next(argp, *at + 1) && at[1];
+			continue;
+		}
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at + 2, "="), *at + 2);
+		meant = NULL;
+		option = find_long(argp, name, &meant);
+		if (option) {
+			at += wants_argument(option) && !strchr(*at, '=') && at[1];
+			continue;
+		}
+		fprintf(stderr, "%s: unrecognized option \"--%s\"", argv[0], name);
+		if (meant)
+			fprintf(stderr, "; did you mean \"--%s\"?\n", meant);
+		else
+			fprintf(stderr, "; see: %s --help\n", argv[0]);
+		exit(CLI_USAGE);
+	}
+}
