@@ -70,8 +70,8 @@ usage 'queue_bytes=128G: must be' pool set kv0 queue_bytes=128G
 usage 'nothing to give here' apply kv0
 usage 'a verb is missing' policy
 usage 'did you mean "kvblk policy explain"' policy explian kv0
-usage 'which pool' policy explain
-usage 'too many' policy explain kv0 kv1
+usage 'missing POOL$' policy explain
+usage 'unexpected argument "kv1"' policy explain kv0 kv1
 usage '1 to 31 letters' policy explain 'a b'
 usage '--count' policy explain kv0 --count 0
 usage 'must be a path' pool create kv0 nvme1n1
@@ -178,27 +178,27 @@ usage 'time from 0.1' stat --watch 0
 usage 'time from 0.1' stat kv0 -w 1us
 usage 'time from 0.1' stat --watch=nan
 usage 'time from 0.1' stat --watch=kv0
-usage 'not a member' stat kv0 --watch kv1
-usage 'is for --watch' stat --count 3
-usage 'too many' status kv0 kv1
-usage 'nothing to give' doctor kv0
+usage 'MEMBER cannot be used with --watch' stat kv0 --watch kv1
+usage 'count needs --watch' stat --count 3
+usage 'unexpected argument' status kv0 kv1
+usage 'unexpected argument "kv0"' doctor kv0
 usage 'time from 0.1 to 86400' iostat 1ms
 usage 'kvblk iostat -o json' top -o json
 usage 'time from 0.1 to 3600' top 1ms
-usage 'too many' top kv0 1 2
+usage 'unexpected argument' top kv0 1 2
 usage 'INTERVAL frob: must be a time' top kv0 frob
 usage 'INTERVAL frob: must be a time' iostat kv0 frob
 usage 'COUNT 0: must be a number from 1' iostat kv0 1 0
 usage 'COUNT 2s: must be a number' iostat 1 2s
-usage 'too many' iostat kv0 1 2 3
+usage 'unexpected argument' iostat kv0 1 2 3
 usage '1 to 31 letters' iostat a/b
 usage '1 to 31 letters' pool status a/b
 usage 'number from 1' stat --watch --count 0
-usage 'too many' stat kv0 nvme0n1 nvme1n1
-usage 'not a member' stat kv0 nvme0n1 --watch
+usage 'unexpected argument' stat kv0 nvme0n1 nvme1n1
+usage 'MEMBER cannot be used with --watch' stat kv0 nvme0n1 --watch
 usage '1 to 31 letters' topo kv0 a/b
 usage 'unrecognized option' topo --frob
-usage 'json and text' topo -o xml kv0
+usage 'must be text or json' topo -o xml kv0
 # shellcheck disable=SC2046 # one word each
 usage 'at most 256 pools' topo $(printf 'kv%s ' {0..256})
 usage 'number from 1' events --count 0

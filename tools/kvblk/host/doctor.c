@@ -3,14 +3,14 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/options.h"
 #include "host/doctor.h"
 
-static const struct argp doctor_argp = {
-	.parser = cli_parse_nothing,
+static const struct cli_syntax doctor_syntax = {
+	.list = true,
 	.doc = "Look at what makes kvblk slow, or fail, on this host: kernel, module, locked memory, io_uring, P2P memory, group and nodes, timeouts of NVMe controllers, pools. Tell what to change. Nothing is changed.\v"
 	       "Example:\n  kvblk doctor || kvblk doctor -o json\n\n"
 	       "Exits with 4 if something should be changed, with 5 if kvblk can't work.",
-	.children = cli_list_children,
 };
 
 static json_t *json_doctor(const struct doctor *doctor)
@@ -60,7 +60,7 @@ int doctor_main(int argc, char **argv)
 	bool told;
 	int ret;
 
-	cli_parse(&doctor_argp, argc, argv, &list);
+	cli_parse_rows(&doctor_syntax, argc, argv, &list);
 	/* without the module, or out of its network namespace, the rest is looked at */
 	told = !kvblk_admin_open(&admin) && !snapshot_get(admin, NULL, &snapshot);
 	doctor_look("", kvblk_version(), told ? &snapshot : NULL, &doctor);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "host/topo.h"
 
 #define POOLS_MAX	256
@@ -17,10 +18,9 @@
 #define MEMBERS_WIDTH	40
 
 struct topo_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	bool lines;
-	const char *pools[POOLS_MAX];
-	size_t nr_pools;
+	struct cli_words pools;
 };
 
 /*
@@ -39,66 +39,61 @@ struct pair {
 	bool linked;
 };
 
-static error_t parse_topo(int key, char *arg, struct argp_state *state)
-{
-	struct topo_args *args = state->input;
+#define AT(field) CLI_FIELD(struct topo_args, field)
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case 'l':
-		args->lines = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_check_pool_name(state, arg);
-		if (args->nr_pools == POOLS_MAX)
-			cli_usage(state, "at most %d pools", POOLS_MAX);
-		args->pools[args->nr_pools++] = arg;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option topo_options[] = {
-	{ "lines", 'l', NULL, 0,
-	  "A line for each device and member, instead of members together that have the same route", 0 },
+static const struct cli_option topo_options[] = {
+	{ "lines", 'l', CLI_FLAG, AT(lines), NULL,
+	  "A line for each device and member, instead of members together that have the same route" },
 	{ 0 },
 };
 
-static const struct argp topo_argp = {
+static const struct cli_option topo_arguments[] = {
+	{ "POOL", 0, CLI_WORDS, AT(pools) },
+	{ 0 },
+};
+
+static void check_topo(const struct argp_state *state, void *values)
+{
+	const struct topo_args *args = values;
+
+	if (args->pools.nr > POOLS_MAX)
+		cli_usage(state, "at most %d pools", POOLS_MAX);
+	for (size_t i = 0; i < args->pools.nr; i++)
+		cli_check_name(state, "pool", args->pools.words[i]);
+}
+
+static const struct cli_syntax topo_syntax = {
 	.options = topo_options,
-	.parser = parse_topo,
-	.args_doc = "[POOL...]",
+	.arguments = topo_arguments,
+	.check = check_topo,
+	.usage = "[POOL...]",
 	.doc = "Show which GPUs and other PCI devices have memory that members can reach directly, which members do, and why others don't: of POOL, or of all pools.\v"
 	       "Example:\n  kvblk topo kv0\n\n"
 	       "Nothing is tried out: a route is unknown until something was put from or got to the device's memory.",
-	.children = cli_output_children,
 };
 
 static bool is_wanted(const struct topo_args *args, const char *pool)
 {
-	for (size_t i = 0; i < args->nr_pools; i++) {
-		if (!strcmp(args->pools[i], pool))
+	for (size_t i = 0; i < args->pools.nr; i++) {
+		if (!strcmp(args->pools.words[i], pool))
 			return true;
 	}
-	return !args->nr_pools;
+	return !args->pools.nr;
 }
 
 /* Says which of the pools asked for is not there. */
 static int check_pools(const struct topo_args *args, const struct topo *topo)
 {
-	for (size_t i = 0; i < args->nr_pools; i++) {
+	for (size_t i = 0; i < args->pools.nr; i++) {
 		bool found = false;
 
 		for (size_t j = 0; j < topo->nr_pools; j++)
-			found |= !strcmp(topo->pools[j].name, args->pools[i]);
+			found |= !strcmp(topo->pools[j].name, args->pools.words[i]);
 		if (found)
 			continue;
 		if (!topo->module)
-			return cli_no_module(args->pools[i]);
-		return cli_no_pool(args->pools[i]);
+			return cli_no_module(args->pools.words[i]);
+		return cli_no_pool(args->pools.words[i]);
 	}
 	return CLI_OK;
 }
@@ -422,7 +417,7 @@ int topo_main(int argc, char **argv)
 	struct topo topo;
 	int ret;
 
-	cli_parse(&topo_argp, argc, argv, &args);
+	cli_parse_rows(&topo_syntax, argc, argv, &args);
 	if (topo_scan("", &topo)) {
 		topo_free(&topo);
 		return cli_fail("no memory for what sysfs tells");
@@ -431,7 +426,7 @@ int topo_main(int argc, char **argv)
 	if (!ret)
 		ret = ask_routes(&args, &topo);
 	if (!ret)
-		ret = args.json ? cli_print_json(json_topo(&args, &topo)) :
+		ret = args.list.json ? cli_print_json(json_topo(&args, &topo)) :
 				  print_topo(&args, &topo);
 	if (!ret && !topo.module)
 		ret = cli_no_module(NULL);

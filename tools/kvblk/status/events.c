@@ -8,58 +8,36 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "common/uuid.h"
 
-enum {
-	OPT_COUNT = CLI_OPT_FIRST,
-	OPT_SECONDS,
-};
-
 struct events_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	const char *pool;
 	uint64_t count;		/* 0: no end */
 	double seconds;		/* 0: no end */
 };
 
-static error_t parse_events(int key, char *arg, struct argp_state *state)
-{
-	struct events_args *args = state->input;
+#define AT(field) CLI_FIELD(struct events_args, field)
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_COUNT:
-		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
-		return 0;
-	case OPT_SECONDS:
-		args->seconds = cli_time(state, "--seconds", arg, 0.001, 1e7);
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 1, arg);
-		cli_check_pool_name(state, arg);
-		args->pool = arg;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option events_options[] = {
-	{ "count", OPT_COUNT, "N", 0, "End after N events", 0 },
-	{ "seconds", OPT_SECONDS, "TIME", 0, "End after this time", 0 },
+static const struct cli_option events_options[] = {
+	{ "count", 0, CLI_NUMBER, AT(count), "N", "End after N events", 1 },
+	{ "seconds", 0, CLI_TIME, AT(seconds), "TIME", "End after this time", 0.001, 1e7 },
 	{ 0 },
 };
 
-static const struct argp events_argp = {
+static const struct cli_option events_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool) },
+	{ 0 },
+};
+
+static const struct cli_syntax events_syntax = {
 	.options = events_options,
-	.parser = parse_events,
-	.args_doc = "[POOL]",
+	.arguments = events_arguments,
+	.usage = "[POOL]",
 	.doc = "Print what happens to POOL, or to all pools, a line for each event.\v"
 	       "Example:\n  kvblk events kv0 --count 1\n\n"
 	       "With -o json each line is a JSON object.",
-	.children = cli_output_children,
 };
 
 static json_t *event_json(const struct kvblk_notice *notice, const char *text)
@@ -152,7 +130,7 @@ static int listen_to(struct kvblk_events *events,
 			return cli_fail("events: %s", strerror(-err));
 		if (args->pool && strcmp(args->pool, notice->pool) != 0)
 			continue;
-		ret = print_event(notice, args->json);
+		ret = print_event(notice, args->list.json);
 		if (ret)
 			return ret;
 		seen++;
@@ -166,7 +144,7 @@ int events_main(int argc, char **argv)
 	struct kvblk_events *events;
 	int err, ret;
 
-	cli_parse(&events_argp, argc, argv, &args);
+	cli_parse_rows(&events_syntax, argc, argv, &args);
 	err = kvblk_events_open(&events);
 	if (err == -ENOENT)
 		return cli_no_family();

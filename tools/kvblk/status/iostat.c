@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "common/snapshot.h"
 #include "pool/health.h"
 
@@ -22,47 +23,22 @@ struct iostat_args {
 	uint64_t count;		/* 0: no end */
 };
 
-static error_t parse_iostat(int key, char *arg, struct argp_state *state)
-{
-	struct iostat_args *args = state->input;
-	double seconds;
+#define AT(field) CLI_FIELD(struct iostat_args, field)
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->list;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (args->count)
-			cli_usage(state, "too many arguments, from \"%s\" on", arg);
-		if (args->interval_s > 0) {
-			args->count = cli_number(state, "COUNT", arg, 1, UINT64_MAX);
-		} else if (cli_is_time(arg, &seconds)) {
-			args->interval_s = cli_time(state, "INTERVAL", arg, 0.1, 86400);
-		} else if (args->pool) {
-			cli_time(state, "INTERVAL", arg, 0.1, 86400);
-		} else {
-			cli_check_pool_name(state, arg);
-			args->pool = arg;
-		}
-		return 0;
-	case ARGP_KEY_END:
-		if (args->interval_s > 0)
-			return 0;
-		args->interval_s = 1;
-		args->count = 1;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
+static const struct cli_option iostat_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool) },
+	{ "INTERVAL", 0, CLI_TIME, AT(interval_s), .min = 0.1, .max = 86400 },
+	{ "COUNT", 0, CLI_NUMBER, AT(count), .min = 1 },
+	{ 0 },
+};
 
-static const struct argp iostat_argp = {
-	.parser = parse_iostat,
-	.args_doc = "[POOL] [INTERVAL [COUNT]]",
+static const struct cli_syntax iostat_syntax = {
+	.arguments = iostat_arguments,
+	.list = true,
+	.usage = "[POOL] [INTERVAL [COUNT]]",
 	.doc = "Print what POOL, or each pool, did in each INTERVAL, a time like 5 or 500ms, until COUNT of them are over. Without INTERVAL, once, of a second.\v"
 	       "Example:\n  kvblk iostat kv0 5 -o json >> kv0.jsonl; kvblk report kv0.jsonl > kv0.html\n\n"
 	       "With -o json each line is a JSON object.",
-	.children = cli_list_children,
 };
 
 static const struct cli_column columns[] = {
@@ -172,7 +148,11 @@ int iostat_main(int argc, char **argv)
 	uint64_t next_ns;
 	int ret;
 
-	cli_parse(&iostat_argp, argc, argv, &args);
+	cli_parse_rows(&iostat_syntax, argc, argv, &args);
+	if (!(args.interval_s > 0)) {
+		args.interval_s = 1;
+		args.count = 1;
+	}
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

@@ -15,14 +15,10 @@
 
 #include "../../../daemon/policy/policy_paths.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "common/jsonl.h"
 
 #define COUNT	20
-
-enum {
-	OPT_COUNT = CLI_OPT_FIRST,
-	OPT_DIR,
-};
 
 struct policy_args {
 	struct cli_list list;
@@ -31,48 +27,27 @@ struct policy_args {
 	uint64_t count;
 };
 
-static error_t parse_explain(int key, char *arg, struct argp_state *state)
-{
-	struct policy_args *args = state->input;
+#define AT(field) CLI_FIELD(struct policy_args, field)
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->list;
-		return 0;
-	case OPT_COUNT:
-		args->count = cli_number(state, "--count", arg, 1, UINT32_MAX);
-		return 0;
-	case OPT_DIR:
-		args->dir = arg;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 1, arg);
-		cli_check_pool_name(state, arg);
-		args->pool = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!args->pool)
-			cli_usage(state, "which pool? Give POOL");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option explain_options[] = {
-	{ "count", OPT_COUNT, "N", 0, "Of the last N decisions (default: 20)", 0 },
+static const struct cli_option explain_options[] = {
+	{ "count", 0, CLI_NUMBER, AT(count), "N", "Of the last N decisions (default: 20)", 1, UINT32_MAX },
 	/* for tests */
-	{ "dir", OPT_DIR, "DIRECTORY", OPTION_HIDDEN, NULL, 0 },
+	{ "dir", 0, CLI_STRING, AT(dir), "DIRECTORY" },
 	{ 0 },
 };
 
-static const struct argp explain_argp = {
+static const struct cli_option explain_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
+	{ 0 },
+};
+
+static const struct cli_syntax explain_syntax = {
 	.options = explain_options,
-	.parser = parse_explain,
-	.args_doc = "POOL",
+	.arguments = explain_arguments,
+	.list = true,
+	.usage = "POOL",
 	.doc = "Tell what kvblkd decided for POOL last, oldest first, and why: what was written a day, what its budget allows, which tunables were moved. See budget and reserve in kvblkd.conf(5).\v"
 	       "Example:\n  kvblk policy explain kv0 --count 3",
-	.children = cli_list_children,
 };
 
 /* ---- what the daemon has left ---- */
@@ -185,7 +160,7 @@ static int explain_main(int argc, char **argv)
 	int dir, ret;
 	bool runs;
 
-	cli_parse(&explain_argp, argc, argv, &args);
+	cli_parse_rows(&explain_syntax, argc, argv, &args);
 	dir = open(args.dir, O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0 && errno != ENOENT)
 		return cli_fail("%s: %s", args.dir, strerror(errno));

@@ -11,73 +11,59 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "common/snapshot.h"
 
 #define NS_PER_S	1000000000ull
 
-enum {
-	OPT_COUNT = CLI_OPT_FIRST,
-};
-
 struct stat_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	const char *pool;
 	const char *member;
 	double interval_s;	/* 0: once */
 	uint64_t count;		/* 0: no end */
 };
 
-static error_t parse_stat(int key, char *arg, struct argp_state *state)
+/* The time of --watch: its value, or the next word if that is one, or a second. */
+static void take_interval(struct argp_state *state, const char *text, void *field)
 {
-	struct stat_args *args = state->input;
+	const char *next = state->next < state->argc ? state->argv[state->next] : NULL;
+	double *seconds = field;
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case 'w':
-		args->interval_s = arg ? cli_time(state, "--watch", arg, 0.1, 86400) :
-				   cli_next_time(state, "--watch", 0.1, 86400) ?: 1;
-		return 0;
-	case OPT_COUNT:
-		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 2, arg);
-		if (state->arg_num) {
-			args->member = arg;
-			return 0;
-		}
-		cli_check_pool_name(state, arg);
-		args->pool = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (args->member && args->interval_s > 0)
-			cli_usage(state, "--watch shows pools, not a member");
-		if (args->count && args->interval_s == 0)
-			cli_usage(state, "--count is for --watch");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
+	*seconds = 1;
+	if (!text && next && cli_is_time(next, seconds)) {
+		state->next++;
+		text = next;
 	}
+	if (text)
+		*seconds = cli_time(state, "--watch", text, 0.1, 86400);
 }
 
-static const struct argp_option stat_options[] = {
-	{ "watch", 'w', "TIME", OPTION_ARG_OPTIONAL,
-	  "Show rates, a line every second or TIME, like 5 or 500ms", 0 },
-	{ "count", OPT_COUNT, "N", 0, "With --watch: end after N lines", 0 },
+#define AT(field) CLI_FIELD(struct stat_args, field)
+
+static const struct cli_option stat_options[] = {
+	{ "watch", 'w', CLI_CALL, AT(interval_s), "TIME",
+	  "Show rates, a line every second or TIME, like 5 or 500ms", .optional = true,
+	  .take = take_interval },
+	{ "count", 0, CLI_NUMBER, AT(count), "N", "With --watch: end after N lines", 1,
+	  .with = "watch" },
 	{ 0 },
 };
 
-static const struct argp stat_argp = {
+static const struct cli_option stat_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool) },
+	{ "MEMBER", 0, CLI_STRING, AT(member), .without = "watch" },
+	{ 0 },
+};
+
+static const struct cli_syntax stat_syntax = {
 	.options = stat_options,
-	.parser = parse_stat,
-	.args_doc = "[POOL [MEMBER]]",
+	.arguments = stat_arguments,
+	.usage = "[POOL [MEMBER]]",
 	.doc = "Show what POOL, or each pool, has done since it was assembled, or "
 	       "MEMBER since it came, and how that is now.\v"
 	       "Example:\n  kvblk stat kv0 --watch 5\n  kvblk stat kv0 nvme1n1\n\n"
 	       "With --watch and -o json each line is a JSON object.",
-	.children = cli_output_children,
 };
 
 /*
@@ -271,7 +257,7 @@ static int show_member(const struct kvblk_stats *members, const struct stat_args
 	if (!members)
 		return cli_fail("pool %s has no member %s: see \"kvblk member list %s\"",
 				args->pool, args->member, args->pool);
-	if (args->json)
+	if (args->list.json)
 		return cli_print_json(json_stats(members));
 	print_stats(members);
 	return cli_flush();
@@ -311,7 +297,7 @@ static int show_once(struct kvblk_admin *admin, const struct stat_args *args)
 		ret = cli_admin_fail(admin, err, args->pool ? args->pool : "stat");
 	else
 		ret = args->member ? show_member(shown.members, args) :
-				     show_pools(&shown, args->json);
+				     show_pools(&shown, args->list.json);
 	kvblk_stats_free(shown.pools);
 	kvblk_stats_free(shown.members);
 	kvblk_stats_free(shown.sizes);
@@ -405,7 +391,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 	for (uint64_t line = 0; !err && !ret; line++) {
 		if (args->count && line == args->count)
 			break;
-		if (!args->json && line % 20 == 0)
+		if (!args->list.json && line % 20 == 0)
 			printf("%-12s %9s %10s %9s %10s %9s %9s %9s %9s %9s\n",
 			       "POOL", "PUT/s", "PUT MiB/s", "GET/s", "GET MiB/s",
 			       "MISS/s", "DECL/s", "RECL/s", "GET p50", "GET p99");
@@ -430,7 +416,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 			/* a pool that came meanwhile has no rates yet */
 			if (!in.then || begun_anew(s, in.then))
 				continue;
-			ret = args->json ? print_interval_json(&in) :
+			ret = args->list.json ? print_interval_json(&in) :
 					   print_interval(&in);
 		}
 		kvblk_stats_free(then);
@@ -450,7 +436,7 @@ int stat_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int ret;
 
-	cli_parse(&stat_argp, argc, argv, &args);
+	cli_parse_rows(&stat_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

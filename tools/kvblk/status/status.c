@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "common/snapshot.h"
 #include "pool/health.h"
 
@@ -14,31 +15,18 @@ struct status_args {
 	const char *pool;
 };
 
-static error_t parse_status(int key, char *arg, struct argp_state *state)
-{
-	struct status_args *args = state->input;
+static const struct cli_option status_arguments[] = {
+	{ "POOL", 0, CLI_POOL, CLI_FIELD(struct status_args, pool) },
+	{ 0 },
+};
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->list;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 1, arg);
-		cli_check_pool_name(state, arg);
-		args->pool = arg;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp status_argp = {
-	.parser = parse_status,
-	.args_doc = "[POOL]",
+static const struct cli_syntax status_syntax = {
+	.arguments = status_arguments,
+	.list = true,
+	.usage = "[POOL]",
 	.doc = "Show how POOL, or each pool, is; what is wrong, and what to do, one line each.\v"
 	       "Example:\n  kvblk status -H || kvblk status | mail -s kvblk root\n\n"
 	       "Exits with 4 if a part of a pool does not serve, with 5 if nothing of it does.",
-	.children = cli_list_children,
 };
 
 static json_t *json_report(const struct kvblk_pool_state *pool,
@@ -132,7 +120,7 @@ int status_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int ret;
 
-	cli_parse(&status_argp, argc, argv, &args);
+	cli_parse_rows(&status_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "common/snapshot.h"
 #include "pool/health.h"
 #include "pool/member.h"
@@ -38,47 +39,33 @@
 #define PLAIN		ESC "[0m"
 
 struct top_args {
-	bool json;
+	struct cli_list list;	/* json alone, which is refused */
 	const char *pool;
 	double interval_s;
 };
 
-static error_t parse_top(int key, char *arg, struct argp_state *state)
-{
-	struct top_args *args = state->input;
-	double seconds;
+#define AT(field) CLI_FIELD(struct top_args, field)
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (args->interval_s > 0)
-			cli_usage(state, "too many arguments, from \"%s\" on", arg);
-		if (args->pool || cli_is_time(arg, &seconds)) {
-			args->interval_s = cli_time(state, "INTERVAL", arg, 0.1, 3600);
-			return 0;
-		}
-		cli_check_pool_name(state, arg);
-		args->pool = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (args->json)
-			cli_usage(state, "top is for eyes; for programs there is: kvblk iostat -o json");
-		if (!(args->interval_s > 0))
-			args->interval_s = 1;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+static const struct cli_option top_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool) },
+	{ "INTERVAL", 0, CLI_TIME, AT(interval_s), .min = 0.1, .max = 3600 },
+	{ 0 },
+};
+
+static void check_top(const struct argp_state *state, void *values)
+{
+	const struct top_args *args = values;
+
+	if (args->list.json)
+		cli_usage(state, "top is for eyes; for programs there is: kvblk iostat -o json");
 }
 
-static const struct argp top_argp = {
-	.parser = parse_top,
-	.args_doc = "[POOL] [INTERVAL]",
+static const struct cli_syntax top_syntax = {
+	.arguments = top_arguments,
+	.check = check_top,
+	.usage = "[POOL] [INTERVAL]",
 	.doc = "Show what POOL, or each pool, does, live; its members; and what is wrong. The screen is drawn each second, or INTERVAL. q quits.\v"
 	       "Example:\n  kvblk top kv0 5",
-	.children = cli_output_children,
 };
 
 /* ---- the screen ---- */
@@ -339,13 +326,13 @@ static int watch(struct kvblk_admin *admin, const struct top_args *args, int sig
 
 int top_main(int argc, char **argv)
 {
-	struct top_args args = { 0 };
+	struct top_args args = { .interval_s = 1 };
 	struct kvblk_admin *admin;
 	struct termios was;
 	sigset_t set;
 	int err, ret, signals;
 
-	cli_parse(&top_argp, argc, argv, &args);
+	cli_parse_rows(&top_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
