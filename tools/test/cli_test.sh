@@ -132,13 +132,13 @@ usage 'too many' member add kv0 /dev/null /dev/zero
 usage 'which member' member remove kv0
 usage 'too many' member list kv0 kv1
 for verb in put get exists rm prefetch; do
-	usage 'which pool' $verb
-	usage 'which block' $verb kv0
+	usage 'missing POOL' $verb
+	usage 'missing KEY' $verb kv0
 	usage 'odd number' $verb kv0 --hex abc
 	usage 'not hex' $verb kv0 --hex zz
 	usage '1 to 512 bytes' $verb kv0 "$(printf 'x%.0s' {1..513})"
 	usage '1 to 512 bytes' $verb kv0 ''
-	usage 'json and text' $verb kv0 key -o yaml
+	usage 'must be text or json' $verb kv0 key -o yaml
 done
 usage 'odd number' rm kv0 --hex aa abc
 usage 'odd number' prefetch kv0 --hex aa abc
@@ -153,7 +153,7 @@ usage '1 to 512 bytes' prefetch kv0 --keys keys
 printf 'zz\n' > keys
 usage 'not hex' prefetch kv0 --keys keys --hex
 : > keys
-usage 'which block' prefetch kv0 --keys keys
+usage 'missing KEY or --keys' prefetch kv0 --keys keys
 yes | head -65537 > keys
 usage 'at most 65536 keys' prefetch kv0 --keys keys
 expect 1 'absent: No such file' prefetch kv0 --keys absent
@@ -169,7 +169,7 @@ usage 'time from 0.001' put kv0 key --ttl -1h
 usage '1 to 512 bytes' put kv0 key --parent ''
 usage 'number from 0' put kv0 key --caller-tag 18446744073709551616
 usage 'number from 0' put kv0 key --layout-tag x
-usage 'too many' put kv0 key file more
+usage 'unexpected argument "more"' put kv0 key file more
 usage 'from 0 B to 64 MiB' get kv0 key --offset 65M
 usage 'from 1 B to 64 MiB' get kv0 key --length 0
 usage 'needs a FILE' get kv0 key -o json
@@ -310,7 +310,7 @@ expect 0 '^Usage: kvblk put' help put
 usage 'no "frob"' help frob
 for words in 'rm kv0' 'del kv0' 'delete kv0' 'remove kv0'; do
 	# shellcheck disable=SC2086
-	usage 'which block' $words
+	usage 'missing KEY' $words
 done
 for words in 'pool create kv0' 'create kv0'; do
 	# shellcheck disable=SC2086

@@ -11,127 +11,69 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 
-enum {
-	OPT_HEX = CLI_OPT_FIRST,
-	OPT_PARENT,
-	OPT_PRIORITY,
-	OPT_TTL,
-	OPT_CALLER_TAG,
-	OPT_LAYOUT_TAG,
-	OPT_OFFSET,
-	OPT_LENGTH,
-};
-
+/* put, get: one key; exists, rm: keys */
 struct block_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	bool hex;
-	bool partial;
 	const char *pool;
+	const char *key_text;
+	const char *parent_text;
 	const char *file;
-	const char *parent;
-	/* the keys, as typed until all options are known */
-	char **texts;
-	size_t nr_keys;
+	struct cli_words keys;
+	struct cli_key key;
+	struct cli_key parent;
 	uint8_t priority;
-	uint32_t ttl_s;
+	double ttl_s;
 	uint32_t offset;
-	uint32_t length;
+	uint32_t length;	/* 0: to the end */
 	uint64_t caller_tag;
 	uint64_t layout_tag;
 };
 
-static error_t parse_block(int key, char *arg, struct argp_state *state,
-			   bool many_keys)
-{
-	struct block_args *args = state->input;
+#define AT(field) CLI_FIELD(struct block_args, field)
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_HEX:
-		args->hex = true;
-		return 0;
-	case OPT_PARENT:
-		args->parent = arg;
-		return 0;
-	case OPT_PRIORITY:
-		args->priority = (uint8_t)cli_number(state, "--priority", arg, 0,
-						     KVBLK_PRIORITY_MAX);
-		return 0;
-	case OPT_TTL:
-		/* a block lives as long as was asked, so part of a second is one */
-		args->ttl_s = (uint32_t)ceil(cli_time(state, "--ttl", arg, 0.001,
-						      UINT32_MAX));
-		return 0;
-	case OPT_CALLER_TAG:
-		args->caller_tag = cli_number(state, "--caller-tag", arg, 0,
-					      UINT64_MAX);
-		return 0;
-	case OPT_LAYOUT_TAG:
-		args->layout_tag = cli_number(state, "--layout-tag", arg, 0,
-					      UINT64_MAX);
-		return 0;
-	case OPT_OFFSET:
-		args->offset = (uint32_t)cli_size(state, "--offset", arg, 0,
-						  KVBLK_VALUE_MAX);
-		args->partial = true;
-		return 0;
-	case OPT_LENGTH:
-		args->length = (uint32_t)cli_size(state, "--length", arg, 1,
-						  KVBLK_VALUE_MAX);
-		args->partial = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num == 0) {
-			cli_check_pool_or_node(state, arg);
-			args->pool = arg;
-			return 0;
-		}
-		if (many_keys || state->arg_num == 1) {
-			if (!args->texts)
-				args->texts = &state->argv[state->next - 1];
-			args->nr_keys++;
-			return 0;
-		}
-		cli_at_most(state, 3, arg);
-		args->file = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!args->pool)
-			cli_usage(state, "which pool? Give POOL and KEY");
-		if (!args->nr_keys)
-			cli_usage(state, "which block? Give a KEY");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+static const struct cli_option one_key[] = {
+	{ "POOL", 0, CLI_NODE, AT(pool), .required = true },
+	{ "KEY", 0, CLI_STRING, AT(key_text), .required = true },
+	{ "FILE", 0, CLI_STRING, AT(file) },
+	{ 0 },
+};
+
+static const struct cli_option many_keys[] = {
+	{ "POOL", 0, CLI_NODE, AT(pool), .required = true },
+	{ "KEY", 0, CLI_WORDS, AT(keys), .required = true },
+	{ 0 },
+};
+
+/* Parses the keys when all options are known, --hex among them. */
+static void check_key(const struct argp_state *state, void *values)
+{
+	struct block_args *args = values;
+
+	cli_key(state, args->key_text, args->hex, &args->key);
+	if (args->parent_text)
+		cli_key(state, args->parent_text, args->hex, &args->parent);
 }
 
-static error_t parse_one_key(int key, char *arg, struct argp_state *state)
+/* Also what a get needs for JSON. */
+static void check_get(const struct argp_state *state, void *values)
 {
-	return parse_block(key, arg, state, false);
+	const struct block_args *args = values;
+
+	if (args->list.json && (!args->file || !strcmp(args->file, "-")))
+		cli_usage(state, "-o json needs a FILE, for the block itself would go to stdout too");
+	check_key(state, values);
 }
 
-static error_t parse_many_keys(int key, char *arg, struct argp_state *state)
+/* A wrong key is found before the first one is removed. */
+static void check_keys(const struct argp_state *state, void *values)
 {
-	return parse_block(key, arg, state, true);
-}
+	struct block_args *args = values;
 
-/* Parses @text when all options are known; @program is for the message. */
-static void block_key(const char *program, const struct block_args *args,
-		      const char *text, struct cli_key *key)
-{
-	struct argp argp = { 0 };
-	struct argp_state state = {
-		.root_argp = &argp,
-		.name = (char *)(uintptr_t)program,
-		.err_stream = stderr,
-		.out_stream = stdout,
-	};
-
-	cli_key(&state, text, args->hex, key);
+	for (size_t i = 0; i < args->keys.nr; i++)
+		cli_key(state, args->keys.words[i], args->hex, &args->key);
 }
 
 /* A key in JSON: as typed, which is its text or its hex digits. */
@@ -204,25 +146,27 @@ static int write_all(const char *file, const void *data, size_t len)
 	return CLI_OK;
 }
 
-static const struct argp_option put_options[] = {
-	{ "hex", OPT_HEX, NULL, 0, "KEY and PARENT are hex digits", 0 },
-	{ "parent", OPT_PARENT, "PARENT", 0,
-	  "key of the block before this one in its prefix chain", 0 },
-	{ "priority", OPT_PRIORITY, "N", 0, "0 (drop first, the default) to 3", 0 },
-	{ "ttl", OPT_TTL, "TIME", 0, "the block is gone after this time, like 30s or 1h", 0 },
-	{ "caller-tag", OPT_CALLER_TAG, "N", 0, "kept with the block", 0 },
-	{ "layout-tag", OPT_LAYOUT_TAG, "N", 0, "kept with the block", 0 },
+static const struct cli_option put_options[] = {
+	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEY and PARENT are hex digits" },
+	{ "parent", 0, CLI_STRING, AT(parent_text), "PARENT",
+	  "key of the block before this one in its prefix chain" },
+	{ "priority", 0, CLI_NUMBER, AT(priority), "N", "0 (drop first, the default) to 3",
+	  0, KVBLK_PRIORITY_MAX },
+	{ "ttl", 0, CLI_TIME, AT(ttl_s), "TIME", "the block is gone after this time, like 30s or 1h",
+	  0.001, UINT32_MAX },
+	{ "caller-tag", 0, CLI_NUMBER, AT(caller_tag), "N", "kept with the block" },
+	{ "layout-tag", 0, CLI_NUMBER, AT(layout_tag), "N", "kept with the block" },
 	{ 0 },
 };
 
-static const struct argp put_argp = {
+static const struct cli_syntax put_syntax = {
 	.options = put_options,
-	.parser = parse_one_key,
-	.args_doc = "POOL KEY [FILE]",
+	.arguments = one_key,
+	.check = check_key,
+	.usage = "POOL KEY [FILE]",
 	.doc = "Store FILE, or stdin, as the block KEY of POOL, a pool's name or a node's path.\v"
 	       "Example:\n  kvblk put kv0 prefix/42 block.bin\n\n"
 	       "A block that is stored already is left as it is; that is an error only when its length differs.",
-	.children = cli_output_children,
 };
 
 static int put_report(const struct block_args *args,
@@ -234,30 +178,29 @@ static int put_report(const struct block_args *args,
 		what = "exists";
 	else if (result->res == -EEXIST)
 		return cli_fail("%s: a block of another length is stored already; kvblk rm it first",
-				args->texts[0]);
+				args->key_text);
 	else if (result->res == -ENOBUFS)
 		return cli_fail("%s: declined by the pool's admission policy, nothing was written; put it again when it is used again",
-				args->texts[0]);
+				args->key_text);
 	else if (result->res < 0)
-		return cli_fail("%s: %s", args->texts[0],
+		return cli_fail("%s: %s", args->key_text,
 				kvblk_strerror(result->res));
-	if (args->json)
+	if (args->list.json)
 		return cli_print_json(json_pack("{s:s, s:o, s:s, s:I, s:b}",
 			"pool", args->pool,
-			"key", json_key(args, args->texts[0]),
+			"key", json_key(args, args->key_text),
 			"result", what,
 			"length", (json_int_t)len,
 			"direct", !!(result->flags & KVBLK_RES_DIRECT)));
 	if (result->res == -EEXIST)
 		fprintf(stderr, "kvblk: %s: is stored already\n",
-			args->texts[0]);
+			args->key_text);
 	return CLI_OK;
 }
 
 int put_main(int argc, char **argv)
 {
 	struct block_args args = { 0 };
-	struct cli_key key, parent;
 	struct kvblk_piece piece;
 	struct kvblk_result result;
 	struct kvblk_op_ext ext;
@@ -267,10 +210,7 @@ int put_main(int argc, char **argv)
 	size_t len = 0;
 	int err, ret;
 
-	cli_parse(&put_argp, argc, argv, &args);
-	block_key(argv[0], &args, args.texts[0], &key);
-	if (args.parent)
-		block_key(argv[0], &args, args.parent, &parent);
+	cli_parse_rows(&put_syntax, argc, argv, &args);
 
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
@@ -280,19 +220,20 @@ int put_main(int argc, char **argv)
 		goto close_pool;
 
 	kvblk_piece_user(&piece, data, len);
-	kvblk_prep_put(&op, key.bytes, key.len, &piece, 1);
+	kvblk_prep_put(&op, args.key.bytes, args.key.len, &piece, 1);
 	op.priority = args.priority;
-	op.ttl_s = args.ttl_s;
+	/* a block lives as long as was asked, so part of a second is one */
+	op.ttl_s = (uint32_t)ceil(args.ttl_s);
 	op.caller_tag = args.caller_tag;
 	op.layout_tag = args.layout_tag;
-	if (args.parent) {
+	if (args.parent_text) {
 		kvblk_prep_ext(&op, &ext);
-		ext.parent = (uintptr_t)parent.bytes;
-		ext.parent_len = (uint32_t)parent.len;
+		ext.parent = (uintptr_t)args.parent.bytes;
+		ext.parent_len = (uint32_t)args.parent.len;
 	}
 	err = kvblk_submit(kv, &op, 1, &result, 0);
 	if (err)
-		ret = cli_fail("%s: %s", args.texts[0], kvblk_strerror(err));
+		ret = cli_fail("%s: %s", args.key_text, kvblk_strerror(err));
 	else
 		ret = put_report(&args, &result, len);
 	free(data);
@@ -301,31 +242,32 @@ close_pool:
 	return ret;
 }
 
-static const struct argp_option get_options[] = {
-	{ "hex", OPT_HEX, NULL, 0, "KEY is hex digits", 0 },
-	{ "offset", OPT_OFFSET, "BYTES", 0, "fetch a part, from here", 0 },
-	{ "length", OPT_LENGTH, "BYTES", 0, "fetch a part, so many bytes", 0 },
+static const struct cli_option get_options[] = {
+	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEY is hex digits" },
+	{ "offset", 0, CLI_SIZE, AT(offset), "BYTES", "fetch a part, from here", 0, KVBLK_VALUE_MAX },
+	{ "length", 0, CLI_SIZE, AT(length), "BYTES", "fetch a part, so many bytes",
+	  1, KVBLK_VALUE_MAX },
 	{ 0 },
 };
 
-static const struct argp get_argp = {
+static const struct cli_syntax get_syntax = {
 	.options = get_options,
-	.parser = parse_one_key,
-	.args_doc = "POOL KEY [FILE]",
+	.arguments = one_key,
+	.check = check_get,
+	.usage = "POOL KEY [FILE]",
 	.doc = "Fetch the block KEY of POOL, a pool's name or a node's path, to FILE, or stdout.\v"
 	       "Example:\n  kvblk get kv0 prefix/42 block.bin\n\n"
 	       "Exits with 3 when there is no such block; FILE is then left alone.",
-	.children = cli_output_children,
 };
 
 /*
  * Fetches to a new buffer. The block may be replaced by a longer one between
  * the question for its length and the get: then ask again.
  */
-static int fetch(struct kvblk *kv, const struct block_args *args,
-		 const struct cli_key *key, void **data,
+static int fetch(struct kvblk *kv, const struct block_args *args, void **data,
 		 struct kvblk_result *result)
 {
+	const struct cli_key *key = &args->key;
 	struct kvblk_piece piece;
 	struct kvblk_op op;
 	uint32_t room;
@@ -340,7 +282,7 @@ static int fetch(struct kvblk *kv, const struct block_args *args,
 			return -ENOMEM;
 		kvblk_piece_user(&piece, *data, room);
 		kvblk_prep_get(&op, key->bytes, key->len, &piece, 1);
-		if (args->partial) {
+		if (args->offset || args->length) {
 			op.flags = KVBLK_OPF_PARTIAL;
 			op.offset = args->offset;
 		}
@@ -360,35 +302,27 @@ int get_main(int argc, char **argv)
 {
 	struct block_args args = { 0 };
 	struct kvblk_result result;
-	struct cli_key key;
 	char layout_tag[24], caller_tag[24];
 	struct kvblk *kv;
 	void *data;
 	int err, ret;
 
-	cli_parse(&get_argp, argc, argv, &args);
-	if (args.json && (!args.file || !strcmp(args.file, "-"))) {
-		fprintf(stderr, "%s: -o json needs a FILE, for the block itself would go to stdout too\n",
-			argv[0]);
-		return CLI_USAGE;
-	}
-	block_key(argv[0], &args, args.texts[0], &key);
-
+	cli_parse_rows(&get_syntax, argc, argv, &args);
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
 		return ret;
-	err = fetch(kv, &args, &key, &data, &result);
+	err = fetch(kv, &args, &data, &result);
 	kvblk_close(kv);
 	if (err) {
-		ret = cli_fail("%s: %s", args.texts[0], kvblk_strerror(err));
+		ret = cli_fail("%s: %s", args.key_text, kvblk_strerror(err));
 		return err == -ENOENT ? CLI_MISS : ret;
 	}
 	ret = write_all(args.file, data, (size_t)result.res);
 	free(data);
-	if (ret == CLI_OK && args.json)
+	if (ret == CLI_OK && args.list.json)
 		ret = cli_print_json(json_pack("{s:s, s:o, s:s, s:I, s:I, s:s, s:s, s:b}",
 			"pool", args.pool,
-			"key", json_key(&args, args.texts[0]),
+			"key", json_key(&args, args.key_text),
 			"file", args.file,
 			"fetched", (json_int_t)result.res,
 			"length", (json_int_t)result.value_len,
@@ -398,111 +332,104 @@ int get_main(int argc, char **argv)
 	return ret;
 }
 
-static const struct argp_option key_options[] = {
-	{ "hex", OPT_HEX, NULL, 0, "KEYs are hex digits", 0 },
+static const struct cli_option key_options[] = {
+	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEYs are hex digits" },
 	{ 0 },
 };
 
-static const struct argp exists_argp = {
+static const struct cli_syntax exists_syntax = {
 	.options = key_options,
-	.parser = parse_many_keys,
-	.args_doc = "POOL KEY...",
+	.arguments = many_keys,
+	.check = check_keys,
+	.usage = "POOL KEY...",
 	.doc = "Tell which of the blocks KEY are in POOL, and their lengths. Does no I/O.\v"
 	       "Example:\n  kvblk exists kv0 prefix/42 && echo here\n\n"
 	       "Exits with 3 when one of them is absent.",
-	.children = cli_output_children,
 };
 
-static const struct argp rm_argp = {
+static const struct cli_syntax rm_syntax = {
 	.options = key_options,
-	.parser = parse_many_keys,
-	.args_doc = "POOL KEY...",
+	.arguments = many_keys,
+	.check = check_keys,
+	.usage = "POOL KEY...",
 	.doc = "Remove the blocks KEY from POOL, durably.\v"
 	       "Example:\n  kvblk rm kv0 prefix/42\n\n"
 	       "Exits with 3 when one of them was absent.",
-	.children = cli_output_children,
 };
 
 /*
- * One key of exists or rm: 0 and what to tell, or an error. @text is printed,
+ * One key of exists or rm: 0 and what to tell, or an error. Its text is printed,
  * the JSON object appended to @list.
  */
 static int exists_one(struct kvblk *kv, const struct block_args *args,
-		      const char *text, const struct cli_key *key,
-		      json_t *list)
+		      const struct cli_key *key, json_t *list)
 {
 	uint32_t size = 0;
 	int err = kvblk_exists(kv, key->bytes, key->len, &size);
 
 	if (err && err != -ENOENT)
 		return err;
-	if (args->json)
+	if (args->list.json)
 		json_array_append_new(list, json_pack("{s:o, s:b, s:I}",
-			"key", json_key(args, text), "present", !err,
+			"key", json_key(args, key->text), "present", !err,
 			"length", (json_int_t)size));
 	else if (!err)
-		printf("%s  %u\n", text, size);
+		printf("%s  %u\n", key->text, size);
 	else
-		printf("%s  absent\n", text);
+		printf("%s  absent\n", key->text);
 	return err;
 }
 
-static int rm_one(struct kvblk *kv, const struct block_args *args,
-		  const char *text, const struct cli_key *key, json_t *list)
+static int rm_one(struct kvblk *kv, const struct block_args *args, const struct cli_key *key,
+		  json_t *list)
 {
 	int err = kvblk_delete(kv, key->bytes, key->len);
 
 	if (err && err != -ENOENT)
 		return err;
-	if (args->json)
+	if (args->list.json)
 		json_array_append_new(list, json_pack("{s:o, s:b}",
-			"key", json_key(args, text), "removed", !err));
+			"key", json_key(args, key->text), "removed", !err));
 	else if (err)
-		cli_fail("%s: %s", text, kvblk_strerror(err));
+		cli_fail("%s: %s", key->text, kvblk_strerror(err));
 	return err;
 }
 
-static int each_key(const struct argp *argp, int argc, char **argv,
+static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 		    int (*one)(struct kvblk *kv, const struct block_args *args,
-			       const char *text, const struct cli_key *key,
-			       json_t *list))
+			       const struct cli_key *key, json_t *list))
 {
 	struct block_args args = { 0 };
-	struct cli_key key;
 	json_t *list = NULL;
 	struct kvblk *kv;
 	int ret, err;
 
-	cli_parse(argp, argc, argv, &args);
-	/* a wrong key must be found before the first one is removed */
-	for (size_t i = 0; i < args.nr_keys; i++)
-		block_key(argv[0], &args, args.texts[i], &key);
-
+	cli_parse_rows(syntax, argc, argv, &args);
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
 		return ret;
-	if (args.json)
+	if (args.list.json)
 		list = json_array();
-	for (size_t i = 0; i < args.nr_keys; i++) {
-		block_key(argv[0], &args, args.texts[i], &key);
-		err = one(kv, &args, args.texts[i], &key, list);
+	for (size_t i = 0; i < args.keys.nr; i++) {
+		/* checked before */
+		cli_key(NULL, args.keys.words[i], args.hex, &args.key);
+		err = one(kv, &args, &args.key, list);
 		if (err == -ENOENT && ret == CLI_OK)
 			ret = CLI_MISS;
 		else if (err && err != -ENOENT)
-			ret = cli_fail("%s: %s", args.texts[i],
-				       kvblk_strerror(err));
+			ret = cli_fail("%s: %s", args.key.text, kvblk_strerror(err));
 	}
 	kvblk_close(kv);
-	err = args.json ? cli_print_json(list) : cli_flush();
+	err = args.list.json ? cli_print_json(list) : cli_flush();
 	return err ? err : ret;
 }
 
 int exists_main(int argc, char **argv)
 {
-	return each_key(&exists_argp, argc, argv, exists_one);
+	return each_key(&exists_syntax, argc, argv, exists_one);
 }
 
 int rm_main(int argc, char **argv)
 {
-	return each_key(&rm_argp, argc, argv, rm_one);
+	return each_key(&rm_syntax, argc, argv, rm_one);
 }

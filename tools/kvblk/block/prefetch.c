@@ -7,17 +7,9 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 
 #define NR_STATES	(KVBLK_PREFETCH_EXPIRED + 1)
-
-enum {
-	OPT_HEX = CLI_OPT_FIRST,
-	OPT_KEYS,
-	OPT_MAX_BYTES,
-	OPT_STOP,
-	OPT_DEADLINE,
-	OPT_PRIORITY,
-};
 
 struct prefetch_args {
 	struct cli_list list;
@@ -26,7 +18,8 @@ struct prefetch_args {
 	const char *file;
 	double deadline;
 	struct kvblk_prefetch_options options;
-	/* the keys, as typed */
+	struct cli_words words;
+	/* the keys, as typed: @words, and those of @file */
 	char **texts;
 	size_t nr;
 	/* parsed: one behind the other */
@@ -43,13 +36,12 @@ static void no_memory(void)
 	exit(CLI_ERROR);
 }
 
-static void add_text(struct prefetch_args *args, const struct argp_state *state, const char *text)
+/* @text stays. */
+static void add_text(struct prefetch_args *args, const struct argp_state *state, char *text)
 {
 	if (args->nr == KVBLK_LOOKUP_MAX)
 		cli_usage(state, "at most %d keys", KVBLK_LOOKUP_MAX);
-	args->texts[args->nr] = strdup(text);
-	if (!args->texts[args->nr++])
-		no_memory();
+	args->texts[args->nr++] = text;
 }
 
 /* A key a line. */
@@ -68,6 +60,8 @@ static void read_keys(struct prefetch_args *args, const struct argp_state *state
 		if (len && line[len - 1] == '\n')
 			line[len - 1] = '\0';
 		add_text(args, state, line);
+		line = NULL;
+		room = 0;
 	}
 	if (ferror(in)) {
 		cli_fail("%s: %s", args->file, strerror(errno));
@@ -78,15 +72,21 @@ static void read_keys(struct prefetch_args *args, const struct argp_state *state
 		fclose(in);
 }
 
-static void parse_keys(struct prefetch_args *args, const struct argp_state *state)
+static void check_prefetch(const struct argp_state *state, void *values)
 {
+	struct prefetch_args *args = values;
 	struct cli_key key;
 	size_t used = 0;
 
+	args->texts = calloc(KVBLK_LOOKUP_MAX, sizeof(*args->texts));
+	if (!args->texts)
+		no_memory();
+	for (size_t i = 0; i < args->words.nr; i++)
+		add_text(args, state, args->words.words[i]);
 	if (args->file)
 		read_keys(args, state);
 	if (!args->nr)
-		cli_usage(state, "which blocks? Give KEYs, or --keys=FILE");
+		cli_usage(state, "missing KEY or --keys");
 	args->keys = malloc(args->nr * KVBLK_KEY_MAX);
 	args->lens = calloc(args->nr, sizeof(*args->lens));
 	args->got = calloc(args->nr, sizeof(*args->got));
@@ -102,79 +102,36 @@ static void parse_keys(struct prefetch_args *args, const struct argp_state *stat
 
 /* ---- the options ---- */
 
-static error_t parse_arg(struct prefetch_args *args, const char *arg, const struct argp_state *state)
-{
-	if (state->arg_num) {
-		add_text(args, state, arg);
-		return 0;
-	}
-	cli_check_pool_name(state, arg);
-	args->pool = arg;
-	return 0;
-}
+#define AT(field) CLI_FIELD(struct prefetch_args, field)
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct prefetch_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->list;
-		return 0;
-	case OPT_HEX:
-		args->hex = true;
-		return 0;
-	case OPT_KEYS:
-		args->file = arg;
-		return 0;
-	case OPT_MAX_BYTES:
-		args->options.max_bytes = cli_size(state, "--max-bytes", arg, 1, 1ull << 50);
-		return 0;
-	case OPT_STOP:
-		args->options.stop_at_miss = true;
-		return 0;
-	case OPT_DEADLINE:
-		args->deadline = cli_time(state, "--deadline", arg, 0.001, 86400);
-		return 0;
-	case OPT_PRIORITY:
-		args->options.priority = (uint8_t)cli_number(state, "--priority", arg, 0,
-							     KVBLK_PRIORITY_MAX);
-		return 0;
-	case ARGP_KEY_ARG:
-		return parse_arg(args, arg, state);
-	case ARGP_KEY_END:
-		if (!args->pool)
-			cli_usage(state, "which pool? Give POOL and KEY");
-		parse_keys(args, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option options[] = {
-	{ "hex", OPT_HEX, NULL, 0, "KEYs are hex digits", 0 },
-	{ "keys", OPT_KEYS, "FILE", 0, "KEYs come from FILE, too, one a line; - is stdin", 0 },
-	{ "max-bytes", OPT_MAX_BYTES, "BYTES", 0, "bring no more into memory", 0 },
-	{ "stop", OPT_STOP, NULL, 0, "stop at the first block that is missing", 0 },
-	{ "deadline", OPT_DEADLINE, "TIME", 0, "give up after this time", 0 },
-	{ "priority", OPT_PRIORITY, "N", 0, "0 (the default) to 3: goes before those with less", 0 },
+static const struct cli_option prefetch_options[] = {
+	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEYs are hex digits" },
+	{ "keys", 0, CLI_STRING, AT(file), "FILE", "KEYs come from FILE, too, one a line; - is stdin" },
+	{ "max-bytes", 0, CLI_SIZE, AT(options.max_bytes), "BYTES", "bring no more into memory",
+	  1, 1ull << 50 },
+	{ "stop", 0, CLI_FLAG, AT(options.stop_at_miss), NULL,
+	  "stop at the first block that is missing" },
+	{ "deadline", 0, CLI_TIME, AT(deadline), "TIME", "give up after this time", 0.001, 86400 },
+	{ "priority", 0, CLI_NUMBER, AT(options.priority), "N",
+	  "0 (the default) to 3: goes before those with less", 0, KVBLK_PRIORITY_MAX },
 	{ 0 },
 };
 
-static const struct argp_child children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
+static const struct cli_option prefetch_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
+	{ "KEY", 0, CLI_WORDS, AT(words) },
 	{ 0 },
 };
 
-static const struct argp argp = {
-	.options = options,
-	.parser = parse,
-	.args_doc = "POOL KEY...",
+static const struct cli_syntax prefetch_syntax = {
+	.options = prefetch_options,
+	.arguments = prefetch_arguments,
+	.list = true,
+	.check = check_prefetch,
+	.usage = "POOL KEY...",
 	.doc = "Bring the blocks KEY of POOL into the host's memory, in this order, before they are wanted.\v"
 	       "Example:\n  kvblk prefetch kv0 prefix/1 prefix/2 --stop\n\n"
 	       "Exits with 3 when one of them is missing.",
-	.children = children,
 };
 
 /* ---- the report ---- */
@@ -238,15 +195,13 @@ static uint64_t deadline_of(double seconds)
 
 int prefetch_main(int argc, char **argv)
 {
-	struct prefetch_args args = { .texts = calloc(KVBLK_LOOKUP_MAX, sizeof(*args.texts)) };
+	struct prefetch_args args = { 0 };
 	unsigned int count[NR_STATES] = { 0 };
 	struct kvblk_prefetch_sum sum;
 	struct kvblk *kv;
 	int err, ret;
 
-	if (!args.texts)
-		no_memory();
-	cli_parse(&argp, argc, argv, &args);
+	cli_parse_rows(&prefetch_syntax, argc, argv, &args);
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
 		return ret;
