@@ -49,17 +49,18 @@ usage 'did you mean "--ttl"' put kv0 key --ttk=3
 usage 'did you mean "--output"' pool list --ouput json
 # no suggestion for a word that is the value of another option
 usage 'must be a path' pool create kv0 --member --frob
-usage 'formats are json and text' -o xml pool list
-usage 'formats are json and text' --output=xml pool list
-usage 'formats are json and text' pool -o xml list
+usage 'must be text or json' -o xml pool list
+usage 'must be text or json' --output=xml pool list
+usage 'must be text or json' pool -o xml list
 usage 'verb' pool
 usage 'verb' member
-usage 'which name' pool create
-usage 'which devices' pool create kv0
-usage 'which pool' pool get
+usage 'missing NAME' pool create
+usage 'missing DEVICE' pool create kv0
+usage 'missing POOL' pool get
 usage 'there is no tunable "frob"; there are low_permille, ' pool get kv0 frob
-usage 'too many' pool get kv0 discard discard
-usage 'what to set' pool set kv0
+usage 'unexpected argument "discard"' pool get kv0 discard discard
+usage 'missing POOL and NAME=VALUE' pool set
+usage 'missing NAME=VALUE' pool set kv0
 usage 'give NAME=VALUE' pool set kv0 suspect_ms
 usage 'there is no tunable' pool set kv0 frob=1
 usage 'suspect_ms=99: must be a number from 100 to 3600000, or with a unit, as 3s' pool set kv0 suspect_ms=99
@@ -67,7 +68,7 @@ usage 'dram_bytes=1Q: must be a number from 0 to [0-9]*, or with a suffix, as 16
 usage 'suspect_ms=: must be' pool set kv0 suspect_ms=
 usage 'integrity=half: must be header, full or producer' pool set kv0 integrity=half
 usage 'queue_bytes=128G: must be' pool set kv0 queue_bytes=128G
-usage 'nothing to give here' apply kv0
+usage 'unexpected argument "kv0"' apply kv0
 usage 'a verb is missing' policy
 usage 'did you mean "kvblk policy explain"' policy explian kv0
 usage 'missing POOL$' policy explain
@@ -94,17 +95,17 @@ usage 'number from 1 to 68719476736' pool create kv0 --index-slots 0 /dev/null
 usage '--index-slots -1: must be a number from 1 to 68719476736' pool create kv0 --index-slots -1 /dev/null
 usage 'number from 1' pool create kv0 --index-slots x /dev/null
 usage 'unrecognized option' pool create kv0 --frob /dev/null
-usage 'not both' pool create kv0 --index-slots 5 --block-size 1M /dev/null
+usage 'index-slots cannot be used with --block-size' pool create kv0 --index-slots 5 --block-size 1M /dev/null
 usage 'from 1 B to 64 MiB' pool create kv0 --block-size 65M /dev/null
-usage 'which blocks' pool plan --capacity 1T
-usage 'which blocks' pool plan --capacity 1T --model llama-3.1-8b --block-size 1M
-usage 'how much flash' pool plan --block-size 1M
-usage 'how much flash' pool plan --block-size 1M --capacity 1T /dev/null
-usage 'is for --capacity' plan --block-size 1M --members 2 /dev/null
-usage 'tokens is for --model' pool plan --block-size 1M --tokens 16 --capacity 1T
-usage 'dtype is for --model' pool plan --block-size 1M --dtype fp8 --capacity 1T
+usage 'missing --model or --block-size' pool plan --capacity 1T
+usage 'model cannot be used with --block-size' pool plan --capacity 1T --model llama-3.1-8b --block-size 1M
+usage 'missing --capacity or DEVICE' pool plan --block-size 1M
+usage 'capacity cannot be used with DEVICE' pool plan --block-size 1M --capacity 1T /dev/null
+usage 'members needs --capacity' plan --block-size 1M --members 2 /dev/null
+usage 'tokens needs --model' pool plan --block-size 1M --tokens 16 --capacity 1T
+usage 'dtype needs --model' pool plan --block-size 1M --dtype fp8 --capacity 1T
 usage 'must be fp16' pool plan --model llama-3.1-8b --dtype int4 --capacity 1T
-usage 'is not known; .* llama-3.1-8b,' pool plan --model gpt --capacity 1T
+usage 'model gpt: must be .* llama-3.1-8b,' pool plan --model gpt --capacity 1T
 usage 'from 1 B to 64 MiB' pool plan --block-size 65M --capacity 1T
 usage 'from 64 MiB' pool plan --block-size 1M --capacity 1
 usage 'number from 1 to 64' pool plan --block-size 1M --capacity 1T --members 65
@@ -113,24 +114,26 @@ usage 'number from 0.01' pool plan --block-size 1M --capacity 1T --dwpd 0
 usage 'from 1 B' pool plan --block-size 1M --capacity 1T --write-rate 0
 usage 'power of two' pool plan --block-size 1M --capacity 1T --segment-size 12M
 usage 'number from 1 to' pool plan --block-size 1M --capacity 1T --index-slots 0
-usage 'which pool' pool import
-usage 'which pool' pool import kv0 --all
-usage 'which pool' pool import --all --scan
+usage 'give either NAME, --all or --scan' pool import
+usage 'give either NAME' pool import kv0 --all
+usage 'give either NAME' pool import --all --scan
+usage 'name needs NAME' pool import --all --name kv1
 usage '1 to 31 letters' pool import 'a b'
 usage 'must be a path' pool import kv0 nvme1n1
 usage 'given twice' pool import kv0 /dev/null /dev/null
 usage 'number from 1' pool import kv0 --index-slots 0
 usage 'unrecognized option' pool import kv0 --format
-usage 'json and text' pool list -o xml
-usage 'nothing to give' pool list kv0
-usage 'which pool' pool show
-usage 'too many' pool show kv0 kv1
-usage 'which pool' pool destroy
-usage 'which device' member add kv0
+usage 'must be text or json' pool list -o xml
+usage 'unexpected argument "kv0"' pool list kv0
+usage 'missing NAME' pool show
+usage 'unexpected argument "kv1"' pool show kv0 kv1
+usage 'missing NAME' pool destroy
+usage 'missing POOL and DEVICE' member add
+usage 'missing DEVICE' member add kv0
 usage 'must be a path' member add kv0 nvme1n1
-usage 'too many' member add kv0 /dev/null /dev/zero
-usage 'which member' member remove kv0
-usage 'too many' member list kv0 kv1
+usage 'unexpected argument' member add kv0 /dev/null /dev/zero
+usage 'missing MEMBER' member remove kv0
+usage 'unexpected argument' member list kv0 kv1
 for verb in put get exists rm prefetch; do
 	usage 'missing POOL' $verb
 	usage 'missing KEY' $verb kv0
@@ -314,18 +317,19 @@ for words in 'rm kv0' 'del kv0' 'delete kv0' 'remove kv0'; do
 done
 for words in 'pool create kv0' 'create kv0'; do
 	# shellcheck disable=SC2086
-	usage 'which devices' $words
+	usage 'missing DEVICE' $words
 done
-for words in import destroy show 'pool rm' 'pool delete' 'pool export' 'pool info'; do
+usage 'give either NAME' import
+for words in destroy show 'pool rm' 'pool delete' 'pool export' 'pool info'; do
 	# shellcheck disable=SC2086
-	usage 'which pool' $words
+	usage 'missing NAME' $words
 done
 for words in list ls 'pool ls' 'member ls kv0'; do
 	# shellcheck disable=SC2086
-	usage '(nothing to give|too many)' $words kv1
+	usage 'unexpected argument' $words kv1
 done
-usage 'which member' member rm kv0
-usage 'which member' member delete kv0
+usage 'missing MEMBER' member rm kv0
+usage 'missing MEMBER' member delete kv0
 expect 0 'list .*\(also: ls\)' pool --help
 
 echo "# decisions of the daemon"

@@ -9,53 +9,27 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-
-enum {
-	OPT_CONFIG = CLI_OPT_FIRST,
-	OPT_DRY_RUN,
-};
+#include "cli/options.h"
 
 struct apply_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	bool dry_run;
 	const char *config;
 };
 
-static error_t parse_apply(int key, char *arg, struct argp_state *state)
-{
-	struct apply_args *args = state->input;
+#define AT(field) CLI_FIELD(struct apply_args, field)
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_CONFIG:
-		args->config = arg;
-		return 0;
-	case OPT_DRY_RUN:
-		args->dry_run = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_usage(state, "\"%s\": there is nothing to give here; a file is given with --config", arg);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option apply_options[] = {
-	{ "config", OPT_CONFIG, "FILE", 0,
-	  "The configuration is in FILE and FILE.d/*.conf (default: /etc/kvblk/kvblkd.conf)", 0 },
-	{ "dry-run", OPT_DRY_RUN, NULL, 0, "Print what would be done, change nothing", 0 },
+static const struct cli_option apply_options[] = {
+	{ "config", 0, CLI_STRING, AT(config), "FILE",
+	  "The configuration is in FILE and FILE.d/*.conf (default: /etc/kvblk/kvblkd.conf)" },
+	{ "dry-run", 0, CLI_FLAG, AT(dry_run), NULL, "Print what would be done, change nothing" },
 	{ 0 },
 };
 
-static const struct argp apply_argp = {
+static const struct cli_syntax apply_syntax = {
 	.options = apply_options,
-	.parser = parse_apply,
 	.doc = "Bring this host to what kvblkd.conf describes, with the least change: load modules, connect to subsystems, import pools, add lost members, set tunables. Nothing is formatted, taken down or disconnected.\v"
 	       "Example:\n  kvblk apply --dry-run",
-	.children = cli_output_children,
 };
 
 int apply_main(int argc, char **argv)
@@ -64,10 +38,10 @@ int apply_main(int argc, char **argv)
 	const char *run[8] = { "kvblkd", "--apply" };
 	size_t nr = 2;
 
-	cli_parse(&apply_argp, argc, argv, &args);
+	cli_parse_rows(&apply_syntax, argc, argv, &args);
 	if (args.dry_run)
 		run[nr++] = "--dry-run";
-	if (args.json)
+	if (args.list.json)
 		run[nr++] = "--output=json";
 	if (args.config) {
 		run[nr++] = "--config";

@@ -16,15 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/options.h"
 #include "common/tunables.h"
 #include "pool/pool.h"
 
 #define DROP_IN_DIR	"/etc/kvblk/kvblkd.conf.d"
-
-enum {
-	OPT_SAVE = CLI_OPT_FIRST,
-	OPT_SAVE_DIR,
-};
 
 struct tunable_args {
 	struct cli_list list;			/* set: its json alone */
@@ -33,7 +29,6 @@ struct tunable_args {
 	const char *pool;
 	const struct tunable *only;		/* get: or all */
 	char value[TUNABLES_MAX][TUNABLE_LEN];	/* set: "" for those that are left alone */
-	size_t nr;
 };
 
 /* ---- sysfs ---- */
@@ -93,7 +88,7 @@ static int no_tunable(const char *pool, const struct tunable *tunable, int err)
 
 /* ---- get ---- */
 
-static const struct tunable *take_name(const struct argp_state *state, const char *name)
+static const struct tunable *find_tunable(const struct argp_state *state, const char *name)
 {
 	const struct tunable *tunable = tunable_find(name);
 	char names[512] = "";
@@ -107,38 +102,25 @@ static const struct tunable *take_name(const struct argp_state *state, const cha
 	return tunable;
 }
 
-static error_t parse_get(int key, char *arg, struct argp_state *state)
+static void take_tunable(struct argp_state *state, const char *name, void *field)
 {
-	struct tunable_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->list;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 2, arg);
-		if (state->arg_num) {
-			args->only = take_name(state, arg);
-			return 0;
-		}
-		cli_check_pool_name(state, arg);
-		args->pool = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!args->pool)
-			cli_usage(state, "which pool? Give POOL");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	*(const struct tunable **)field = find_tunable(state, name);
 }
 
-static const struct argp get_argp = {
-	.parser = parse_get,
-	.args_doc = "POOL [NAME]",
+#define AT(field) CLI_FIELD(struct tunable_args, field)
+
+static const struct cli_option get_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
+	{ "NAME", 0, CLI_CALL, AT(only), .take = take_tunable },
+	{ 0 },
+};
+
+static const struct cli_syntax get_syntax = {
+	.arguments = get_arguments,
+	.list = true,
+	.usage = "POOL [NAME]",
 	.doc = "Print the tunables of POOL, with their defaults and what they may be, or the value of the one called NAME.\v"
 	       "Example:\n  kvblk pool get kv0 suspect_ms",
-	.children = cli_list_children,
 };
 
 static const struct cli_column columns[] = {
@@ -178,7 +160,7 @@ int tunable_get_main(int argc, char **argv)
 	json_t *object;
 	int err;
 
-	cli_parse(&get_argp, argc, argv, &args);
+	cli_parse_rows(&get_syntax, argc, argv, &args);
 	object = json_object();
 	for (size_t i = 0; i < nr_tunables; i++) {
 		if (args.only && args.only != &tunables[i])
@@ -293,67 +275,42 @@ destroy:
 
 /* ---- set ---- */
 
-static void take_value(const struct argp_state *state, struct tunable_args *args, char *arg)
+/* NAME=VALUE, of the array @field */
+static void take_value(struct argp_state *state, const char *text, void *field)
 {
+	char (*values)[TUNABLE_LEN] = field;
+	const char *equals = strchr(text, '=');
 	const struct tunable *tunable;
-	char *value = strchr(arg, '=');
-	char allowed[80];
+	char name[64], allowed[80];
 
-	if (!value)
-		cli_usage(state, "\"%s\": give NAME=VALUE", arg);
-	*value++ = '\0';
-	tunable = take_name(state, arg);
-	if (!tunable_parse(tunable, value, args->value[tunable - tunables]))
-		cli_usage(state, "%s=%s: must be %s", tunable->name, value,
+	if (!equals)
+		cli_usage(state, "\"%s\": give NAME=VALUE", text);
+	snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
+	tunable = find_tunable(state, name);
+	if (!tunable_parse(tunable, equals + 1, values[tunable - tunables]))
+		cli_usage(state, "%s: must be %s", text,
 			  tunable_allowed(tunable, allowed, sizeof(allowed)));
-	args->nr++;
 }
 
-static error_t parse_set(int key, char *arg, struct argp_state *state)
-{
-	struct tunable_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->list.json;
-		return 0;
-	case OPT_SAVE:
-		args->save = true;
-		return 0;
-	case OPT_SAVE_DIR:
-		args->dir = arg;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num) {
-			take_value(state, args, arg);
-			return 0;
-		}
-		cli_check_pool_name(state, arg);
-		args->pool = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!args->nr)
-			cli_usage(state, "what to set? Give POOL and NAME=VALUE");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option set_options[] = {
-	{ "save", OPT_SAVE, NULL, 0,
-	  "Also for the next time that the pool comes up, in a file in " DROP_IN_DIR, 0 },
-	{ "save-dir", OPT_SAVE_DIR, "DIRECTORY", OPTION_HIDDEN, NULL, 0 },
+static const struct cli_option set_options[] = {
+	{ "save", 0, CLI_FLAG, AT(save), NULL,
+	  "Also for the next time that the pool comes up, in a file in " DROP_IN_DIR },
+	{ "save-dir", 0, CLI_STRING, AT(dir), "DIRECTORY" },
 	{ 0 },
 };
 
-static const struct argp set_argp = {
+static const struct cli_option set_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
+	{ "NAME=VALUE", 0, CLI_CALL, AT(value), .take = take_value, .repeat = true, .required = true },
+	{ 0 },
+};
+
+static const struct cli_syntax set_syntax = {
 	.options = set_options,
-	.parser = parse_set,
-	.args_doc = "POOL NAME=VALUE...",
+	.arguments = set_arguments,
+	.usage = "POOL NAME=VALUE...",
 	.doc = "Set tunables of POOL, while it works. A number may have a suffix: K, M, G or T, powers of 1024.\v"
 	       "Example:\n  kvblk pool set kv0 suspect_ms=3000 --save",
-	.children = cli_output_children,
 };
 
 /* What @name will be: as given, or as it is. */
@@ -407,7 +364,7 @@ int tunable_set_main(int argc, char **argv)
 	json_t *object;
 	int ret;
 
-	cli_parse(&set_argp, argc, argv, &args);
+	cli_parse_rows(&set_syntax, argc, argv, &args);
 	ret = set_all(&args);
 	if (ret == CLI_OK && args.save)
 		ret = save(&args);

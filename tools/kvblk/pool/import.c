@@ -7,22 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/options.h"
 #include "common/signature.h"
 #include "common/uuid.h"
 #include "pool/health.h"
 #include "pool/member.h"
 #include "pool/pool.h"
 
-enum {
-	OPT_ALL = CLI_OPT_FIRST,
-	OPT_SCAN,
-	OPT_DEGRADED,
-	OPT_INDEX_SLOTS,
-	OPT_NAME,
-};
-
 struct import_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	bool all;
 	bool scan;
 	const char *name;
@@ -359,7 +352,7 @@ static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 	ret = import_pool(admin, pool, args);
 	tell_others(list);
 	return ret == CLI_OK ? pool_report(admin, args->new_name ? args->new_name : pool->pool,
-					   args->json) : ret;
+					   args->list.json) : ret;
 }
 
 static bool is_up(const struct kvblk_pool_state *up, const struct kvblk_found *pool)
@@ -411,7 +404,7 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	}
 	while ((pool = next_pool(list, pool))) {
 		if (!is_up(before, pool) && is_up(after, pool) &&
-		    pool_report(admin, pool->pool, args->json) != CLI_OK)
+		    pool_report(admin, pool->pool, args->list.json) != CLI_OK)
 			ret = CLI_ERROR;
 	}
 	kvblk_pool_free(before);
@@ -419,75 +412,56 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	return ret;
 }
 
-static error_t parse_import(int key, char *arg, struct argp_state *state)
+/* A name or a uuid. */
+static void take_pool(struct argp_state *state, const char *name, void *field)
 {
-	struct import_args *args = state->input;
 	uint8_t uuid[16];
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_ALL:
-		args->all = true;
-		return 0;
-	case OPT_SCAN:
-		args->scan = true;
-		return 0;
-	case OPT_DEGRADED:
-		args->add_flags |= KVBLK_ADD_FLAG_DEGRADED;
-		return 0;
-	case 'f':
-		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
-		return 0;
-	case OPT_INDEX_SLOTS:
-		args->index_slots = pool_index_slots(state, arg);
-		return 0;
-	case OPT_NAME:
-		cli_check_pool_name(state, arg);
-		args->new_name = arg;
-		args->add_flags |= KVBLK_ADD_FLAG_RENAME;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num) {
-			pool_take_device(state, &args->devices, arg);
-			return 0;
-		}
-		if (!cli_parse_uuid(arg, uuid))
-			cli_check_pool_name(state, arg);
-		args->name = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!!args->name + args->all + args->scan != 1)
-			cli_usage(state, "which pool? Give its NAME, or --all or --scan");
-		if (args->new_name && !args->name)
-			cli_usage(state, "--name is for one pool: give its name or uuid");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	if (!cli_parse_uuid(name, uuid))
+		cli_check_name(state, "pool", name);
+	*(const char **)field = name;
 }
 
-static const struct argp_option import_options[] = {
-	{ "all", OPT_ALL, NULL, 0, "All pools that are found and not up", 0 },
-	{ "scan", OPT_SCAN, NULL, 0, "Show what is found, import nothing", 0 },
-	{ "degraded", OPT_DEGRADED, NULL, 0,
-	  "Without the members that are missing or out of date", 0 },
-	{ "force", 'f', NULL, 0,
-	  "Take members that another node owns and did not let go of in good order, or that may be old copies", 0 },
-	{ "index-slots", OPT_INDEX_SLOTS, "N", 0,
-	  "Most blocks the pool can hold (default: as many as before)", 0 },
-	{ "name", OPT_NAME, "NEW", 0, "Give the pool this name from now on", 0 },
+static void check_import(const struct argp_state *state, void *values)
+{
+	struct import_args *args = values;
+
+	if (!!args->name + args->all + args->scan != 1)
+		cli_usage(state, "give either NAME, --all or --scan");
+	if (args->new_name)
+		args->add_flags |= KVBLK_ADD_FLAG_RENAME;
+}
+
+#define AT(field) CLI_FIELD(struct import_args, field)
+
+static const struct cli_option import_options[] = {
+	{ "all", 0, CLI_FLAG, AT(all), NULL, "All pools that are found and not up" },
+	{ "scan", 0, CLI_FLAG, AT(scan), NULL, "Show what is found, import nothing" },
+	{ "degraded", 0, CLI_FLAG, AT(add_flags), NULL,
+	  "Without the members that are missing or out of date", .bits = KVBLK_ADD_FLAG_DEGRADED },
+	{ "force", 'f', CLI_FLAG, AT(add_flags), NULL,
+	  "Take members that another node owns and did not let go of in good order, or that may be old copies",
+	  .bits = KVBLK_ADD_FLAG_FORCE },
+	{ "index-slots", 0, CLI_NUMBER, AT(index_slots), "N",
+	  "Most blocks the pool can hold (default: as many as before)", 1, POOL_INDEX_MAX },
+	{ "name", 0, CLI_POOL, AT(new_name), "NEW", "Give the pool this name from now on",
+	  .with = "NAME" },
 	{ 0 },
 };
 
-static const struct argp import_argp = {
+static const struct cli_option import_arguments[] = {
+	{ "NAME", 0, CLI_CALL, AT(name), .take = take_pool },
+	{ "DEVICE", 0, CLI_CALL, AT(devices), .take = pool_take_device, .repeat = true },
+	{ 0 },
+};
+
+static const struct cli_syntax import_syntax = {
 	.options = import_options,
-	.parser = parse_import,
-	.args_doc = "NAME [DEVICE...]\n--all\n--scan",
+	.arguments = import_arguments,
+	.check = check_import,
+	.usage = "NAME [DEVICE...]\n--all\n--scan",
 	.doc = "Bring the pool NAME, a name or uuid, back with its blocks. Its members are found by what is written on them, whatever the devices are called now, or looked for on DEVICEs alone. Nothing is formatted. A member that is missing or out of date is an error without --degraded.\v"
 	       "Example:\n  kvblk pool import kv0",
-	.children = cli_output_children,
 };
 
 int import_main(int argc, char **argv)
@@ -498,7 +472,7 @@ int import_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret = CLI_ERROR;
 
-	cli_parse(&import_argp, argc, argv, &args);
+	cli_parse_rows(&import_syntax, argc, argv, &args);
 	for (size_t i = 0; i < args.devices.nr; i++)
 		paths[i] = args.devices.specs[i].path;
 	err = kvblk_scan(args.devices.nr ? paths : NULL, args.devices.nr, &list);
@@ -507,7 +481,7 @@ int import_main(int argc, char **argv)
 		goto out;
 	}
 	if (args.scan) {
-		ret = scan_main(list, args.json);
+		ret = scan_main(list, args.list.json);
 		goto out;
 	}
 	ret = cli_open_admin(&admin);

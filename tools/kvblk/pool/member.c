@@ -10,39 +10,11 @@
 
 #include "cli/cli.h"
 #include "cli/confirm.h"
+#include "cli/options.h"
 #include "common/signature.h"
 #include "common/snapshot.h"
 #include "common/uuid.h"
 #include "pool/member.h"
-
-enum {
-	OPT_FORMAT = CLI_OPT_FIRST,
-	OPT_SEGMENT_SIZE,
-	OPT_NAME,
-};
-
-void member_check_device(const struct argp_state *state, const char *device)
-{
-	size_t len = strlen(device);
-
-	if (device[0] != '/')
-		cli_usage(state, "device \"%s\": must be a path like /dev/nvme1n1",
-			   device);
-	if (len > KVBLK_PATH_LEN_MAX)
-		cli_usage(state, "device %.40s...: a path has at most %d bytes",
-			   device, KVBLK_PATH_LEN_MAX);
-}
-
-uint32_t member_segment_size(const struct argp_state *state, const char *text)
-{
-	uint64_t size = cli_size(state, "--segment-size", text, 8u << 20,
-				 1u << 30);
-
-	if (size & (size - 1))
-		cli_usage(state, "--segment-size %s: must be a power of two",
-			   text);
-	return (uint32_t)size;
-}
 
 const char *member_condition(const struct kvblk_member_state *member)
 {
@@ -126,7 +98,6 @@ json_t *member_json(const struct kvblk_member_state *member)
 
 struct member_args {
 	struct cli_list list;
-	bool pool_only;
 	bool yes;
 	const char *pool;
 	const char *member;
@@ -135,91 +106,35 @@ struct member_args {
 	uint32_t add_flags;
 };
 
-static error_t parse_member(int key, char *arg, struct argp_state *state)
-{
-	struct member_args *args = state->input;
+#define AT(field)	CLI_FIELD(struct member_args, field)
+#define YES(help)	{ "yes", 'y', CLI_FLAG, AT(yes), NULL, help }
+#define FORCE(help)	{ "force", 'f', CLI_FLAG, AT(add_flags), NULL, help, .bits = KVBLK_ADD_FLAG_FORCE }
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = args->pool_only ? (void *)&args->list :
-							    &args->list.json;
-		return 0;
-	case OPT_FORMAT:
-		args->add_flags |= KVBLK_ADD_FLAG_FORMAT;
-		return 0;
-	case 'y':
-		args->yes = true;
-		return 0;
-	case 'f':
-		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
-		return 0;
-	case OPT_SEGMENT_SIZE:
-		args->segment_size = member_segment_size(state, arg);
-		return 0;
-	case OPT_NAME:
-		cli_check_name(state, "member", arg);
-		args->name = arg;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num == 0) {
-			cli_check_pool_name(state, arg);
-			args->pool = arg;
-			return 0;
-		}
-		if (state->arg_num > 1 || args->pool_only)
-			cli_usage(state, "too many arguments, from \"%s\" on",
-				   arg);
-		args->member = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (args->pool_only)
-			return 0;
-		if (!args->pool)
-			cli_usage(state, "which pool? Give POOL and DEVICE");
-		if (!args->member)
-			cli_usage(state, "which device? Give POOL and DEVICE");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static error_t parse_remove(int key, char *arg, struct argp_state *state)
-{
-	const struct member_args *args = state->input;
-
-	if (key == ARGP_KEY_END && args->pool && !args->member)
-		cli_usage(state, "which member? Give POOL and MEMBER: its name, its uuid or its device's path");
-	return parse_member(key, arg, state);
-}
-
-static error_t parse_add(int key, char *arg, struct argp_state *state)
-{
-	if (key == ARGP_KEY_ARG && state->arg_num == 1)
-		member_check_device(state, arg);
-	return parse_member(key, arg, state);
-}
-
-static const struct argp_option add_options[] = {
-	{ "format", OPT_FORMAT, NULL, 0,
-	  "Make a new, empty member: what the device holds is lost, which is asked about", 0 },
-	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
-	{ "force", 'f', NULL, 0,
-	  "Take a device that another node owns and did not let go of in good order", 0 },
-	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
-	  "Its segments: 8M to 1G, a power of two (default: by the device's size)", 0 },
-	{ "name", OPT_NAME, "NAME", 0,
-	  "Name of the new member, for as long as it is one (default: the last part of DEVICE)", 0 },
+static const struct cli_option add_options[] = {
+	{ "format", 0, CLI_FLAG, AT(add_flags), NULL,
+	  "Make a new, empty member: what the device holds is lost, which is asked about",
+	  .bits = KVBLK_ADD_FLAG_FORMAT },
+	YES("Don't ask"),
+	FORCE("Take a device that another node owns and did not let go of in good order"),
+	{ "segment-size", 0, CLI_SEGMENT_SIZE, AT(segment_size), "BYTES",
+	  "Its segments: 8M to 1G, a power of two (default: by the device's size)" },
+	{ "name", 0, CLI_MEMBER, AT(name), "NAME",
+	  "Name of the new member, for as long as it is one (default: the last part of DEVICE)" },
 	{ 0 },
 };
 
-static const struct argp add_argp = {
+static const struct cli_option add_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
+	{ "DEVICE", 0, CLI_DEVICE, AT(member), .required = true },
+	{ 0 },
+};
+
+static const struct cli_syntax add_syntax = {
 	.options = add_options,
-	.parser = parse_add,
-	.args_doc = "POOL DEVICE",
+	.arguments = add_arguments,
+	.usage = "POOL DEVICE",
 	.doc = "Add DEVICE to POOL, while it works. A blank device becomes a new, empty member. A member that was away while POOL was up keeps its blocks, but for those that were put or deleted meanwhile. Any other device is refused without --format.\v"
 	       "Example:\n  kvblk member add kv0 --format /dev/nvme3n1",
-	.children = cli_output_children,
 };
 
 /* Foreign signatures on a device that is to be a member again. */
@@ -245,7 +160,7 @@ static int add_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse(&add_argp, argc, argv, &args);
+	cli_parse_rows(&add_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -274,48 +189,23 @@ close_admin:
 /* Bytes at a device's end that are zeroed with its metadata, as the module does. */
 #define TAIL_BYTES	(1u << 20)
 
-static error_t parse_wipe(int key, char *arg, struct argp_state *state)
-{
-	struct member_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->list.json;
-		return 0;
-	case 'y':
-		args->yes = true;
-		return 0;
-	case 'f':
-		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 1, arg);
-		member_check_device(state, arg);
-		args->member = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!args->member)
-			cli_usage(state, "which device? Give DEVICE");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option wipe_options[] = {
-	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
-	{ "force", 'f', NULL, 0,
-	  "Although its pool was not stopped in good order, and so may be up on another node", 0 },
+static const struct cli_option wipe_options[] = {
+	YES("Don't ask"),
+	FORCE("Although its pool was not stopped in good order, and so may be up on another node"),
 	{ 0 },
 };
 
-static const struct argp wipe_argp = {
+static const struct cli_option wipe_arguments[] = {
+	{ "DEVICE", 0, CLI_DEVICE, AT(member), .required = true },
+	{ 0 },
+};
+
+static const struct cli_syntax wipe_syntax = {
 	.options = wipe_options,
-	.parser = parse_wipe,
-	.args_doc = "DEVICE",
+	.arguments = wipe_arguments,
+	.usage = "DEVICE",
 	.doc = "Retire DEVICE, which is a member of no pool that is up: both superblocks and the segment table are overwritten, and with them the secret without which its blocks can't be found. That is asked about.\v"
 	       "Example:\n  kvblk member wipe /dev/nvme3n1",
-	.children = cli_output_children,
 };
 
 /* Zeroes from @from to @to of what @fd is open on. */
@@ -362,7 +252,7 @@ static int wipe_main(int argc, char **argv)
 	char lost[256];
 	int err, ret;
 
-	cli_parse(&wipe_argp, argc, argv, &args);
+	cli_parse_rows(&wipe_syntax, argc, argv, &args);
 	err = kvblk_scan(&args.member, 1, &found);
 	if (err)
 		return cli_fail("%s can't be read: %s", args.member, strerror(-err));
@@ -391,18 +281,23 @@ static int wipe_main(int argc, char **argv)
 	return ret;
 }
 
-static const struct argp_option remove_options[] = {
-	{ "yes", 'y', NULL, 0, "Don't ask whether its blocks may be lost", 0 },
+static const struct cli_option remove_options[] = {
+	YES("Don't ask whether its blocks may be lost"),
 	{ 0 },
 };
 
-static const struct argp remove_argp = {
+static const struct cli_option remove_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
+	{ "MEMBER", 0, CLI_STRING, AT(member), .required = true },
+	{ 0 },
+};
+
+static const struct cli_syntax remove_syntax = {
 	.options = remove_options,
-	.parser = parse_remove,
-	.args_doc = "POOL MEMBER",
+	.arguments = remove_arguments,
+	.usage = "POOL MEMBER",
 	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are lost, which is asked about, and misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer. What is one member's name and another one's device is refused: give a uuid.\v"
 	       "Example:\n  kvblk member remove kv0 nvme3n1",
-	.children = cli_output_children,
 };
 
 /* Whether @text is the member's uuid, name, path, or the name or path of its device now. */
@@ -466,7 +361,7 @@ static int remove_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse(&remove_argp, argc, argv, &args);
+	cli_parse_rows(&remove_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -480,22 +375,27 @@ static int remove_main(int argc, char **argv)
 	return ret;
 }
 
-static const struct argp list_argp = {
-	.parser = parse_member,
-	.args_doc = "[POOL]",
+static const struct cli_option list_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool) },
+	{ 0 },
+};
+
+static const struct cli_syntax list_syntax = {
+	.arguments = list_arguments,
+	.list = true,
+	.usage = "[POOL]",
 	.doc = "List the members of POOL, or of all pools. MEMBER is the name that a member has for as long as it is one, DEVICE what the kernel calls its device now, PLACE where that is, or was last: by its NQN and namespace, or its serial number.\v"
 	       "Example:\n  kvblk member list kv0 -H | awk -F '\\t' '$3 != \"up\"'",
-	.children = cli_list_children,
 };
 
 static int list_main(int argc, char **argv)
 {
-	struct member_args args = { .pool_only = true };
+	struct member_args args = { 0 };
 	struct kvblk_member_state *members;
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse(&list_argp, argc, argv, &args);
+	cli_parse_rows(&list_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

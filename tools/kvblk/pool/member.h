@@ -5,10 +5,6 @@
 
 #include "cli/cli.h"
 
-/* A device's path, a segment's size; a wrong one ends with CLI_USAGE. */
-void member_check_device(const struct argp_state *state, const char *device);
-uint32_t member_segment_size(const struct argp_state *state, const char *text);
-
 /* The state of @member, or what it does wrong while it is up. */
 const char *member_condition(const struct kvblk_member_state *member);
 

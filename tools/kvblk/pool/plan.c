@@ -1,177 +1,86 @@
 // SPDX-License-Identifier: MIT
 /* kvblk pool plan: what a pool will be, before there is one. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "pool/member.h"
+#include "cli/options.h"
 #include "pool/pool.h"
 #include "pool/sizing.h"
-
-enum {
-	OPT_MODEL = CLI_OPT_FIRST,
-	OPT_TOKENS,
-	OPT_DTYPE,
-	OPT_RANKS,
-	OPT_BLOCK_SIZE,
-	OPT_CAPACITY,
-	OPT_MEMBERS,
-	OPT_SEGMENT_SIZE,
-	OPT_INDEX_SLOTS,
-	OPT_DWPD,
-	OPT_WRITE_RATE,
-};
 
 #define TOKENS_DEFAULT	256
 
 struct plan_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	const struct plan_model *model;
-	/* an option that is for --model alone, or NULL */
-	const char *of_model;
 	unsigned int tokens;
-	unsigned int element;
+	unsigned int type;	/* of element_types */
 	unsigned int ranks;
 	uint64_t capacity;
+	uint64_t write_rate;
 	unsigned int members;
 	struct pool_devices devices;
 	struct plan_ask ask;
 };
 
-static void take_model(const struct argp_state *state, struct plan_args *args, const char *name)
-{
-	char names[512] = "";
+static const char *const element_types[] = { "fp16", "bf16", "fp8", NULL };
+static const unsigned int element_bytes[] = { 2, 2, 1 };
 
-	args->model = plan_find_model(name);
-	if (args->model)
-		return;
-	for (const struct plan_model *m = plan_models; m->name; m++)
-		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
-			 m == plan_models ? "" : ", ", m->name);
-	cli_usage(state, "--model %s: is not known; give --block-size, or one of %s", name, names);
-}
+#define AT(field) CLI_FIELD(struct plan_args, field)
 
-static void check(const struct argp_state *state, const struct plan_args *args)
-{
-	if (!!args->model + !!args->ask.block_size != 1)
-		cli_usage(state, "which blocks? Give --model or --block-size");
-	if (args->of_model && !args->model)
-		cli_usage(state, "%s is for --model", args->of_model);
-	if (!!args->capacity + !!args->devices.nr != 1)
-		cli_usage(state, "how much flash? Give --capacity or DEVICEs");
-	if (args->members && !args->capacity)
-		cli_usage(state, "--members is for --capacity");
-}
-
-static error_t parse_model(int key, char *arg, struct argp_state *state)
-{
-	struct plan_args *args = state->input;
-
-	switch (key) {
-	case OPT_MODEL:
-		take_model(state, args, arg);
-		return 0;
-	case OPT_TOKENS:
-		args->tokens = (unsigned int)cli_number(state, "--tokens", arg, 1, 1 << 20);
-		args->of_model = "--tokens";
-		return 0;
-	case OPT_DTYPE:
-		if (strcmp(arg, "fp16") != 0 && strcmp(arg, "bf16") != 0 && strcmp(arg, "fp8") != 0)
-			cli_usage(state, "--dtype %s: must be fp16, bf16 or fp8", arg);
-		args->element = strcmp(arg, "fp8") ? 2 : 1;
-		args->of_model = "--dtype";
-		return 0;
-	case OPT_RANKS:
-		args->ranks = (unsigned int)cli_number(state, "--ranks", arg, 1, 1024);
-		args->of_model = "--ranks";
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static error_t parse_plan(int key, char *arg, struct argp_state *state)
-{
-	struct plan_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_BLOCK_SIZE:
-		args->ask.block_size = (uint32_t)cli_size(state, "--block-size", arg, 1,
-							  KVBLK_VALUE_MAX);
-		return 0;
-	case OPT_CAPACITY:
-		args->capacity = cli_size(state, "--capacity", arg, 64u << 20, 1ull << 60);
-		return 0;
-	case OPT_MEMBERS:
-		args->members = (unsigned int)cli_number(state, "--members", arg, 1,
-							 PLAN_MEMBERS_MAX);
-		return 0;
-	case OPT_SEGMENT_SIZE:
-		args->ask.segment_size = member_segment_size(state, arg);
-		return 0;
-	case OPT_INDEX_SLOTS:
-		args->ask.index_slots = pool_index_slots(state, arg);
-		return 0;
-	case OPT_DWPD:
-		args->ask.dwpd = cli_real(state, "--dwpd", arg, 0.01, 1000);
-		return 0;
-	case OPT_WRITE_RATE:
-		args->ask.write_rate = (double)cli_size(state, "--write-rate", arg, 1, 1ull << 50);
-		return 0;
-	case ARGP_KEY_ARG:
-		pool_take_device(state, &args->devices, arg);
-		return 0;
-	case ARGP_KEY_END:
-		check(state, args);
-		return 0;
-	default:
-		return parse_model(key, arg, state);
-	}
-}
-
-static const struct argp_option plan_options[] = {
-	{ "model", OPT_MODEL, "NAME", 0, "Blocks are the KV cache of this model", 0 },
-	{ "tokens", OPT_TOKENS, "N", 0, "of so many tokens (256)", 0 },
-	{ "dtype", OPT_DTYPE, "TYPE", 0, "fp16 (the default), bf16 or fp8", 0 },
-	{ "ranks", OPT_RANKS, "N", 0, "of one of N tensor-parallel ranks (1)", 0 },
-	{ "block-size", OPT_BLOCK_SIZE, "BYTES", 0, "Blocks have this size", 0 },
-	{ "capacity", OPT_CAPACITY, "BYTES", 0, "of all devices together; or give DEVICEs", 1 },
-	{ "members", OPT_MEMBERS, "N", 0, "so many devices of the same size (1)", 1 },
-	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0, "as of pool create", 1 },
-	{ "index-slots", OPT_INDEX_SLOTS, "N", 0, "look at this many", 1 },
-	{ "dwpd", OPT_DWPD, "X", 0, "Writes of their capacity a day that the devices are rated for (1)", 1 },
-	{ "write-rate", OPT_WRITE_RATE, "BYTES", 0, "Bytes put a second, for the wear", 1 },
+static const struct cli_option plan_options[] = {
+	{ .help = "Blocks:" },
+	{ "model", 0, CLI_ROW, AT(model), "NAME", "Blocks are the KV cache of this model",
+	  .words = &plan_models[0].name, .stride = sizeof(plan_models[0]), .without = "block-size" },
+	{ "tokens", 0, CLI_NUMBER, AT(tokens), "N", "of so many tokens (256)", 1, 1 << 20,
+	  .with = "model" },
+	{ "dtype", 0, CLI_WORD, AT(type), "TYPE", "fp16 (the default), bf16 or fp8",
+	  .words = element_types, .with = "model" },
+	{ "ranks", 0, CLI_NUMBER, AT(ranks), "N", "of one of N tensor-parallel ranks (1)", 1, 1024,
+	  .with = "model" },
+	{ "block-size", 0, CLI_SIZE, AT(ask.block_size), "BYTES", "Blocks have this size",
+	  1, KVBLK_VALUE_MAX },
+	{ .help = "Flash:" },
+	{ "capacity", 0, CLI_SIZE, AT(capacity), "BYTES",
+	  "of all devices together; or give DEVICEs", 64u << 20, 1ull << 60, .without = "DEVICE" },
+	{ "members", 0, CLI_NUMBER, AT(members), "N", "so many devices of the same size (1)",
+	  1, PLAN_MEMBERS_MAX, .with = "capacity" },
+	{ "segment-size", 0, CLI_SEGMENT_SIZE, AT(ask.segment_size), "BYTES", "as of pool create" },
+	{ "index-slots", 0, CLI_NUMBER, AT(ask.index_slots), "N", "look at this many",
+	  1, POOL_INDEX_MAX },
+	{ "dwpd", 0, CLI_REAL, AT(ask.dwpd), "X",
+	  "Writes of their capacity a day that the devices are rated for (1)", 0.01, 1000 },
+	{ "write-rate", 0, CLI_SIZE, AT(write_rate), "BYTES", "Bytes put a second, for the wear",
+	  1, 1ull << 50 },
 	{ 0 },
 };
 
-static const struct argp plan_argp = {
-	.options = plan_options,
-	.parser = parse_plan,
-	.args_doc = "{--model NAME | --block-size BYTES} {--capacity BYTES | DEVICE...}",
-	.doc = "Tell how a pool should be made for these blocks: entries of the index, segments, memory, wear. Nothing is changed, and no module is needed.\v"
-	       "Example:\n  kvblk pool plan --model llama-3.1-70b --ranks 8 --capacity 14T --members 4",
-	.children = cli_output_children,
+static const struct cli_option plan_arguments[] = {
+	{ "DEVICE", 0, CLI_CALL, AT(devices), .take = pool_take_device, .repeat = true },
+	{ 0 },
 };
 
-bool pool_device_size(const char *path, uint64_t *size)
+static void check_plan(const struct argp_state *state, void *values)
 {
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
-	int err = errno;
+	struct plan_args *args = values;
 
-	if (fd >= 0)
-		close(fd);
-	errno = err;
-	*size = end > 0 ? (uint64_t)end : 0;
-	return end >= 0;
+	if (!args->model && !args->ask.block_size)
+		cli_usage(state, "missing --model or --block-size");
+	if (!args->capacity && !args->devices.nr)
+		cli_usage(state, "missing --capacity or DEVICE");
+	args->ask.write_rate = (double)args->write_rate;
 }
+
+static const struct cli_syntax plan_syntax = {
+	.options = plan_options,
+	.arguments = plan_arguments,
+	.check = check_plan,
+	.usage = "{--model NAME | --block-size BYTES} {--capacity BYTES | DEVICE...}",
+	.doc = "Tell how a pool should be made for these blocks: entries of the index, segments, memory, wear. Nothing is changed, and no module is needed.\v"
+	       "Example:\n  kvblk pool plan --model llama-3.1-70b --ranks 8 --capacity 14T --members 4",
+};
 
 static int take_flash(struct plan_args *args)
 {
@@ -223,8 +132,8 @@ static void print_blocks(const struct plan_args *args, const struct plan *plan)
 	printf("block      %s", cli_format_bytes(args->ask.block_size, bytes, sizeof(bytes)));
 	if (args->model)
 		printf(": %u tokens of %s, %u byte%s an element, one of %u rank%s",
-		       args->tokens, args->model->name, args->element, args->element > 1 ? "s" : "",
-		       args->ranks, args->ranks > 1 ? "s" : "");
+		       args->tokens, args->model->name, element_bytes[args->type],
+		       element_bytes[args->type] > 1 ? "s" : "", args->ranks, args->ranks > 1 ? "s" : "");
 	printf("\nrecord     %s of flash, %.1f %% of it header and padding\n",
 	       cli_format_bytes(plan->record_bytes, bytes, sizeof(bytes)),
 	       100 - percent(args->ask.block_size, plan->record_bytes));
@@ -261,7 +170,6 @@ int pool_plan_main(int argc, char **argv)
 {
 	struct plan_args args = {
 		.tokens = TOKENS_DEFAULT,
-		.element = 2,
 		.ranks = 1,
 		.ask = { .dwpd = 1 },
 	};
@@ -270,9 +178,10 @@ int pool_plan_main(int argc, char **argv)
 	char why[256];
 	int ret;
 
-	cli_parse(&plan_argp, argc, argv, &args);
+	cli_parse_rows(&plan_syntax, argc, argv, &args);
 	if (args.model) {
-		block = plan_block_bytes(args.model, args.tokens, args.element, args.ranks);
+		block = plan_block_bytes(args.model, args.tokens, element_bytes[args.type],
+					 args.ranks);
 		if (block > KVBLK_VALUE_MAX)
 			return cli_fail("%u tokens of %s make blocks of %" PRIu64 " MiB, and a block has at most %u MiB: choose fewer --tokens or more --ranks",
 					args.tokens, args.model->name, block >> 20,
@@ -285,7 +194,7 @@ int pool_plan_main(int argc, char **argv)
 	free(args.devices.specs);
 	if (ret != CLI_OK)
 		return ret;
-	if (args.json)
+	if (args.list.json)
 		return print_json(&args, &plan);
 	print_plan(&args, &plan);
 	return cli_flush();

@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/confirm.h"
+#include "cli/options.h"
 #include "common/uuid.h"
 #include "pool/member.h"
 #include "pool/pool.h"
@@ -16,18 +17,8 @@
 /* Smaller blocks are rare, so an index that is too small for them is not told. */
 #define BLOCK_SIZE_ASSUMED	(64u << 10)
 
-enum {
-	OPT_FORMAT = CLI_OPT_FIRST,
-	OPT_STRICT,
-	OPT_SEGMENT_SIZE,
-	OPT_INDEX_SLOTS,
-	OPT_BLOCK_SIZE,
-	OPT_MEMBER,
-	OPT_NAME,
-};
-
 struct create_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	bool yes;
 	const char *name;
 	uint32_t flags;
@@ -38,122 +29,54 @@ struct create_args {
 	struct pool_devices devices;
 };
 
-void pool_take_device(const struct argp_state *state, struct pool_devices *devices,
-		      const char *device)
-{
-	struct kvblk_member_spec *more;
+#define AT(field) CLI_FIELD(struct create_args, field)
 
-	if (devices->nr == POOL_MEMBERS_MAX)
-		cli_usage(state, "device %s: a pool has at most %d members",
-			   device, POOL_MEMBERS_MAX);
-	member_check_device(state, device);
-	for (size_t i = 0; i < devices->nr; i++) {
-		if (!strcmp(devices->specs[i].path, device))
-			cli_usage(state, "device %s is given twice", device);
-	}
-	more = reallocarray(devices->specs, devices->nr + 1, sizeof(*more));
-	if (!more)
-		exit(cli_fail("no memory for the list of devices"));
-	devices->specs = more;
-	devices->specs[devices->nr++] = (struct kvblk_member_spec){ .path = device };
-}
-
-static void take_name(const struct argp_state *state, struct pool_devices *devices,
-		      const char *name)
-{
-	cli_check_name(state, "member", name);
-	if (devices->nr_names == POOL_MEMBERS_MAX)
-		cli_usage(state, "name %s: a pool has at most %d members", name, POOL_MEMBERS_MAX);
-	devices->names[devices->nr_names++] = name;
-}
-
-uint64_t pool_index_slots(const struct argp_state *state, const char *text)
-{
-	return cli_number(state, "--index-slots", text, 1, 1ull << 36);
-}
-
-static error_t parse_create(int key, char *arg, struct argp_state *state)
-{
-	struct create_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_FORMAT:
-		args->add_flags |= KVBLK_ADD_FLAG_FORMAT;
-		return 0;
-	case 'y':
-		args->yes = true;
-		return 0;
-	case OPT_STRICT:
-		args->flags |= KVBLK_POOL_FLAG_STRICT;
-		return 0;
-	case OPT_MEMBER:
-		pool_take_device(state, &args->devices, arg);
-		return 0;
-	case OPT_NAME:
-		take_name(state, &args->devices, arg);
-		return 0;
-	case OPT_SEGMENT_SIZE:
-		args->segment_size = member_segment_size(state, arg);
-		return 0;
-	case OPT_INDEX_SLOTS:
-		args->index_slots = pool_index_slots(state, arg);
-		return 0;
-	case OPT_BLOCK_SIZE:
-		args->block_size = (uint32_t)cli_size(state, "--block-size", arg, 1,
-						      KVBLK_VALUE_MAX);
-		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num) {
-			pool_take_device(state, &args->devices, arg);
-			return 0;
-		}
-		cli_check_pool_name(state, arg);
-		args->name = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!args->name)
-			cli_usage(state, "which name? Give NAME and DEVICEs");
-		if (!args->devices.nr)
-			cli_usage(state, "which devices? Give at least one");
-		if (args->devices.nr_names > args->devices.nr)
-			cli_usage(state, "%zu names for %zu devices", args->devices.nr_names,
-				  args->devices.nr);
-		if (args->index_slots && args->block_size)
-			cli_usage(state, "give --index-slots or --block-size, not both");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option create_options[] = {
-	{ "member", OPT_MEMBER, "DEVICE", 0, "The same as an argument DEVICE", 0 },
-	{ "name", OPT_NAME, "NAME", 0,
-	  "Name of a member, for as long as it is one; once for each DEVICE, in their order (default: the last part of DEVICE)", 0 },
-	{ "format", OPT_FORMAT, NULL, 0,
-	  "Make new, empty members: what the devices hold is lost, which is asked about", 0 },
-	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
-	{ "strict", OPT_STRICT, NULL, 0,
-	  "All transfers go through kernel memory, none directly", 0 },
-	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
-	  "Segments of the members: 8M to 1G, a power of two (default: by the device's size)", 0 },
-	{ "index-slots", OPT_INDEX_SLOTS, "N", 0,
-	  "Most blocks the pool can hold (default: by its capacity)", 0 },
-	{ "block-size", OPT_BLOCK_SIZE, "BYTES", 0,
-	  "Blocks will have this size: as many index slots as they need, see kvblk pool plan", 0 },
+static const struct cli_option create_options[] = {
+	{ "member", 0, CLI_CALL, AT(devices), "DEVICE", "The same as an argument DEVICE",
+	  .take = pool_take_device },
+	{ "name", 0, CLI_CALL, AT(devices), "NAME",
+	  "Name of a member, for as long as it is one; once for each DEVICE, in their order (default: the last part of DEVICE)",
+	  .take = pool_take_name },
+	{ "format", 0, CLI_FLAG, AT(add_flags), NULL,
+	  "Make new, empty members: what the devices hold is lost, which is asked about",
+	  .bits = KVBLK_ADD_FLAG_FORMAT },
+	{ "yes", 'y', CLI_FLAG, AT(yes), NULL, "Don't ask" },
+	{ "strict", 0, CLI_FLAG, AT(flags), NULL,
+	  "All transfers go through kernel memory, none directly", .bits = KVBLK_POOL_FLAG_STRICT },
+	{ "segment-size", 0, CLI_SEGMENT_SIZE, AT(segment_size), "BYTES",
+	  "Segments of the members: 8M to 1G, a power of two (default: by the device's size)" },
+	{ "index-slots", 0, CLI_NUMBER, AT(index_slots), "N",
+	  "Most blocks the pool can hold (default: by its capacity)", 1, POOL_INDEX_MAX,
+	  .without = "block-size" },
+	{ "block-size", 0, CLI_SIZE, AT(block_size), "BYTES",
+	  "Blocks will have this size: as many index slots as they need, see kvblk pool plan",
+	  1, KVBLK_VALUE_MAX },
 	{ 0 },
 };
 
-static const struct argp create_argp = {
+static const struct cli_option create_arguments[] = {
+	{ "NAME", 0, CLI_POOL, AT(name), .required = true },
+	{ "DEVICE", 0, CLI_CALL, AT(devices), .take = pool_take_device, .repeat = true },
+	{ 0 },
+};
+
+static void check_create(const struct argp_state *state, void *values)
+{
+	const struct pool_devices *devices = &((struct create_args *)values)->devices;
+
+	if (!devices->nr)
+		cli_usage(state, "missing DEVICE");
+	if (devices->nr_names > devices->nr)
+		cli_usage(state, "%zu names for %zu devices", devices->nr_names, devices->nr);
+}
+
+static const struct cli_syntax create_syntax = {
 	.options = create_options,
-	.parser = parse_create,
-	.args_doc = "NAME DEVICE...",
+	.arguments = create_arguments,
+	.check = check_create,
+	.usage = "NAME DEVICE...",
 	.doc = "Make the new pool NAME out of DEVICEs. Blank devices become members; a device that holds anything, be it another pool's blocks, is refused without --format. A pool that was there comes back with \"kvblk pool import\".\v"
 	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1",
-	.children = cli_output_children,
 };
 
 /* Slots for blocks of @args->block_size; 0, the default, if the devices can't be looked at. */
@@ -198,7 +121,7 @@ int pool_create_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse(&create_argp, argc, argv, &args);
+	cli_parse_rows(&create_syntax, argc, argv, &args);
 	for (size_t i = 0; i < args.devices.nr; i++)
 		args.devices.specs[i].segment_size = args.segment_size;
 	for (size_t i = 0; i < args.devices.nr_names; i++)
@@ -224,7 +147,7 @@ int pool_create_main(int argc, char **argv)
 	if (err)
 		ret = cli_admin_fail(admin, err, args.name);
 	else
-		ret = pool_report(admin, args.name, args.json);
+		ret = pool_report(admin, args.name, args.list.json);
 	if (!ret && !args.index_slots)
 		warn_of_index(admin, args.name);
 close_admin:
@@ -235,48 +158,28 @@ free_members:
 }
 
 struct name_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	bool force;
 	const char *name;
 };
 
-static error_t parse_name(int key, char *arg, struct argp_state *state)
-{
-	struct name_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case 'f':
-		args->force = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 1, arg);
-		cli_check_pool_name(state, arg);
-		args->name = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!args->name)
-			cli_usage(state, "which pool? Give its NAME");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option destroy_options[] = {
-	{ "force", 'f', NULL, 0, "Although its device nodes are open", 0 },
+static const struct cli_option name_argument[] = {
+	{ "NAME", 0, CLI_POOL, CLI_FIELD(struct name_args, name), .required = true },
 	{ 0 },
 };
 
-static const struct argp destroy_argp = {
+static const struct cli_option destroy_options[] = {
+	{ "force", 'f', CLI_FLAG, CLI_FIELD(struct name_args, force), NULL,
+	  "Although its device nodes are open" },
+	{ 0 },
+};
+
+static const struct cli_syntax destroy_syntax = {
 	.options = destroy_options,
-	.parser = parse_name,
-	.args_doc = "NAME",
+	.arguments = name_argument,
+	.usage = "NAME",
 	.doc = "Take the pool NAME down in good order. Its blocks stay on its members and come back with \"kvblk pool import\".\v"
 	       "Example:\n  kvblk pool destroy kv0",
-	.children = cli_output_children,
 };
 
 int pool_destroy_main(int argc, char **argv)
@@ -285,25 +188,24 @@ int pool_destroy_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse(&destroy_argp, argc, argv, &args);
+	cli_parse_rows(&destroy_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
 	err = kvblk_pool_destroy(admin, args.name, args.force);
 	ret = err ? cli_admin_fail(admin, err, args.name) : cli_admin_warn(admin, args.name);
-	if (!err && args.json && cli_print_json(json_pack("{s:s, s:b}", "name", args.name,
+	if (!err && args.list.json && cli_print_json(json_pack("{s:s, s:b}", "name", args.name,
 							  "destroyed", 1)))
 		ret = CLI_ERROR;
 	kvblk_admin_close(admin);
 	return ret;
 }
 
-static const struct argp clear_argp = {
-	.parser = parse_name,
-	.args_doc = "NAME",
+static const struct cli_syntax clear_syntax = {
+	.arguments = name_argument,
+	.usage = "NAME",
 	.doc = "Count the errors of the pool NAME anew, in what \"kvblk status\" shows: those so far were looked at. The counters of \"kvblk stat\" go on.\v"
 	       "Example:\n  kvblk pool clear kv0",
-	.children = cli_output_children,
 };
 
 int pool_clear_main(int argc, char **argv)
@@ -312,14 +214,14 @@ int pool_clear_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse(&clear_argp, argc, argv, &args);
+	cli_parse_rows(&clear_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
 	err = kvblk_pool_clear(admin, args.name);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.name);
-	else if (args.json)
+	else if (args.list.json)
 		ret = cli_print_json(json_pack("{s:s, s:b}", "name", args.name, "cleared", 1));
 	kvblk_admin_close(admin);
 	return ret;
@@ -372,11 +274,10 @@ static void print_pools(const struct cli_list *list, const struct kvblk_pool_sta
 	}
 }
 
-static const struct argp list_argp = {
-	.parser = cli_parse_nothing,
+static const struct cli_syntax list_syntax = {
+	.list = true,
 	.doc = "List the pools of this host.\v"
 	       "Example:\n  kvblk pool list -Hp | cut -f 1,4",
-	.children = cli_list_children,
 };
 
 int pool_list_main(int argc, char **argv)
@@ -387,7 +288,7 @@ int pool_list_main(int argc, char **argv)
 	json_t *array;
 	int err, ret;
 
-	cli_parse(&list_argp, argc, argv, &list);
+	cli_parse_rows(&list_syntax, argc, argv, &list);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -444,12 +345,11 @@ static void print_pool(const struct kvblk_pool_state *pool,
 	member_print(&(struct cli_list){ 0 }, members);
 }
 
-static const struct argp show_argp = {
-	.parser = parse_name,
-	.args_doc = "NAME",
+static const struct cli_syntax show_syntax = {
+	.arguments = name_argument,
+	.usage = "NAME",
 	.doc = "Show the pool NAME and its members.\v"
 	       "Example:\n  kvblk pool show kv0",
-	.children = cli_output_children,
 };
 
 int pool_show_main(int argc, char **argv)
@@ -461,7 +361,7 @@ int pool_show_main(int argc, char **argv)
 	json_t *json;
 	int err, ret;
 
-	cli_parse(&show_argp, argc, argv, &args);
+	cli_parse_rows(&show_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -472,7 +372,7 @@ int pool_show_main(int argc, char **argv)
 		ret = cli_admin_fail(admin, err, args.name);
 		goto free_all;
 	}
-	if (args.json) {
+	if (args.list.json) {
 		json = json_pool(pool);
 		json_object_set_new(json, "members", member_json(members));
 		ret = cli_print_json(json);
@@ -485,31 +385,4 @@ free_all:
 	kvblk_pool_free(pool);
 	kvblk_admin_close(admin);
 	return ret;
-}
-
-int pool_main(int argc, char **argv)
-{
-	static const struct cli_verb verbs[] = {
-		{ "plan", pool_plan_main, "tell how a pool should be made for given blocks" },
-		{ "create", pool_create_main, "make a new pool" },
-		{ "import", import_main, "bring a pool back with its blocks" },
-		{ "destroy", pool_destroy_main, "take a pool down; its blocks stay on its members" },
-		{ "rm", pool_destroy_main, NULL },
-		{ "delete", pool_destroy_main, NULL },
-		{ "export", pool_destroy_main, NULL },
-		{ "list", pool_list_main, "list the pools of this host" },
-		{ "ls", pool_list_main, NULL },
-		{ "show", pool_show_main, "show a pool and its members" },
-		{ "info", pool_show_main, NULL },
-		{ "status", status_main, NULL },
-		{ "clear", pool_clear_main, "count a pool's errors anew, in what status shows" },
-		{ "get", tunable_get_main, "print tunables of a pool" },
-		{ "set", tunable_set_main, "set tunables of a pool" },
-		{ 0 },
-	};
-
-	return cli_run_verb(verbs,
-		"Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n"
-		"  kvblk pool import kv0   # after a restart\n",
-		argc, argv);
 }

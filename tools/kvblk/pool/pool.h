@@ -25,14 +25,17 @@ struct pool_devices {
 	size_t nr_names;
 };
 
-void pool_take_device(const struct argp_state *state, struct pool_devices *devices,
-		      const char *device);
+struct argp_state;
+
+/* Add a device or the name of a member to the struct pool_devices @field, for CLI_CALL. */
+void pool_take_device(struct argp_state *state, const char *device, void *field);
+void pool_take_name(struct argp_state *state, const char *name, void *field);
 
 /* Sets *@size to that of a device or file; false, and errno: it can't be told. */
 bool pool_device_size(const char *path, uint64_t *size);
 
-/* Entries of an index; a wrong number ends with CLI_USAGE. */
-uint64_t pool_index_slots(const struct argp_state *state, const char *text);
+/* The most entries of an index. */
+#define POOL_INDEX_MAX		(1ull << 36)
 
 /*
  * Waits for the members' blocks, and tells what became of each member: CLI_OK or

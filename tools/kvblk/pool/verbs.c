@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+/* kvblk pool: its verbs. */
+#include "pool/pool.h"
+
+int pool_main(int argc, char **argv)
+{
+	static const struct cli_verb verbs[] = {
+		{ "plan", pool_plan_main, "tell how a pool should be made for given blocks" },
+		{ "create", pool_create_main, "make a new pool" },
+		{ "import", import_main, "bring a pool back with its blocks" },
+		{ "destroy", pool_destroy_main, "take a pool down; its blocks stay on its members" },
+		{ "rm", pool_destroy_main, NULL },
+		{ "delete", pool_destroy_main, NULL },
+		{ "export", pool_destroy_main, NULL },
+		{ "list", pool_list_main, "list the pools of this host" },
+		{ "ls", pool_list_main, NULL },
+		{ "show", pool_show_main, "show a pool and its members" },
+		{ "info", pool_show_main, NULL },
+		{ "status", status_main, NULL },
+		{ "clear", pool_clear_main, "count a pool's errors anew, in what status shows" },
+		{ "get", tunable_get_main, "print tunables of a pool" },
+		{ "set", tunable_set_main, "set tunables of a pool" },
+		{ 0 },
+	};
+
+	return cli_run_verb(verbs,
+		"Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n"
+		"  kvblk pool import kv0   # after a restart\n",
+		argc, argv);
+}
