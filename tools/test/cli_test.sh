@@ -206,12 +206,12 @@ usage 'must be text or json' topo -o xml kv0
 usage 'at most 256 pools' topo $(printf 'kv%s ' {0..256})
 usage 'number from 1' events --count 0
 usage 'time from' events --seconds -1
-usage 'what to replay' replay --pool kv0
-usage 'what to replay' replay --pool kv0 --trace x --synthetic
-usage 'where to' replay --synthetic
-usage 'nothing to give' replay --pool kv0 --synthetic kv1
-usage 'is for --synthetic' replay --pool kv0 --trace x --seed 1
-usage 'is for --synthetic' replay --pool kv0 --trace x --requests 1
+usage 'missing --trace or --synthetic' replay --pool kv0
+usage 'trace cannot be used with --synthetic' replay --pool kv0 --trace x --synthetic
+usage 'missing --pool or --simulate' replay --synthetic
+usage 'unexpected argument "kv1"' replay --pool kv0 --synthetic kv1
+usage 'needs --synthetic' replay --pool kv0 --trace x --seed 1
+usage 'needs --synthetic' replay --pool kv0 --trace x --requests 1
 usage 'must be chat' replay --pool kv0 --synthetic=frob
 usage 'number from 1' replay --pool kv0 --synthetic --requests 0
 usage 'number from 1' replay --pool kv0 --synthetic --limit 0
@@ -224,38 +224,38 @@ usage 'number from 1' replay --pool kv0 --synthetic --threads 0
 usage 'number from 1' replay --pool kv0 --synthetic --threads 1025
 usage 'time from' replay --pool kv0 --synthetic --seconds 0
 usage 'from 4 KiB' replay --pool kv0 --synthetic --buffer 1
-usage 'is for --simulate' replay --pool kv0 --synthetic --capacity 0.1
-usage 'not for --simulate' replay --simulate --synthetic --pool kv0
-usage 'not for --simulate' replay --simulate --synthetic --verify
-usage 'not for --simulate' replay --simulate --synthetic --quiet
+usage 'needs --simulate' replay --pool kv0 --synthetic --capacity 0.1
+usage 'cannot be used with --simulate' replay --simulate --synthetic --pool kv0
+usage 'cannot be used with --simulate' replay --simulate --synthetic --verify
+usage 'cannot be used with --simulate' replay --simulate --synthetic --quiet
 usage 'number from' replay --simulate --synthetic --capacity 0
 usage 'number from' replay --simulate --synthetic --capacity nan
 usage 'number from 8' replay --simulate --synthetic --segments 1
 usage 'number from 0 to 1000' replay --simulate --synthetic --admit-permille 1001
 usage 'number from 0 to 1000' replay --simulate --synthetic --first-permille 1001
 usage 'from 0.001 to' replay --simulate --synthetic --budget 0
-usage 'is for --cache kvblk' replay --simulate --synthetic --budget 1 --cache lru
-usage 'is for --simulate' replay --pool kv0 --synthetic --budget 1
+usage 'budget needs --cache kvblk' replay --simulate --synthetic --budget 1 --cache lru
+usage 'needs --simulate' replay --pool kv0 --synthetic --budget 1
 usage 'number from 0 to 4000' replay --simulate --synthetic --reinsert-permille 4001
 usage 'number from 0' replay --simulate --synthetic --salt -1
 usage 'number from 0 to 1024' replay --simulate --synthetic --batch 1025
-usage 'is for --simulate' replay --pool kv0 --synthetic --batch 1
-usage 'is for --simulate' replay --pool kv0 --synthetic --salt 1
+usage 'needs --simulate' replay --pool kv0 --synthetic --batch 1
+usage 'needs --simulate' replay --pool kv0 --synthetic --salt 1
 usage 'must be kvblk' replay --simulate --synthetic --cache arc
 usage 'dram -1: must be a number from 0 to 100' replay --simulate --synthetic --dram -1
 usage 'dram 16G: must be a number from 0 to 100' replay --simulate --synthetic --dram 16G
 usage 'must be through, evict or touched' replay --simulate --synthetic --dram 0.1 --dram-mode back
 usage 'number from 0 to 1' replay --simulate --synthetic --dram 0.1 --dram-promote 2
-usage 'dram-mode is for --dram' replay --simulate --synthetic --dram-mode touched
-usage 'dram-promote is for --dram' replay --simulate --synthetic --dram-promote 0
-usage 'dram is for --cache kvblk' replay --simulate --synthetic --dram 0.1 --cache lru
-usage 'is for --simulate' replay --pool kv0 --synthetic --dram 0.1
+usage 'dram-mode needs --dram' replay --simulate --synthetic --dram-mode touched
+usage 'dram-promote needs --dram' replay --simulate --synthetic --dram-promote 0
+usage 'dram needs --cache kvblk' replay --simulate --synthetic --dram 0.1 --cache lru
+usage 'needs --simulate' replay --pool kv0 --synthetic --dram 0.1
 usage 'must be llama-3.1-8b or' replay --simulate --synthetic --flash-load 1 --ttft gpt
 usage 'ttft needs --flash-load' replay --simulate --synthetic --ttft llama-3.1-8b
 usage 'needs --dram-load' replay --simulate --synthetic --ttft llama-3.1-8b --flash-load 1 --dram 0.1
-usage 'ttft is for --cache kvblk' replay --simulate --synthetic --ttft llama-3.1-8b --flash-load 1 --cache fifo
-usage 'ttft is for --simulate' replay --pool kv0 --synthetic --ttft llama-3.1-8b --flash-load 1
-usage 'servers is for --ttft' replay --simulate --synthetic --servers 2
+usage 'ttft needs --cache kvblk' replay --simulate --synthetic --ttft llama-3.1-8b --flash-load 1 --cache fifo
+usage 'ttft needs --simulate' replay --pool kv0 --synthetic --ttft llama-3.1-8b --flash-load 1
+usage 'servers needs --ttft' replay --simulate --synthetic --servers 2
 usage 'number from 1 to 1024' replay --simulate --synthetic --servers 0
 usage 'number from 1 to 1024' replay --simulate --synthetic --gpus 0
 usage 'gpu v100: must be h100 or a100' replay --simulate --synthetic --gpu v100
@@ -265,8 +265,9 @@ usage 'flash-load fast: must be a number' replay --simulate --synthetic --flash-
 usage 'flash-load slow: must be a time' replay --simulate --synthetic --flash-load 6000,slow
 usage 'dram-load 0: must be a number' replay --simulate --synthetic --dram-load 0
 usage 'a report is HTML' report -o json x
-usage 'which pool' bench --op get
-usage 'what to measure' bench kv0
+usage 'missing POOL' bench --op get
+usage 'missing --op and POOL' bench
+usage 'missing --op' bench kv0
 usage 'must be put' bench kv0 --op rm
 usage 'from 1 B to 64 MiB' bench kv0 --op put --size 65M
 usage 'number from 1' bench kv0 --op put --depth 0
@@ -280,7 +281,7 @@ usage 'at most 1G' bench kv0 --op put --engine uring-fixed --size 64M --depth 17
 usage 'must be host, gpu' bench kv0 --op put --mem cpu
 usage 'must be host, gpu' bench kv0 --op put --mem gpu:
 usage 'moves no blocks' bench kv0 --op exists --mem gpu
-usage 'too many' bench kv0 kv1 --op put
+usage 'unexpected argument' bench kv0 kv1 --op put
 usage '1 to 31 letters' bench 'a b' --op put
 
 echo "# help and version"

@@ -7,6 +7,7 @@
 
 #include "bench/bench.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 
 #define NS_PER_S	1e9
 #define MIB		1048576.0
@@ -18,76 +19,26 @@
 #define BLOCKS_BYTES	(256u << 20)
 #define BLOCKS_MAX	65536
 
-enum {
-	OPT_OP = CLI_OPT_FIRST,
-	OPT_SIZE,
-	OPT_DEPTH,
-	OPT_THREADS,
-	OPT_SECONDS,
-	OPT_COUNT,
-	OPT_BLOCKS,
-	OPT_ENGINE,
-	OPT_MEM,
-};
-
 struct bench_args {
-	bool json;
-	bool op_given;
+	struct cli_list list;	/* json alone */
+	unsigned int engine;	/* of engines */
 	struct bench_opts bench;
 };
 
 static const struct bench_engine *const engines[] = { &bench_uring, &bench_uring_fixed, &bench_ioctl };
+static const char *const engine_names[] = { "uring", "uring-fixed", "ioctl", NULL };
 
 static const char *const op_names[] = {
 	[BENCH_PUT] = "put",
 	[BENCH_GET] = "get",
 	[BENCH_EXISTS] = "exists",
+	NULL,
 };
 
-static const struct argp_option bench_options[] = {
-	{ "op", OPT_OP, "OP", 0, "put, get or exists", 0 },
-	{ "size", OPT_SIZE, "BYTES", 0, "Bytes in a block, with suffix K or M (640K)", 0 },
-	{ "depth", OPT_DEPTH, "N", 0,
-	  "Operations in flight for each thread (8); exists: keys in a lookup (1000)", 0 },
-	{ "threads", OPT_THREADS, "N", 0, "Threads (1)", 0 },
-	{ "seconds", OPT_SECONDS, "TIME", 0, "End after this time (2, unless there is a --count)", 0 },
-	{ "count", OPT_COUNT, "N", 0, "End after so many operations", 0 },
-	{ "blocks", OPT_BLOCKS, "N", 0,
-	  "get, exists: different blocks (as many as make 256M, up to 65536)", 0 },
-	{ "engine", OPT_ENGINE, "NAME", 0, "uring (the default), uring-fixed or ioctl", 0 },
-	{ "mem", OPT_MEM, "host|gpu[:FILE]", 0,
-	  "put, get: memory of the blocks: the host's (the default), or P2P memory of a PCI device, which mapping FILE gives, else the first with enough of it", 0 },
-	{ 0 },
-};
-
-static void parse_op(const struct argp_state *state, const char *name,
-		     struct bench_args *args)
+static void take_mem(struct argp_state *state, const char *mem, void *field)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(op_names); i++) {
-		if (strcmp(op_names[i], name) != 0)
-			continue;
-		args->bench.op = (enum bench_op)i;
-		args->op_given = true;
-		return;
-	}
-	cli_usage(state, "--op %s: must be put, get or exists", name);
-}
+	struct bench_opts *bench = field;
 
-static void parse_engine(const struct argp_state *state, const char *name,
-			 struct bench_args *args)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(engines); i++) {
-		if (strcmp(engines[i]->name, name) != 0)
-			continue;
-		args->bench.engine = engines[i];
-		return;
-	}
-	cli_usage(state, "--engine %s: must be uring, uring-fixed or ioctl", name);
-}
-
-static void parse_mem(const struct argp_state *state, const char *mem,
-		      struct bench_opts *bench)
-{
 	bench->gpu = strcmp(mem, "host") != 0;
 	bench->mem_file = NULL;
 	if (!strncmp(mem, "gpu:", 4) && mem[4])
@@ -96,10 +47,43 @@ static void parse_mem(const struct argp_state *state, const char *mem,
 		cli_usage(state, "--mem %s: must be host, gpu or gpu:FILE", mem);
 }
 
-/* What was not given, when all options are known. */
-static void complete(const struct argp_state *state, struct bench_opts *bench)
+#define AT(field) CLI_FIELD(struct bench_args, field)
+
+static const struct cli_option bench_options[] = {
+	{ "op", 0, CLI_WORD, AT(bench.op), "OP", "put, get or exists", .words = op_names,
+	  .required = true },
+	{ "size", 0, CLI_SIZE, AT(bench.size), "BYTES",
+	  "Bytes in a block, with suffix K or M (640K)", 1, KVBLK_VALUE_MAX },
+	{ "depth", 0, CLI_NUMBER, AT(bench.depth), "N",
+	  "Operations in flight for each thread (8); exists: keys in a lookup (1000)",
+	  1, KVBLK_LOOKUP_MAX },
+	{ "threads", 0, CLI_NUMBER, AT(bench.nr_threads), "N", "Threads (1)", 1, 1024 },
+	{ "seconds", 0, CLI_TIME, AT(bench.seconds), "TIME",
+	  "End after this time (2, unless there is a --count)", 0.01, 1e6 },
+	{ "count", 0, CLI_NUMBER, AT(bench.count), "N", "End after so many operations",
+	  1, UINT32_MAX },
+	{ "blocks", 0, CLI_NUMBER, AT(bench.nr_blocks), "N",
+	  "get, exists: different blocks (as many as make 256M, up to 65536)", 1, UINT32_MAX },
+	{ "engine", 0, CLI_WORD, AT(engine), "NAME", "uring (the default), uring-fixed or ioctl",
+	  .words = engine_names },
+	{ "mem", 0, CLI_CALL, AT(bench), "host|gpu[:FILE]",
+	  "put, get: memory of the blocks: the host's (the default), or P2P memory of a PCI device, which mapping FILE gives, else the first with enough of it",
+	  .take = take_mem },
+	{ 0 },
+};
+
+static const struct cli_option bench_arguments[] = {
+	{ "POOL", 0, CLI_NODE, AT(bench.pool), .required = true },
+	{ 0 },
+};
+
+static void check_bench(const struct argp_state *state, void *values)
 {
+	struct bench_args *args = values;
+	struct bench_opts *bench = &args->bench;
 	uint64_t flight;
+
+	bench->engine = engines[args->engine];
 
 	if (!bench->depth)
 		bench->depth = bench->op == BENCH_EXISTS ? KEYS_DEFAULT :
@@ -113,6 +97,9 @@ static void complete(const struct argp_state *state, struct bench_opts *bench)
 		cli_usage(state, "--blocks is for get and exists; see --count");
 	if (bench->op == BENCH_EXISTS && bench->gpu)
 		cli_usage(state, "--mem is for put and get: exists moves no blocks");
+	if (bench->engine->registers && (uint64_t)bench->depth * bench->size > 1u << 30)
+		cli_usage(state, "--engine %s: at most 1G of --depth blocks of --size",
+			  bench->engine->name);
 	flight = bench->depth;
 	if (bench->op == BENCH_GET)
 		flight *= bench->nr_threads;
@@ -125,76 +112,15 @@ static void complete(const struct argp_state *state, struct bench_opts *bench)
 		bench->nr_blocks = flight;
 }
 
-static error_t parse_bench(int key, char *arg, struct argp_state *state)
-{
-	struct bench_args *args = state->input;
-	struct bench_opts *bench = &args->bench;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_OP:
-		parse_op(state, arg, args);
-		return 0;
-	case OPT_SIZE:
-		bench->size = (uint32_t)cli_size(state, "--size", arg, 1,
-						 KVBLK_VALUE_MAX);
-		return 0;
-	case OPT_DEPTH:
-		bench->depth = (unsigned int)cli_number(state, "--depth", arg, 1,
-							KVBLK_LOOKUP_MAX);
-		return 0;
-	case OPT_THREADS:
-		bench->nr_threads = (unsigned int)cli_number(state, "--threads",
-							     arg, 1, 1024);
-		return 0;
-	case OPT_SECONDS:
-		bench->seconds = cli_time(state, "--seconds", arg, 0.01, 1e6);
-		return 0;
-	case OPT_COUNT:
-		bench->count = cli_number(state, "--count", arg, 1, UINT32_MAX);
-		return 0;
-	case OPT_BLOCKS:
-		bench->nr_blocks = cli_number(state, "--blocks", arg, 1,
-					      UINT32_MAX);
-		return 0;
-	case OPT_ENGINE:
-		parse_engine(state, arg, args);
-		return 0;
-	case OPT_MEM:
-		parse_mem(state, arg, bench);
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_at_most(state, 1, arg);
-		cli_check_pool_or_node(state, arg);
-		bench->pool = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!bench->pool)
-			cli_usage(state, "which pool? Give its name or its node");
-		if (!args->op_given)
-			cli_usage(state, "what to measure? Give --op");
-		complete(state, bench);
-		if (bench->engine->registers &&
-		    (uint64_t)bench->depth * bench->size > 1u << 30)
-			cli_usage(state, "--engine %s: at most 1G of --depth blocks of --size",
-				  bench->engine->name);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp bench_argp = {
+static const struct cli_syntax bench_syntax = {
 	.options = bench_options,
-	.parser = parse_bench,
-	.args_doc = "POOL",
+	.arguments = bench_arguments,
+	.check = check_bench,
+	.usage = "POOL",
 	.doc = "Measure puts, gets or lookups of POOL, a pool's name or a node's path.\v"
 	       "Example:\n  kvblk bench kv0 --op get --size 2M --depth 32\n\n"
 	       "Blocks that it puts stay until they are dropped like others: other blocks may have to go for them. "
 	       "Exits with 1 when an operation fails or a get misses.",
-	.children = cli_output_children,
 };
 
 static json_t *result_json(const struct bench_opts *bench,
@@ -275,7 +201,6 @@ int bench_main(int argc, char **argv)
 {
 	struct bench_args args = {
 		.bench = {
-			.engine = &bench_uring,
 			.size = SIZE_DEFAULT,
 			.nr_threads = 1,
 		},
@@ -283,12 +208,12 @@ int bench_main(int argc, char **argv)
 	struct bench_result result;
 	int ret;
 
-	cli_parse(&bench_argp, argc, argv, &args);
+	cli_parse_rows(&bench_syntax, argc, argv, &args);
 	/* else requests go to the device one by one: see uapi.rst */
 	signal(SIGPIPE, SIG_IGN);
 	ret = bench_run(&args.bench, &result);
 	if (ret)
 		return ret;
-	return args.json ? cli_print_json(result_json(&args.bench, &result)) :
+	return args.list.json ? cli_print_json(result_json(&args.bench, &result)) :
 			   print_text(&args.bench, &result);
 }

@@ -417,7 +417,7 @@ static void take(struct argp_state *state, struct row *row, const char *text)
 		*(double *)field = cli_time(state, what, text, o->min, o->max);
 		return;
 	case CLI_WORD:
-		store(field, o->size, take_word(state, what, text, o));
+		store(field, o->size, text ? take_word(state, what, text, o) : 0);
 		return;
 	case CLI_ROW:
 		*(const void **)field = (const char *)o->words +

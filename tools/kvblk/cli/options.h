@@ -23,7 +23,7 @@
  * @CLI_REAL: a number, maybe with a fraction: double
  * @CLI_TIME: a number, maybe with suffix us, ms, s, m, h or d: double, in seconds
  * @CLI_STRING: anything: const char *
- * @CLI_WORD: a word of @words: its index, in an integer of any size
+ * @CLI_WORD: a word of @words: its index, in an integer of any size; no value means the first
  * @CLI_ROW: the name of an entry of a table that begins at @words: a pointer to the entry
  * @CLI_POOL: a pool's name: const char *
  * @CLI_NODE: a pool's name or the path of a node, as kvblk_open() takes it: const char *

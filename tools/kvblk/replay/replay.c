@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "replay/replay.h"
 #include "replay/simulate.h"
 #include "replay/trace.h"
@@ -23,371 +24,146 @@
 #define BUFFER_DEFAULT		(64ull << 20)
 #define BLOCK_SIZE_DEFAULT	(640u << 10)
 
-enum {
-	OPT_TRACE = CLI_OPT_FIRST,
-	OPT_SYNTHETIC,
-	OPT_REQUESTS,
-	OPT_SEED,
-	OPT_LIMIT,
-	OPT_POOL,
-	OPT_VERIFY,
-	OPT_BLOCK_SIZE,
-	OPT_SPEED,
-	OPT_THREADS,
-	OPT_SECONDS,
-	OPT_BUFFER,
-	OPT_SIMULATE,
-	OPT_CAPACITY,
-	OPT_DRAM,
-	OPT_DRAM_MODE,
-	OPT_DRAM_PROMOTE,
-	OPT_SEGMENTS,
-	OPT_BATCH,
-	OPT_ADMIT_PERMILLE,
-	OPT_FIRST_PERMILLE,
-	OPT_REINSERT_PERMILLE,
-	OPT_CACHE,
-	OPT_SALT,
-	OPT_BUDGET,
-};
-
 struct replay_args {
-	bool json;
+	struct cli_list list;	/* json alone */
 	bool quiet;
-	bool synthetic;
 	bool simulate;
-	/* an option of the kind that was given, for the message; or NULL */
-	const char *of_synthetic;
-	const char *of_pool;
-	const char *of_simulate;
 	const char *trace;
+	int kind;		/* of synthetic traffic; -1: none */
+	uint64_t seed;		/* of synthetic traffic */
+	uint32_t requests;	/* 0: as many as the traffic has by itself */
 	double seconds;		/* 0: to the end of the trace */
 	size_t limit;		/* 0: none */
-	uint32_t requests;	/* 0: as many as the traffic has by itself */
-	const char *cache;
-	const char *dram_mode;
-	const char *of_dram;	/* as above */
 	struct trace_synthetic_opts traffic;
 	struct replay_opts replay;
 	struct sim_opts sim;
 	struct ttft_opts ttft;
 };
 
-static const struct argp_option replay_options[] = {
-	{ NULL, 0, NULL, 0, "What is replayed:", 1 },
-	{ "trace", OPT_TRACE, "FILE", 0,
-	  "A trace of the Mooncake format; - for stdin", 1 },
-	{ "synthetic", OPT_SYNTHETIC, "KIND", OPTION_ARG_OPTIONAL,
-	  "Made-up traffic: chat (the default), prompts, long, once, scan, documents or week", 1 },
-	{ "requests", OPT_REQUESTS, "N", 0, "With --synthetic: how many (12000; week: 180000)", 1 },
-	{ "seed", OPT_SEED, "N", 0,
-	  "With --synthetic: same seed, same traffic (1)", 1 },
-	{ "limit", OPT_LIMIT, "N", 0, "Only the first N requests", 1 },
-	{ NULL, 0, NULL, 0, "On a pool:", 2 },
-	{ "pool", OPT_POOL, "NAME", 0, "The pool", 2 },
-	{ "verify", OPT_VERIFY, NULL, 0,
-	  "Store bytes that follow from the key, check each that comes back", 2 },
-	{ "block-size", OPT_BLOCK_SIZE, "BYTES", 0,
-	  "Bytes in a block, with suffix K or M (640K)", 2 },
-	{ "speed", OPT_SPEED, "X", 0,
-	  "Seconds of the trace in a second: 1 is real time, 0 as fast as possible (0)", 2 },
-	{ "threads", OPT_THREADS, "N", 0, "Requests at a time (1)", 2 },
-	{ "seconds", OPT_SECONDS, "TIME", 0, "Stop after this time", 2 },
-	{ "buffer", OPT_BUFFER, "BYTES", 0,
-	  "Memory of each thread, which bounds its batches (64M)", 2 },
-	{ "quiet", 'q', NULL, 0, "No progress line each second", 2 },
-	{ NULL, 0, NULL, 0, "Without a pool:", 3 },
-	{ "simulate", OPT_SIMULATE, NULL, 0,
-	  "Run the module's admission and reclaim over the trace, without I/O", 3 },
-	{ "capacity", OPT_CAPACITY, "F", 0,
-	  "Simulated capacity, as a share of the trace's distinct blocks (0.05)", 3 },
-	{ "dram", OPT_DRAM, "F", 0,
-	  "Simulated dram_bytes, memory in front of the flash, as a share of the distinct blocks (0)", 3 },
-	{ "dram-mode", OPT_DRAM_MODE, "MODE", 0,
-	  "Simulated tunable dram_mode: through, evict or touched (evict)", 3 },
-	{ "dram-promote", OPT_DRAM_PROMOTE, "N", 0,
-	  "Simulated tunable dram_promote, 0 or 1 (0)", 3 },
-	{ "segments", OPT_SEGMENTS, "N", 0, "Simulated segments (256)", 3 },
-	{ "batch", OPT_BATCH, "N", 0, "Blocks that are put together; 0: all of a request (0)", 3 },
-	{ "admit-permille", OPT_ADMIT_PERMILLE, "N", 0,
-	  "Simulated tunable admit_permille (the module's default)", 3 },
-	{ "first-permille", OPT_FIRST_PERMILLE, "N", 0,
-	  "Simulated tunable first_permille (the module's default)", 3 },
-	{ "reinsert-permille", OPT_REINSERT_PERMILLE, "N", 0,
-	  "Simulated tunable reinsert_permille (the module's default)", 3 },
-	{ "salt", OPT_SALT, "N", 0,
-	  "Other simulated ids for each N: what differs between them is chance (0)", 3 },
-	{ "cache", OPT_CACHE, "NAME", 0,
-	  "Simulate kvblk (the default), or for comparison fifo, lru or optimum", 3 },
-	{ "budget", OPT_BUDGET, "X", 0,
-	  "Writes allowed in a day of the trace, in capacities: the daemon's governor keeps to them", 3 },
+static const char *const kinds[] = {
+	"chat", "prompts", "long", "once", "scan", "documents", "week", NULL,
+};
+
+static const char *const dram_modes[] = {
+	[SIM_DRAM_THROUGH] = "through",
+	[SIM_DRAM_EVICT] = "evict",
+	[SIM_DRAM_TOUCHED] = "touched",
+	NULL,
+};
+
+static const char *const caches[] = {
+	[SIM_POLICY] = "kvblk",
+	[SIM_FIFO] = "fifo",
+	[SIM_LRU] = "lru",
+	[SIM_OPTIMUM] = "optimum",
+	NULL,
+};
+
+#define AT(field) CLI_FIELD(struct replay_args, field)
+
+static const struct cli_option replay_options[] = {
+	{ .help = "What is replayed:" },
+	{ "trace", 0, CLI_STRING, AT(trace), "FILE", "A trace of the Mooncake format; - for stdin",
+	  .without = "synthetic" },
+	{ "synthetic", 0, CLI_WORD, AT(kind), "KIND",
+	  "Made-up traffic: chat (the default), prompts, long, once, scan, documents or week",
+	  .words = kinds, .optional = true },
+	{ "requests", 0, CLI_NUMBER, AT(requests), "N",
+	  "With --synthetic: how many (12000; week: 180000)", 1, 100000000, .with = "synthetic" },
+	{ "seed", 0, CLI_NUMBER, AT(seed), "N", "With --synthetic: same seed, same traffic (1)",
+	  .with = "synthetic" },
+	{ "limit", 0, CLI_NUMBER, AT(limit), "N", "Only the first N requests", 1 },
+	{ .help = "On a pool:" },
+	{ "pool", 0, CLI_POOL, AT(replay.pool), "NAME", "The pool", .without = "simulate" },
+	{ "verify", 0, CLI_FLAG, AT(replay.verify), NULL,
+	  "Store bytes that follow from the key, check each that comes back",
+	  .without = "simulate" },
+	{ "block-size", 0, CLI_SIZE, AT(replay.block_size), "BYTES",
+	  "Bytes in a block, with suffix K or M (640K)", 1, KVBLK_VALUE_MAX,
+	  .without = "simulate" },
+	{ "speed", 0, CLI_REAL, AT(replay.speed), "X",
+	  "Seconds of the trace in a second: 1 is real time, 0 as fast as possible (0)", 0, 1e6,
+	  .without = "simulate" },
+	{ "threads", 0, CLI_NUMBER, AT(replay.nr_threads), "N", "Requests at a time (1)", 1, 1024,
+	  .without = "simulate" },
+	{ "seconds", 0, CLI_TIME, AT(seconds), "TIME", "Stop after this time", 0.001, 1e7,
+	  .without = "simulate" },
+	{ "buffer", 0, CLI_SIZE, AT(replay.buffer_size), "BYTES",
+	  "Memory of each thread, which bounds its batches (64M)", 4096, 1ull << 40,
+	  .without = "simulate" },
+	{ "quiet", 'q', CLI_FLAG, AT(quiet), NULL, "No progress line each second",
+	  .without = "simulate" },
+	{ .help = "Without a pool:" },
+	{ "simulate", 0, CLI_FLAG, AT(simulate), NULL,
+	  "Run the module's admission and reclaim over the trace, without I/O" },
+	{ "capacity", 0, CLI_REAL, AT(sim.capacity), "F",
+	  "Simulated capacity, as a share of the trace's distinct blocks (0.05)", 1e-6, 100,
+	  .with = "simulate" },
+	{ "dram", 0, CLI_REAL, AT(sim.dram), "F",
+	  "Simulated dram_bytes, memory in front of the flash, as a share of the distinct blocks (0)",
+	  0, 100, .with = "simulate" },
+	{ "dram-mode", 0, CLI_WORD, AT(sim.dram_mode), "MODE",
+	  "Simulated tunable dram_mode: through, evict or touched (evict)",
+	  .words = dram_modes, .with = "dram" },
+	{ "dram-promote", 0, CLI_NUMBER, AT(sim.dram_promote), "N",
+	  "Simulated tunable dram_promote, 0 or 1 (0)", 0, 1, .with = "dram" },
+	{ "segments", 0, CLI_NUMBER, AT(sim.nr_segments), "N", "Simulated segments (256)",
+	  8, 1 << 20, .with = "simulate" },
+	{ "batch", 0, CLI_NUMBER, AT(sim.batch), "N",
+	  "Blocks that are put together; 0: all of a request (0)", 0, KVBLK_OPS_MAX,
+	  .with = "simulate" },
+	{ "admit-permille", 0, CLI_NUMBER, AT(sim.admit_permille), "N",
+	  "Simulated tunable admit_permille (the module's default)", 0, 1000,
+	  .with = "simulate" },
+	{ "first-permille", 0, CLI_NUMBER, AT(sim.first_permille), "N",
+	  "Simulated tunable first_permille (the module's default)", 0, 1000,
+	  .with = "simulate" },
+	{ "reinsert-permille", 0, CLI_NUMBER, AT(sim.reinsert_permille), "N",
+	  "Simulated tunable reinsert_permille (the module's default)", 0, 4000,
+	  .with = "simulate" },
+	{ "salt", 0, CLI_NUMBER, AT(sim.salt), "N",
+	  "Other simulated ids for each N: what differs between them is chance (0)",
+	  .with = "simulate" },
+	{ "cache", 0, CLI_WORD, AT(sim.cache), "NAME",
+	  "Simulate kvblk (the default), or for comparison fifo, lru or optimum",
+	  .words = caches, .with = "simulate" },
+	{ "budget", 0, CLI_REAL, AT(sim.budget), "X",
+	  "Writes allowed in a day of the trace, in capacities: the daemon's governor keeps to them",
+	  1e-3, 1e6, .with = "simulate" },
+	{ .at = offsetof(struct replay_args, ttft), .rows = ttft_options },
 	{ 0 },
 };
 
-static void parse_cache(const struct argp_state *state, const char *name,
-			struct replay_args *args)
+static void check_replay(const struct argp_state *state, void *values)
 {
-	static const struct {
-		const char *name;
-		enum sim_cache cache;
-	} caches[] = {
-		{ "kvblk", SIM_POLICY },
-		{ "fifo", SIM_FIFO },
-		{ "lru", SIM_LRU },
-		{ "optimum", SIM_OPTIMUM },
-	};
+	struct replay_args *args = values;
 
-	for (size_t i = 0; i < ARRAY_SIZE(caches); i++) {
-		if (strcmp(caches[i].name, name) != 0)
-			continue;
-		args->sim.cache = caches[i].cache;
-		args->cache = caches[i].name;
-		return;
-	}
-	cli_usage(state, "--cache %s: must be kvblk, fifo, lru or optimum",
-		   name);
-}
-
-static void parse_dram_mode(const struct argp_state *state, const char *name,
-			    struct replay_args *args)
-{
-	static const char * const modes[] = {
-		[SIM_DRAM_THROUGH] = "through",
-		[SIM_DRAM_EVICT] = "evict",
-		[SIM_DRAM_TOUCHED] = "touched",
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
-		if (strcmp(modes[i], name) != 0)
-			continue;
-		args->sim.dram_mode = i;
-		args->dram_mode = modes[i];
-		return;
-	}
-	cli_usage(state, "--dram-mode %s: must be through, evict or touched", name);
-}
-
-static error_t parse_source(int key, char *arg, struct argp_state *state,
-			    struct replay_args *args)
-{
-	switch (key) {
-	case OPT_TRACE:
-		args->trace = arg;
-		return 0;
-	case OPT_SYNTHETIC:
-		args->synthetic = true;
-		/* the seed may have come before */
-		if (arg) {
-			uint64_t seed = args->traffic.seed;
-
-			if (trace_synthetic_preset(arg, &args->traffic))
-				cli_usage(state, "--synthetic=%s: must be chat, prompts, long, once, scan, documents or week",
-					   arg);
-			args->traffic.seed = seed;
-		}
-		return 0;
-	case OPT_REQUESTS:
-		args->requests = (uint32_t)cli_number(state, "--requests", arg, 1,
-						      100000000);
-		args->of_synthetic = "--requests";
-		return 0;
-	case OPT_SEED:
-		args->traffic.seed = cli_number(state, "--seed", arg, 0,
-						UINT64_MAX);
-		args->of_synthetic = "--seed";
-		return 0;
-	case OPT_LIMIT:
-		args->limit = cli_number(state, "--limit", arg, 1, SIZE_MAX);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static error_t parse_on_pool(int key, char *arg, struct argp_state *state,
-			     struct replay_args *args)
-{
-	switch (key) {
-	case OPT_POOL:
-		cli_check_pool_name(state, arg);
-		args->replay.pool = arg;
-		args->of_pool = "--pool";
-		return 0;
-	case OPT_VERIFY:
-		args->replay.verify = true;
-		args->of_pool = "--verify";
-		return 0;
-	case OPT_BLOCK_SIZE:
-		args->replay.block_size = (uint32_t)cli_size(state,
-			"--block-size", arg, 1, KVBLK_VALUE_MAX);
-		args->of_pool = "--block-size";
-		return 0;
-	case OPT_SPEED:
-		args->replay.speed = cli_real(state, "--speed", arg, 0, 1e6);
-		args->of_pool = "--speed";
-		return 0;
-	case OPT_THREADS:
-		args->replay.nr_threads = (unsigned int)cli_number(state,
-			"--threads", arg, 1, 1024);
-		args->of_pool = "--threads";
-		return 0;
-	case OPT_SECONDS:
-		args->seconds = cli_time(state, "--seconds", arg, 0.001, 1e7);
-		args->of_pool = "--seconds";
-		return 0;
-	case OPT_BUFFER:
-		args->replay.buffer_size = cli_size(state, "--buffer", arg,
-						    4096, 1ull << 40);
-		args->of_pool = "--buffer";
-		return 0;
-	case 'q':
-		args->quiet = true;
-		args->of_pool = "--quiet";
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static error_t parse_simulated(int key, char *arg, struct argp_state *state,
-			       struct replay_args *args)
-{
-	switch (key) {
-	case OPT_SIMULATE:
-		args->simulate = true;
-		return 0;
-	case OPT_CAPACITY:
-		args->sim.capacity = cli_real(state, "--capacity", arg, 1e-6,
-					      100);
-		args->of_simulate = "--capacity";
-		return 0;
-	case OPT_DRAM:
-		args->sim.dram = cli_real(state, "--dram", arg, 0, 100);
-		args->of_simulate = "--dram";
-		return 0;
-	case OPT_DRAM_MODE:
-		parse_dram_mode(state, arg, args);
-		args->of_simulate = "--dram-mode";
-		args->of_dram = "--dram-mode";
-		return 0;
-	case OPT_DRAM_PROMOTE:
-		args->sim.dram_promote = cli_number(state, "--dram-promote", arg,
-						    0, 1);
-		args->of_simulate = "--dram-promote";
-		args->of_dram = "--dram-promote";
-		return 0;
-	case OPT_SEGMENTS:
-		args->sim.nr_segments = (uint32_t)cli_number(state,
-			"--segments", arg, 8, 1 << 20);
-		args->of_simulate = "--segments";
-		return 0;
-	case OPT_BATCH:
-		args->sim.batch = (uint32_t)cli_number(state, "--batch", arg, 0, KVBLK_OPS_MAX);
-		args->of_simulate = "--batch";
-		return 0;
-	case OPT_ADMIT_PERMILLE:
-		args->sim.admit_permille = (int)cli_number(state,
-			"--admit-permille", arg, 0, 1000);
-		args->of_simulate = "--admit-permille";
-		return 0;
-	case OPT_FIRST_PERMILLE:
-		args->sim.first_permille = (int)cli_number(state,
-			"--first-permille", arg, 0, 1000);
-		args->of_simulate = "--first-permille";
-		return 0;
-	case OPT_REINSERT_PERMILLE:
-		args->sim.reinsert_permille = (int)cli_number(state,
-			"--reinsert-permille", arg, 0, 4000);
-		args->of_simulate = "--reinsert-permille";
-		return 0;
-	case OPT_CACHE:
-		parse_cache(state, arg, args);
-		args->of_simulate = "--cache";
-		return 0;
-	case OPT_SALT:
-		args->sim.salt = cli_number(state, "--salt", arg, 0, UINT64_MAX);
-		args->of_simulate = "--salt";
-		return 0;
-	case OPT_BUDGET:
-		args->sim.budget = cli_real(state, "--budget", arg, 1e-3, 1e6);
-		args->of_simulate = "--budget";
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static void check_together(const struct argp_state *state,
-			   const struct replay_args *args)
-{
-	if (!args->trace == !args->synthetic)
-		cli_usage(state, "what to replay? Give --trace FILE or --synthetic, one of them");
-	if (args->of_synthetic && !args->synthetic)
-		cli_usage(state, "%s is for --synthetic", args->of_synthetic);
-	if (args->simulate && args->of_pool)
-		cli_usage(state, "%s is for replays on a pool, not for --simulate",
-			   args->of_pool);
-	if (args->sim.budget && args->sim.cache != SIM_POLICY)
-		cli_usage(state, "--budget is for --cache kvblk");
-	if (args->sim.dram && args->sim.cache != SIM_POLICY)
-		cli_usage(state, "--dram is for --cache kvblk");
-	if (args->of_dram && !args->sim.dram)
-		cli_usage(state, "%s is for --dram", args->of_dram);
-	if (args->ttft.model && args->sim.cache != SIM_POLICY)
-		cli_usage(state, "--ttft is for --cache kvblk");
+	if (!args->trace && args->kind < 0)
+		cli_usage(state, "missing --trace or --synthetic");
+	if (!args->replay.pool && !args->simulate)
+		cli_usage(state, "missing --pool or --simulate");
+	if (args->sim.cache != SIM_POLICY && (args->sim.budget || args->sim.dram || args->ttft.model))
+		cli_usage(state, "--%s needs --cache kvblk",
+			  args->sim.budget ? "budget" : args->sim.dram ? "dram" : "ttft");
+	if (args->ttft.model && !args->ttft.flash.bytes_s)
+		cli_usage(state, "--ttft needs --flash-load");
 	if (args->ttft.model && args->sim.dram && !args->ttft.dram.bytes_s)
 		cli_usage(state, "--ttft with --dram needs --dram-load");
-	if (args->simulate)
-		return;
-	if (args->of_simulate || args->ttft.model)
-		cli_usage(state, "%s is for --simulate", args->of_simulate ?: "--ttft");
-	if (!args->replay.pool)
-		cli_usage(state, "where to? Give --pool NAME, or --simulate");
+	if (args->kind >= 0)
+		trace_synthetic_preset(kinds[args->kind], &args->traffic);
+	args->traffic.seed = args->seed;
+	if (args->requests)
+		args->traffic.nr_reqs = args->requests;
 }
 
-static error_t parse_replay(int key, char *arg, struct argp_state *state)
-{
-	struct replay_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		state->child_inputs[1] = &args->ttft;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_usage(state, "\"%s\": there is nothing to give here but options",
-			   arg);
-		return 0;
-	case ARGP_KEY_END:
-		check_together(state, args);
-		if (args->requests)
-			args->traffic.nr_reqs = args->requests;
-		return 0;
-	default:
-		break;
-	}
-	if (key >= OPT_TRACE && key <= OPT_LIMIT)
-		return parse_source(key, arg, state, args);
-	if (key >= OPT_SIMULATE && key <= OPT_BUDGET)
-		return parse_simulated(key, arg, state, args);
-	return parse_on_pool(key, arg, state, args);
-}
-
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, -1 },
-	{ &ttft_argp, 0, NULL, 4 },
-	{ 0 },
-};
-
-static const struct argp replay_argp = {
+static const struct cli_syntax replay_syntax = {
 	.options = replay_options,
-	.parser = parse_replay,
+	.check = check_replay,
 	.doc = "Replay a trace of chat requests on a pool, as a runtime would make them: look up a prompt's blocks, get the leading ones that are here, put the others.\v"
 	       "Examples:\n"
 	       "  kvblk replay --pool kv0 --trace chat.jsonl --verify --threads 4\n"
 	       "  kvblk replay --pool kv0 --synthetic --requests 1000\n"
 	       "  kvblk replay --simulate --capacity 0.1 --trace chat.jsonl -o json",
-	.children = output_children,
 };
 
 static int compare_ids(const void *a, const void *b)
@@ -430,7 +206,7 @@ static int load(const struct replay_args *args, struct trace *trace)
 	struct trace_error bad = { 0 };
 	int err, ret;
 
-	if (args->synthetic) {
+	if (args->kind >= 0) {
 		err = trace_synthetic(&args->traffic, trace);
 	} else {
 		name = strcmp(args->trace, "-") != 0 ? args->trace : "stdin";
@@ -476,7 +252,7 @@ static json_t *json_days(const struct replay_args *args, const struct sim_result
 static void print_dram(const struct replay_args *args, const struct sim_result *r)
 {
 	printf("memory          %" PRIu64 " blocks, dram_mode %s\n", r->dram_blocks,
-	       args->dram_mode);
+	       dram_modes[args->sim.dram_mode]);
 	printf("  hits          %" PRIu64 " of the above\n", r->dram_hits);
 	printf("  evictions     %" PRIu64 " written, %" PRIu64 " dropped\n",
 	       r->dram_writes, r->dram_drops);
@@ -500,14 +276,14 @@ static int run_simulation(const struct replay_args *args,
 		return cli_fail("the simulated capacity is too small for its segments; choose a larger --capacity or fewer --segments");
 	if (err)
 		return cli_fail("simulation: %s", strerror(-err));
-	if (args->json)
+	if (args->list.json)
 		return cli_print_json(json_pack(
 			"{s:s, s:f, s:I, s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}",
-			"cache", args->cache,
+			"cache", caches[args->sim.cache],
 			"capacity", args->sim.capacity,
 			"capacity_blocks", (json_int_t)r.capacity_blocks,
 			"dram", args->sim.dram,
-			"dram_mode", args->dram_mode,
+			"dram_mode", dram_modes[args->sim.dram_mode],
 			"dram_blocks", (json_int_t)r.dram_blocks,
 			"requests", (json_int_t)r.requests,
 			"blocks", (json_int_t)r.refs,
@@ -527,7 +303,7 @@ static int run_simulation(const struct replay_args *args,
 			"writes_per_block", r.writes_per_block,
 			"days", json_days(args, &r),
 			"ttft", ttft_json(&args->ttft, &ttft)));
-	printf("cache           %s\n", args->cache);
+	printf("cache           %s\n", caches[args->sim.cache]);
 	printf("capacity        %" PRIu64 " blocks, %.4g of the trace's %" PRIu64 " distinct ones\n",
 	       r.capacity_blocks, args->sim.capacity, trace->nr_distinct);
 	printf("requests        %" PRIu64 " with %" PRIu64 " blocks\n",
@@ -928,7 +704,7 @@ static int run_replay(const struct replay_args *args, const struct trace *trace)
 	report->pool_put_bytes -= puts;
 	report->pool_reinsert_bytes -= reinserts;
 
-	if (args->json) {
+	if (args->list.json) {
 		ret = cli_print_json(json_report(report));
 	} else {
 		print_report(report);
@@ -946,9 +722,8 @@ free_report:
 int replay_main(int argc, char **argv)
 {
 	struct replay_args args = {
-		.cache = "kvblk",
-		.dram_mode = "evict",
-		.traffic = TRACE_SYNTHETIC_CHAT,
+		.kind = -1,
+		.seed = 1,
 		.replay = {
 			.block_size = BLOCK_SIZE_DEFAULT,
 			.buffer_size = BUFFER_DEFAULT,
@@ -960,7 +735,7 @@ int replay_main(int argc, char **argv)
 	int ret;
 
 	ttft_defaults(&args.ttft);
-	cli_parse(&replay_argp, argc, argv, &args);
+	cli_parse_rows(&replay_syntax, argc, argv, &args);
 	ret = load(&args, &trace);
 	if (ret)
 		return ret;

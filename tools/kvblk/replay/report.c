@@ -9,60 +9,45 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "replay/report.h"
 
 struct report_args {
-	bool json;
+	struct cli_list list;	/* json alone, which is refused */
 	const char *title;
-	char **files;
-	size_t nr_files;
+	struct cli_words files;
 };
 
 /* What is larger, or negative, is no rate, size or time. */
 #define VALUE_MAX	1e18
 
-enum {
-	OPT_TITLE = CLI_OPT_FIRST,
-};
+#define AT(field) CLI_FIELD(struct report_args, field)
 
-static error_t parse_report(int key, char *arg, struct argp_state *state)
-{
-	struct report_args *args = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
-		return 0;
-	case OPT_TITLE:
-		args->title = arg;
-		return 0;
-	case ARGP_KEY_ARG:
-		return ARGP_ERR_UNKNOWN;
-	case ARGP_KEY_ARGS:
-		args->files = &state->argv[state->next];
-		args->nr_files = (size_t)(state->argc - state->next);
-		return 0;
-	case ARGP_KEY_END:
-		if (args->json)
-			cli_usage(state, "a report is HTML; its data are JSON already");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option report_options[] = {
-	{ "title", OPT_TITLE, "TEXT", 0, "The page's heading", 0 },
+static const struct cli_option report_options[] = {
+	{ "title", 0, CLI_STRING, AT(title), "TEXT", "The page's heading" },
 	{ 0 },
 };
 
-static const struct argp report_argp = {
+static const struct cli_option report_arguments[] = {
+	{ "FILE", 0, CLI_WORDS, AT(files) },
+	{ 0 },
+};
+
+static void check_report(const struct argp_state *state, void *values)
+{
+	const struct report_args *args = values;
+
+	if (args->list.json)
+		cli_usage(state, "a report is HTML; its data are JSON already");
+}
+
+static const struct cli_syntax report_syntax = {
 	.options = report_options,
-	.parser = parse_report,
-	.args_doc = "[FILE...]",
+	.arguments = report_arguments,
+	.check = check_report,
+	.usage = "[FILE...]",
 	.doc = "Write one HTML page to stdout, with plots of what \"kvblk iostat -o json\" and \"kvblk replay -o json\" printed to FILEs, or to stdin: throughput, hit ratio, latencies, how full the pool is. The page needs nothing else.\v"
 	       "Example:\n  kvblk iostat kv0 5 720 -o json > kv0.jsonl; kvblk report kv0.jsonl > kv0.html",
-	.children = cli_output_children,
 };
 
 /* ---- what was printed ---- */
@@ -231,13 +216,13 @@ static int read_all(struct input *input, const struct report_args *args)
 	int ret = CLI_OK;
 	FILE *in;
 
-	if (!args->nr_files)
+	if (!args->files.nr)
 		return read_file(input, "stdin", stdin);
-	for (size_t i = 0; i < args->nr_files && ret == CLI_OK; i++) {
-		in = fopen(args->files[i], "re");
+	for (size_t i = 0; i < args->files.nr && ret == CLI_OK; i++) {
+		in = fopen(args->files.words[i], "re");
 		if (!in)
-			return cli_fail("%s: %s", args->files[i], strerror(errno));
-		ret = read_file(input, args->files[i], in);
+			return cli_fail("%s: %s", args->files.words[i], strerror(errno));
+		ret = read_file(input, args->files.words[i], in);
 		fclose(in);
 	}
 	return ret;
@@ -416,7 +401,7 @@ int report_main(int argc, char **argv)
 	struct input input = { .replays = json_array() };
 	int ret;
 
-	cli_parse(&report_argp, argc, argv, &args);
+	cli_parse_rows(&report_syntax, argc, argv, &args);
 	if (isatty(STDOUT_FILENO))
 		ret = cli_fail("a report is HTML: send it to a file, > report.html");
 	else

@@ -14,17 +14,6 @@
 #define BF16_BYTES	2
 #define TOKENS		512	/* of a block of the Mooncake traces */
 
-enum {
-	OPT_TTFT = CLI_OPT_FIRST + 0x100,
-	OPT_GPU,
-	OPT_GPUS,
-	OPT_SERVERS,
-	OPT_TOKENS,
-	OPT_MFU,
-	OPT_FLASH_LOAD,
-	OPT_DRAM_LOAD,
-};
-
 /* The rest is in plan_models. From config.json: hidden_size, intermediate_size. */
 static const struct ttft_model {
 	const char *name;
@@ -33,6 +22,7 @@ static const struct ttft_model {
 } models[] = {
 	{ "llama-3.1-8b", 4096, 14336 },	/* meta-llama/Llama-3.1-8B */
 	{ "llama-3.1-70b", 8192, 28672 },	/* meta-llama/Llama-3.1-70B */
+	{ 0 },
 };
 
 /* Peak of BF16 on the tensor cores without sparsity. */
@@ -42,43 +32,8 @@ static const struct ttft_gpu {
 } gpus[] = {
 	{ "h100", 989.4e12 },	/* SXM5; NVIDIA H100 Tensor Core GPU Architecture, table 2 */
 	{ "a100", 312e12 },	/* NVIDIA A100 Tensor Core GPU datasheet */
-};
-
-static const struct argp_option ttft_options[] = {
-	{ NULL, 0, NULL, 0, "A model of the time to first token, with --simulate:", 4 },
-	{ "ttft", OPT_TTFT, "MODEL", 0, "Print it for this model: llama-3.1-8b or llama-3.1-70b", 4 },
-	{ "flash-load", OPT_FLASH_LOAD, "MIB_S[,TIME]", 0,
-	  "How fast blocks come from flash, and after which latency (0)", 4 },
-	{ "dram-load", OPT_DRAM_LOAD, "MIB_S[,TIME]", 0, "The same from memory", 4 },
-	{ "gpu", OPT_GPU, "NAME", 0, "h100 (the default) or a100", 4 },
-	{ "gpus", OPT_GPUS, "N", 0, "GPUs of each server (1)", 4 },
-	{ "servers", OPT_SERVERS, "N", 0, "Servers, each with one request at a time (1)", 4 },
-	{ "mfu", OPT_MFU, "F", 0, "Share of the GPU's peak that is computed at (0.5)", 4 },
-	{ "tokens", OPT_TOKENS, "N", 0, "Tokens of a block (512)", 4 },
 	{ 0 },
 };
-
-static void take_model(const struct argp_state *state, struct ttft_opts *o, const char *name)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-		if (!strcmp(models[i].name, name)) {
-			o->model = &models[i];
-			return;
-		}
-	}
-	cli_usage(state, "--ttft %s: must be llama-3.1-8b or llama-3.1-70b", name);
-}
-
-static void take_gpu(const struct argp_state *state, struct ttft_opts *o, const char *name)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(gpus); i++) {
-		if (!strcmp(gpus[i].name, name)) {
-			o->gpu = &gpus[i];
-			return;
-		}
-	}
-	cli_usage(state, "--gpu %s: must be h100 or a100", name);
-}
 
 /* "6000" or "6000,100us" */
 static void take_load(const struct argp_state *state, const char *what, const char *text,
@@ -92,59 +47,40 @@ static void take_load(const struct argp_state *state, const char *what, const ch
 	load->latency_s = *comma ? cli_time(state, what, comma + 1, 1e-9, 10) : 0;
 }
 
-static void check(const struct argp_state *state, const struct ttft_opts *o)
+static void take_flash_load(struct argp_state *state, const char *text, void *field)
 {
-	if (o->given && !o->model)
-		cli_usage(state, "%s is for --ttft", o->given);
-	if (o->model && !o->flash.bytes_s)
-		cli_usage(state, "--ttft needs --flash-load");
+	take_load(state, "--flash-load", text, field);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void take_dram_load(struct argp_state *state, const char *text, void *field)
 {
-	struct ttft_opts *o = state->input;
-
-	switch (key) {
-	case OPT_TTFT:
-		take_model(state, o, arg);
-		return 0;
-	case OPT_FLASH_LOAD:
-		o->given = "--flash-load";
-		take_load(state, o->given, arg, &o->flash);
-		return 0;
-	case OPT_DRAM_LOAD:
-		o->given = "--dram-load";
-		take_load(state, o->given, arg, &o->dram);
-		return 0;
-	case OPT_GPU:
-		o->given = "--gpu";
-		take_gpu(state, o, arg);
-		return 0;
-	case OPT_GPUS:
-		o->given = "--gpus";
-		o->nr_gpus = (unsigned int)cli_number(state, o->given, arg, 1, 1024);
-		return 0;
-	case OPT_SERVERS:
-		o->given = "--servers";
-		o->nr_servers = (unsigned int)cli_number(state, o->given, arg, 1, 1024);
-		return 0;
-	case OPT_MFU:
-		o->given = "--mfu";
-		o->mfu = cli_real(state, o->given, arg, 0.01, 1);
-		return 0;
-	case OPT_TOKENS:
-		o->given = "--tokens";
-		o->tokens = (unsigned int)cli_number(state, o->given, arg, 1, 1 << 20);
-		return 0;
-	case ARGP_KEY_END:
-		check(state, o);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	take_load(state, "--dram-load", text, field);
 }
 
-const struct argp ttft_argp = { .options = ttft_options, .parser = parse };
+#define AT(field) CLI_FIELD(struct ttft_opts, field)
+
+const struct cli_option ttft_options[] = {
+	{ .help = "A model of the time to first token, with --simulate:" },
+	{ "ttft", 0, CLI_ROW, AT(model), "MODEL",
+	  "Print it for this model: llama-3.1-8b or llama-3.1-70b",
+	  .words = &models[0].name, .stride = sizeof(models[0]), .with = "simulate" },
+	{ "flash-load", 0, CLI_CALL, AT(flash), "MIB_S[,TIME]",
+	  "How fast blocks come from flash, and after which latency (0)",
+	  .take = take_flash_load, .with = "ttft" },
+	{ "dram-load", 0, CLI_CALL, AT(dram), "MIB_S[,TIME]", "The same from memory",
+	  .take = take_dram_load, .with = "ttft" },
+	{ "gpu", 0, CLI_ROW, AT(gpu), "NAME", "h100 (the default) or a100",
+	  .words = &gpus[0].name, .stride = sizeof(gpus[0]), .with = "ttft" },
+	{ "gpus", 0, CLI_NUMBER, AT(nr_gpus), "N", "GPUs of each server (1)", 1, 1024,
+	  .with = "ttft" },
+	{ "servers", 0, CLI_NUMBER, AT(nr_servers), "N",
+	  "Servers, each with one request at a time (1)", 1, 1024, .with = "ttft" },
+	{ "mfu", 0, CLI_REAL, AT(mfu), "F", "Share of the GPU's peak that is computed at (0.5)",
+	  0.01, 1, .with = "ttft" },
+	{ "tokens", 0, CLI_NUMBER, AT(tokens), "N", "Tokens of a block (512)", 1, 1 << 20,
+	  .with = "ttft" },
+	{ 0 },
+};
 
 void ttft_defaults(struct ttft_opts *o)
 {

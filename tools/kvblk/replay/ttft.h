@@ -10,9 +10,9 @@
 #ifndef KVBLK_REPLAY_TTFT_H
 #define KVBLK_REPLAY_TTFT_H
 
-#include <argp.h>
 #include <jansson.h>
 
+#include "cli/options.h"
 #include "replay/simulate.h"
 #include "replay/trace.h"
 
@@ -36,7 +36,6 @@ struct ttft_load {
  * @mfu: share of its peak that a GPU computes at
  * @flash: loads from flash
  * @dram: loads from memory
- * @given: an option other than --ttft that was given, for the message; or NULL
  */
 struct ttft_opts {
 	const struct ttft_model *model;
@@ -47,7 +46,6 @@ struct ttft_opts {
 	double mfu;
 	struct ttft_load flash;
 	struct ttft_load dram;
-	const char *given;
 };
 
 #define TTFT_ROWS	5
@@ -82,8 +80,8 @@ struct ttft {
 	size_t nr;
 };
 
-/* Options; its input is a struct ttft_opts, which ttft_defaults() filled. */
-extern const struct argp ttft_argp;
+/* Options of a struct ttft_opts, which ttft_defaults() fills before. */
+extern const struct cli_option ttft_options[];
 void ttft_defaults(struct ttft_opts *o);
 
 /* Simulates each case of @sim's pool. 0, -EINVAL or -ENOMEM. */
