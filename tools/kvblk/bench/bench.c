@@ -208,7 +208,7 @@ int bench_main(int argc, char **argv)
 	struct bench_result result;
 	int ret;
 
-	cli_parse_rows(&bench_syntax, argc, argv, &args);
+	cli_parse(&bench_syntax, argc, argv, &args);
 	/* else requests go to the device one by one: see uapi.rst */
 	signal(SIGPIPE, SIG_IGN);
 	ret = bench_run(&args.bench, &result);

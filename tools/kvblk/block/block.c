@@ -210,7 +210,7 @@ int put_main(int argc, char **argv)
 	size_t len = 0;
 	int err, ret;
 
-	cli_parse_rows(&put_syntax, argc, argv, &args);
+	cli_parse(&put_syntax, argc, argv, &args);
 
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
@@ -307,7 +307,7 @@ int get_main(int argc, char **argv)
 	void *data;
 	int err, ret;
 
-	cli_parse_rows(&get_syntax, argc, argv, &args);
+	cli_parse(&get_syntax, argc, argv, &args);
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
 		return ret;
@@ -404,7 +404,7 @@ static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 	struct kvblk *kv;
 	int ret, err;
 
-	cli_parse_rows(syntax, argc, argv, &args);
+	cli_parse(syntax, argc, argv, &args);
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
 		return ret;

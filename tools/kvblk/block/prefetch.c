@@ -201,7 +201,7 @@ int prefetch_main(int argc, char **argv)
 	struct kvblk *kv;
 	int err, ret;
 
-	cli_parse_rows(&prefetch_syntax, argc, argv, &args);
+	cli_parse(&prefetch_syntax, argc, argv, &args);
 	ret = cli_open_pool(args.pool, &kv);
 	if (ret)
 		return ret;

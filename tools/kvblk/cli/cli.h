@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * kvblk(8): the map of the command. main.c lists the commands; each noun has a
- * folder. What they share is here: verb.c runs verbs, options.c parses their options,
- * suggest.c guesses what was meant, cli.c has messages and output, table.c lists.
+ * folder. What they share is here: verb.c runs verbs, options.c parses a verb's
+ * options and arguments (options.h), cli.c has messages and output, table.c lists.
  *
  * The rule: results go to stdout, everything else to stderr; a wrong option or
  * argument is found before anything is opened, let alone changed.
@@ -10,7 +10,6 @@
 #ifndef KVBLK_CLI_H
 #define KVBLK_CLI_H
 
-#include <argp.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,11 +35,6 @@ enum cli_exit {
 	CLI_MISS	= 3,
 	CLI_DEGRADED	= 4,
 	CLI_DOWN	= 5,
-};
-
-/* Keys of options that have no letter */
-enum cli_long_option {
-	CLI_OPT_FIRST = 0x100,
 };
 
 /* One for each noun: parses its arguments, runs, returns an enum cli_exit. */
@@ -84,15 +78,10 @@ struct cli_verb {
 int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 		 char **argv);
 
-/* Child parser for "-o FORMAT" and "-h"; its input is a bool: JSON is wanted. */
-extern const struct argp cli_output_argp;
-/* The parser above as the only child. */
-extern const struct argp_child cli_output_children[];
-
 #define CLI_COLUMNS_MAX		16
 
 /**
- * struct cli_list - how a list is printed
+ * struct cli_list - how output is printed
  * @json: -o json, which the verb prints itself
  * @bare: -H: no headings, a tab between cells
  * @exact: -p: sizes in bytes
@@ -102,16 +91,6 @@ struct cli_list {
 	bool bare;
 	bool exact;
 };
-
-/* Child parser for -o, -h, -H and -p; its input is a struct cli_list. */
-extern const struct argp cli_list_argp;
-extern const struct argp_child cli_list_children[];
-
-/* Parser of a verb without arguments; its input is its only child's. */
-error_t cli_parse_nothing(int key, char *arg, struct argp_state *state);
-
-/* Ends the process with CLI_USAGE if @arg is not one of the first @most arguments. */
-void cli_at_most(const struct argp_state *state, unsigned int most, const char *arg);
 
 /**
  * struct cli_column - of a list; an empty one ends an array of up to %CLI_COLUMNS_MAX
@@ -130,45 +109,6 @@ void cli_print_row(const struct cli_list *list, const struct cli_column *columns
 /* "1.5 GiB" or "1610612736", to @buf, which is returned */
 char *cli_list_bytes(const struct cli_list *list, uint64_t bytes, char *buf, size_t len);
 
-/* Parses with @argp, in order and without abbreviation of the command's name. */
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
-
-/* Ends the process with CLI_USAGE, and names the nearest option, if @argp lacks a long one. */
-void cli_check_options(const struct argp *argp, char **argv);
-
-/* Returns @name instead of @best if it is nearer to @word, and near enough to be meant. */
-const char *cli_nearer(const char *word, const char *name, const char *best);
-
-/* Says what is wrong with the usage, ends the process with CLI_USAGE. */
-void cli_usage(const struct argp_state *state, const char *format, ...)
-	__attribute__((format(printf, 2, 3), noreturn));
-
-/*
- * A number in [@min, @max]; cli_size() knows the suffixes K, M, G, T (powers
- * of 1024). @what names the option or argument. A wrong one ends the process
- * with CLI_USAGE.
- */
-uint64_t cli_number(const struct argp_state *state, const char *what,
-		    const char *text, uint64_t min, uint64_t max);
-uint64_t cli_size(const struct argp_state *state, const char *what,
-		  const char *text, uint64_t min, uint64_t max);
-double cli_real(const struct argp_state *state, const char *what,
-		const char *text, double min, double max);
-
-/* Sets *@seconds if @text is a time. */
-bool cli_is_time(const char *text, double *seconds);
-/* A time in [@min, @max] seconds; it knows the suffixes us, ms, s, m, h, d. */
-double cli_time(const struct argp_state *state, const char *what,
-		const char *text, double min, double max);
-/* The same, of the next word, which is taken, if that is a time; else 0. */
-double cli_next_time(struct argp_state *state, const char *what, double min, double max);
-
-/* Ends the process with CLI_USAGE unless @name can be a name, @whose: "pool" or "member". */
-void cli_check_name(const struct argp_state *state, const char *whose, const char *name);
-void cli_check_pool_name(const struct argp_state *state, const char *name);
-/* The same, or the path of a node, as kvblk_open() takes it. */
-void cli_check_pool_or_node(const struct argp_state *state, const char *name);
-
 /* Reads @text, a uuid in its usual form. Returns whether it is one. */
 bool cli_parse_uuid(const char *text, uint8_t uuid[16]);
 
@@ -183,10 +123,6 @@ struct cli_key {
 	size_t len;
 	unsigned char bytes[KVBLK_KEY_MAX];
 };
-
-/* Parses a key; a wrong one ends the process with CLI_USAGE. */
-void cli_key(const struct argp_state *state, const char *text, bool hex,
-	     struct cli_key *key);
 
 /* Says "kvblk: ..." on stderr; returns CLI_ERROR. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

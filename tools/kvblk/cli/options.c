@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/options.h"
 #include "common/tunables.h"
 
@@ -52,78 +53,7 @@ struct parse {
 	size_t nr_known;
 };
 
-static error_t parse_output(int key, char *arg, struct argp_state *state)
-{
-	bool *json = state->input;
-
-	switch (key) {
-	case 'o':
-		if (strcmp(arg, "json") != 0 && strcmp(arg, "text") != 0)
-			cli_usage(state, "-o %s: the formats are json and text", arg);
-		*json = !strcmp(arg, "json");
-		return 0;
-	case 'h':
-	case '?':
-		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
-		return 0;
-	case OPT_USAGE:
-		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option output_options[] = {
-	{ "output", 'o', "FORMAT", 0, "json, or text (the default)", 0 },
-	{ "help", 'h', NULL, 0, "Give this help list", -1 },
-	{ NULL, '?', NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 0 },
-	{ "usage", OPT_USAGE, NULL, 0, "Give a short usage message", -1 },
-	{ 0 },
-};
-
-const struct argp cli_output_argp = {
-	.options = output_options,
-	.parser = parse_output,
-};
-
-const struct argp_child cli_output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
-void cli_at_most(const struct argp_state *state, unsigned int most, const char *arg)
-{
-	if (state->arg_num >= most)
-		cli_usage(state, "too many arguments, from \"%s\" on", arg);
-}
-
-error_t cli_parse_nothing(int key, char *arg, struct argp_state *state)
-{
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = state->input;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_usage(state, "\"%s\": there is nothing to give here", arg);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
-{
-	error_t err;
-
-	argp_err_exit_status = CLI_USAGE;
-	cli_check_options(argp, argv);
-	err = argp_parse(argp, argc, argv, ARGP_NO_HELP, NULL, input);
-	if (err) {
-		cli_fail("%s", strerror(err));
-		exit(CLI_ERROR);
-	}
-}
+/* ---- values ---- */
 
 void cli_usage(const struct argp_state *state, const char *format, ...)
 {
@@ -150,35 +80,42 @@ static bool parse_number(const char *text, uint64_t *value)
 	return !errno && !*end;
 }
 
-uint64_t cli_number(const struct argp_state *state, const char *what,
-		    const char *text, uint64_t min, uint64_t max)
+static uint64_t take_number(const struct argp_state *state, const char *what, const char *text,
+			    uint64_t min, uint64_t max)
 {
 	uint64_t value = 0;
 
 	if (!parse_number(text, &value) || value < min || value > max)
-		cli_usage(state,
-			   "%s %s: must be a number from %llu to %llu", what,
-			   text, (unsigned long long)min,
-			   (unsigned long long)max);
+		cli_usage(state, "%s %s: must be a number from %llu to %llu", what, text,
+			  (unsigned long long)min, (unsigned long long)max);
 	return value;
 }
 
-uint64_t cli_size(const struct argp_state *state, const char *what,
-		  const char *text, uint64_t min, uint64_t max)
+static uint64_t take_size(const struct argp_state *state, const char *what, const char *text,
+			  uint64_t min, uint64_t max)
 {
 	char low[32], high[32];
 	uint64_t value = 0;
 
 	if (!tunable_number(text, &value) || value < min || value > max)
-		cli_usage(state,
-			   "%s %s: must be a size from %s to %s, like 4096, 640K or 2M",
-			   what, text, cli_format_bytes(min, low, sizeof(low)),
-			   cli_format_bytes(max, high, sizeof(high)));
+		cli_usage(state, "%s %s: must be a size from %s to %s, like 4096, 640K or 2M", what,
+			  text, cli_format_bytes(min, low, sizeof(low)),
+			  cli_format_bytes(max, high, sizeof(high)));
 	return value;
 }
 
-double cli_real(const struct argp_state *state, const char *what,
-		const char *text, double min, double max)
+static uint64_t take_segment_size(const struct argp_state *state, const char *what,
+				  const char *text)
+{
+	uint64_t size = take_size(state, what, text, SEGMENT_MIN, SEGMENT_MAX);
+
+	if (size & (size - 1))
+		cli_usage(state, "%s %s: must be a power of two", what, text);
+	return size;
+}
+
+double cli_real(const struct argp_state *state, const char *what, const char *text, double min,
+		double max)
 {
 	char *end = NULL;
 	double value = 0;
@@ -187,10 +124,8 @@ double cli_real(const struct argp_state *state, const char *what,
 	if (isdigit((unsigned char)*text) || *text == '.')
 		value = strtod(text, &end);
 	/* not "<": a NaN must not pass */
-	if (!end || end == text || *end || errno ||
-	    !(value >= min && value <= max))
-		cli_usage(state, "%s %s: must be a number from %g to %g", what,
-			   text, min, max);
+	if (!end || end == text || *end || errno || !(value >= min && value <= max))
+		cli_usage(state, "%s %s: must be a number from %g to %g", what, text, min, max);
 	return value;
 }
 
@@ -221,26 +156,15 @@ bool cli_is_time(const char *text, double *seconds)
 	return false;
 }
 
-double cli_time(const struct argp_state *state, const char *what,
-		const char *text, double min, double max)
+double cli_time(const struct argp_state *state, const char *what, const char *text, double min,
+		double max)
 {
 	double value = 0;
 
 	if (!cli_is_time(text, &value) || !(value >= min && value <= max))
 		cli_usage(state, "%s %s: must be a time from %g to %.10g seconds, like 500ms, 30, 10m or 1h",
-			   what, text, min, max);
+			  what, text, min, max);
 	return value;
-}
-
-double cli_next_time(struct argp_state *state, const char *what, double min, double max)
-{
-	const char *text = state->next < state->argc ? state->argv[state->next] : NULL;
-	double value;
-
-	if (!text || !cli_is_time(text, &value))
-		return 0;
-	state->next++;
-	return cli_time(state, what, text, min, max);
 }
 
 void cli_check_name(const struct argp_state *state, const char *whose, const char *name)
@@ -249,22 +173,19 @@ void cli_check_name(const struct argp_state *state, const char *whose, const cha
 	size_t plain = strspn(name, "abcdefghijklmnopqrstuvwxyz"
 				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
 
-	if (!len || len >= sizeof(((struct kvblk_info *)0)->pool_name) ||
-	    plain != len || name[0] == '.' || name[0] == '-')
-		cli_usage(state,
-			   "%s name \"%s\": must be 1 to 31 letters, digits, '-', '_' or '.', and begin with none of '-' and '.'",
-			   whose, name);
+	if (!len || len >= sizeof(((struct kvblk_info *)0)->pool_name) || plain != len ||
+	    name[0] == '.' || name[0] == '-')
+		cli_usage(state, "%s name \"%s\": must be 1 to 31 letters, digits, '-', '_' or '.', and begin with none of '-' and '.'",
+			  whose, name);
 }
 
-void cli_check_pool_name(const struct argp_state *state, const char *name)
+void cli_check_device(const struct argp_state *state, const char *device)
 {
-	cli_check_name(state, "pool", name);
-}
-
-void cli_check_pool_or_node(const struct argp_state *state, const char *name)
-{
-	if (!strchr(name, '/'))
-		cli_check_pool_name(state, name);
+	if (device[0] != '/')
+		cli_usage(state, "device \"%s\": must be a path like /dev/nvme1n1", device);
+	if (strlen(device) > KVBLK_PATH_LEN_MAX)
+		cli_usage(state, "device %.40s...: a path has at most %d bytes", device,
+			  KVBLK_PATH_LEN_MAX);
 }
 
 static int hex_digit(char c)
@@ -277,8 +198,7 @@ static int hex_digit(char c)
 	return -1;
 }
 
-void cli_key(const struct argp_state *state, const char *text, bool hex,
-	     struct cli_key *key)
+void cli_key(const struct argp_state *state, const char *text, bool hex, struct cli_key *key)
 {
 	size_t len = strlen(text);
 
@@ -287,8 +207,8 @@ void cli_key(const struct argp_state *state, const char *text, bool hex,
 	if (hex && len % 2)
 		cli_usage(state, "key %s: an odd number of hex digits", text);
 	if (!key->len || key->len > KVBLK_KEY_MAX)
-		cli_usage(state, "key \"%.40s%s\": must have 1 to %d bytes",
-			   text, len > 40 ? "..." : "", KVBLK_KEY_MAX);
+		cli_usage(state, "key \"%.40s%s\": must have 1 to %d bytes", text,
+			  len > 40 ? "..." : "", KVBLK_KEY_MAX);
 	if (!hex) {
 		memcpy(key->bytes, text, len);
 		return;
@@ -301,25 +221,6 @@ void cli_key(const struct argp_state *state, const char *text, bool hex,
 			cli_usage(state, "key %s: not hex digits", text);
 		key->bytes[i] = (unsigned char)(high << 4 | low);
 	}
-}
-
-void cli_check_device(const struct argp_state *state, const char *device)
-{
-	if (device[0] != '/')
-		cli_usage(state, "device \"%s\": must be a path like /dev/nvme1n1", device);
-	if (strlen(device) > KVBLK_PATH_LEN_MAX)
-		cli_usage(state, "device %.40s...: a path has at most %d bytes", device,
-			  KVBLK_PATH_LEN_MAX);
-}
-
-static uint64_t take_segment_size(const struct argp_state *state, const char *what,
-				  const char *text)
-{
-	uint64_t size = cli_size(state, what, text, SEGMENT_MIN, SEGMENT_MAX);
-
-	if (size & (size - 1))
-		cli_usage(state, "%s %s: must be a power of two", what, text);
-	return size;
 }
 
 static const char *word_at(const struct cli_option *o, size_t i)
@@ -402,10 +303,10 @@ static void take(struct argp_state *state, struct row *row, const char *text)
 			*(bool *)field = true;
 		return;
 	case CLI_NUMBER:
-		store(field, o->size, cli_number(state, what, text, min, max));
+		store(field, o->size, take_number(state, what, text, min, max));
 		return;
 	case CLI_SIZE:
-		store(field, o->size, cli_size(state, what, text, min, max));
+		store(field, o->size, take_size(state, what, text, min, max));
 		return;
 	case CLI_SEGMENT_SIZE:
 		store(field, o->size, take_segment_size(state, what, text));
@@ -601,7 +502,7 @@ static void add_common(struct parse *parse)
 	memcpy(&parse->known[parse->nr_known], help, sizeof(help));
 }
 
-void cli_parse_rows(const struct cli_syntax *syntax, int argc, char **argv, void *values)
+void cli_parse(const struct cli_syntax *syntax, int argc, char **argv, void *values)
 {
 	struct parse parse = { .syntax = syntax, .values = values };
 	struct argp argp = {

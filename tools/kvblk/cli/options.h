@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Options and arguments of a verb, as rows of tables. A row names a field of the verb's
- * structure; cli_parse_rows() checks each value and stores it there.
+ * structure; cli_parse() checks each value and stores it there.
  *
  * The rules: a verb's structure begins with a struct cli_list. The help, the checks and
  * the messages are made from the row. A wrong value ends the process with CLI_USAGE.
@@ -122,9 +122,33 @@ struct cli_syntax {
 };
 
 /* Stores what is given, in @values, which holds the defaults. */
-void cli_parse_rows(const struct cli_syntax *syntax, int argc, char **argv, void *values);
+void cli_parse(const struct cli_syntax *syntax, int argc, char **argv, void *values);
 
-/* Ends the process with CLI_USAGE unless @device is a path. */
+/* Prints what is wrong with the usage, and ends the process with CLI_USAGE. */
+void cli_usage(const struct argp_state *state, const char *format, ...)
+	__attribute__((format(printf, 2, 3), noreturn));
+
+/*
+ * Check a value outside of a row. @what names the option or argument in the message;
+ * times are in seconds.
+ */
+double cli_real(const struct argp_state *state, const char *what, const char *text, double min,
+		double max);
+double cli_time(const struct argp_state *state, const char *what, const char *text, double min,
+		double max);
+void cli_check_name(const struct argp_state *state, const char *whose, const char *name);
 void cli_check_device(const struct argp_state *state, const char *device);
+
+/* Sets *@seconds if @text is a time. */
+bool cli_is_time(const char *text, double *seconds);
+
+/* Parses a key: hex digits, or any text. */
+void cli_key(const struct argp_state *state, const char *text, bool hex, struct cli_key *key);
+
+/* Ends the process with CLI_USAGE, and names the nearest option, if @argp lacks a long one. */
+void cli_check_options(const struct argp *argp, char **argv);
+
+/* Returns @name instead of @best if it is nearer to @word, and near enough to be meant. */
+const char *cli_nearer(const char *word, const char *name, const char *best);
 
 #endif

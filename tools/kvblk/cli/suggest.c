@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/options.h"
 
 #define WORD_MAX	32u	/* longer ones are nobody's typing error */
 
@@ -61,34 +61,20 @@ const char *cli_nearer(const char *word, const char *name, const char *best)
 static const struct argp_option *find_long(const struct argp *argp, const char *name,
 					   const char **meant)
 {
-	const struct argp_option *found;
-
 	for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
 		if (o->name && !strncmp(o->name, name, strlen(name)))
 			return o;
 		if (o->name)
 			*meant = cli_nearer(name, o->name, *meant);
 	}
-	for (const struct argp_child *child = argp->children; child && child->argp; child++) {
-		found = find_long(child->argp, name, meant);
-		if (found)
-			return found;
-	}
 	return NULL;
 }
 
 static const struct argp_option *find_letter(const struct argp *argp, char letter)
 {
-	const struct argp_option *found;
-
 	for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
 		if (o->key == letter)
 			return o;
-	}
-	for (const struct argp_child *child = argp->children; child && child->argp; child++) {
-		found = find_letter(child->argp, letter);
-		if (found)
-			return found;
 	}
 	return NULL;
 }

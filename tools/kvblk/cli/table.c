@@ -8,43 +8,6 @@
 
 #include "cli/cli.h"
 
-static error_t parse_list(int key, char *arg, struct argp_state *state)
-{
-	struct cli_list *list = state->input;
-
-	(void)arg;
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &list->json;
-		return 0;
-	case 'H':
-		list->bare = true;
-		return 0;
-	case 'p':
-		list->exact = true;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option list_options[] = {
-	{ NULL, 'H', NULL, 0, "For scripts: no headings, cells separated by one tab", 0 },
-	{ NULL, 'p', NULL, 0, "For scripts: exact numbers, sizes in bytes", 0 },
-	{ 0 },
-};
-
-const struct argp cli_list_argp = {
-	.options = list_options,
-	.parser = parse_list,
-	.children = cli_output_children,
-};
-
-const struct argp_child cli_list_children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 void cli_print_row(const struct cli_list *list, const struct cli_column *columns,
 		   const char *const *cells)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 
 static const struct cli_verb *find_verb(const struct cli_verb *verbs, const char *word)
 {

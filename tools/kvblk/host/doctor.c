@@ -60,7 +60,7 @@ int doctor_main(int argc, char **argv)
 	bool told;
 	int ret;
 
-	cli_parse_rows(&doctor_syntax, argc, argv, &list);
+	cli_parse(&doctor_syntax, argc, argv, &list);
 	/* without the module, or out of its network namespace, the rest is looked at */
 	told = !kvblk_admin_open(&admin) && !snapshot_get(admin, NULL, &snapshot);
 	doctor_look("", kvblk_version(), told ? &snapshot : NULL, &doctor);

@@ -417,7 +417,7 @@ int topo_main(int argc, char **argv)
 	struct topo topo;
 	int ret;
 
-	cli_parse_rows(&topo_syntax, argc, argv, &args);
+	cli_parse(&topo_syntax, argc, argv, &args);
 	if (topo_scan("", &topo)) {
 		topo_free(&topo);
 		return cli_fail("no memory for what sysfs tells");

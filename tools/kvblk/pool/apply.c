@@ -38,7 +38,7 @@ int apply_main(int argc, char **argv)
 	const char *run[8] = { "kvblkd", "--apply" };
 	size_t nr = 2;
 
-	cli_parse_rows(&apply_syntax, argc, argv, &args);
+	cli_parse(&apply_syntax, argc, argv, &args);
 	if (args.dry_run)
 		run[nr++] = "--dry-run";
 	if (args.list.json)

@@ -160,7 +160,7 @@ int tunable_get_main(int argc, char **argv)
 	json_t *object;
 	int err;
 
-	cli_parse_rows(&get_syntax, argc, argv, &args);
+	cli_parse(&get_syntax, argc, argv, &args);
 	object = json_object();
 	for (size_t i = 0; i < nr_tunables; i++) {
 		if (args.only && args.only != &tunables[i])
@@ -364,7 +364,7 @@ int tunable_set_main(int argc, char **argv)
 	json_t *object;
 	int ret;
 
-	cli_parse_rows(&set_syntax, argc, argv, &args);
+	cli_parse(&set_syntax, argc, argv, &args);
 	ret = set_all(&args);
 	if (ret == CLI_OK && args.save)
 		ret = save(&args);

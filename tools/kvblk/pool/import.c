@@ -472,7 +472,7 @@ int import_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret = CLI_ERROR;
 
-	cli_parse_rows(&import_syntax, argc, argv, &args);
+	cli_parse(&import_syntax, argc, argv, &args);
 	for (size_t i = 0; i < args.devices.nr; i++)
 		paths[i] = args.devices.specs[i].path;
 	err = kvblk_scan(args.devices.nr ? paths : NULL, args.devices.nr, &list);

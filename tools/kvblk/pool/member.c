@@ -160,7 +160,7 @@ static int add_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse_rows(&add_syntax, argc, argv, &args);
+	cli_parse(&add_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -252,7 +252,7 @@ static int wipe_main(int argc, char **argv)
 	char lost[256];
 	int err, ret;
 
-	cli_parse_rows(&wipe_syntax, argc, argv, &args);
+	cli_parse(&wipe_syntax, argc, argv, &args);
 	err = kvblk_scan(&args.member, 1, &found);
 	if (err)
 		return cli_fail("%s can't be read: %s", args.member, strerror(-err));
@@ -361,7 +361,7 @@ static int remove_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse_rows(&remove_syntax, argc, argv, &args);
+	cli_parse(&remove_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -395,7 +395,7 @@ static int list_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse_rows(&list_syntax, argc, argv, &args);
+	cli_parse(&list_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

@@ -178,7 +178,7 @@ int pool_plan_main(int argc, char **argv)
 	char why[256];
 	int ret;
 
-	cli_parse_rows(&plan_syntax, argc, argv, &args);
+	cli_parse(&plan_syntax, argc, argv, &args);
 	if (args.model) {
 		block = plan_block_bytes(args.model, args.tokens, element_bytes[args.type],
 					 args.ranks);

@@ -121,7 +121,7 @@ int pool_create_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse_rows(&create_syntax, argc, argv, &args);
+	cli_parse(&create_syntax, argc, argv, &args);
 	for (size_t i = 0; i < args.devices.nr; i++)
 		args.devices.specs[i].segment_size = args.segment_size;
 	for (size_t i = 0; i < args.devices.nr_names; i++)
@@ -188,7 +188,7 @@ int pool_destroy_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse_rows(&destroy_syntax, argc, argv, &args);
+	cli_parse(&destroy_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -214,7 +214,7 @@ int pool_clear_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int err, ret;
 
-	cli_parse_rows(&clear_syntax, argc, argv, &args);
+	cli_parse(&clear_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -288,7 +288,7 @@ int pool_list_main(int argc, char **argv)
 	json_t *array;
 	int err, ret;
 
-	cli_parse_rows(&list_syntax, argc, argv, &list);
+	cli_parse(&list_syntax, argc, argv, &list);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -361,7 +361,7 @@ int pool_show_main(int argc, char **argv)
 	json_t *json;
 	int err, ret;
 
-	cli_parse_rows(&show_syntax, argc, argv, &args);
+	cli_parse(&show_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

@@ -735,7 +735,7 @@ int replay_main(int argc, char **argv)
 	int ret;
 
 	ttft_defaults(&args.ttft);
-	cli_parse_rows(&replay_syntax, argc, argv, &args);
+	cli_parse(&replay_syntax, argc, argv, &args);
 	ret = load(&args, &trace);
 	if (ret)
 		return ret;

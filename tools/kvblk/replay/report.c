@@ -401,7 +401,7 @@ int report_main(int argc, char **argv)
 	struct input input = { .replays = json_array() };
 	int ret;
 
-	cli_parse_rows(&report_syntax, argc, argv, &args);
+	cli_parse(&report_syntax, argc, argv, &args);
 	if (isatty(STDOUT_FILENO))
 		ret = cli_fail("a report is HTML: send it to a file, > report.html");
 	else

@@ -144,7 +144,7 @@ int events_main(int argc, char **argv)
 	struct kvblk_events *events;
 	int err, ret;
 
-	cli_parse_rows(&events_syntax, argc, argv, &args);
+	cli_parse(&events_syntax, argc, argv, &args);
 	err = kvblk_events_open(&events);
 	if (err == -ENOENT)
 		return cli_no_family();

@@ -148,7 +148,7 @@ int iostat_main(int argc, char **argv)
 	uint64_t next_ns;
 	int ret;
 
-	cli_parse_rows(&iostat_syntax, argc, argv, &args);
+	cli_parse(&iostat_syntax, argc, argv, &args);
 	if (!(args.interval_s > 0)) {
 		args.interval_s = 1;
 		args.count = 1;

@@ -160,7 +160,7 @@ static int explain_main(int argc, char **argv)
 	int dir, ret;
 	bool runs;
 
-	cli_parse_rows(&explain_syntax, argc, argv, &args);
+	cli_parse(&explain_syntax, argc, argv, &args);
 	dir = open(args.dir, O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0 && errno != ENOENT)
 		return cli_fail("%s: %s", args.dir, strerror(errno));

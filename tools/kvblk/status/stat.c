@@ -436,7 +436,7 @@ int stat_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int ret;
 
-	cli_parse_rows(&stat_syntax, argc, argv, &args);
+	cli_parse(&stat_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

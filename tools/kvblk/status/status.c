@@ -120,7 +120,7 @@ int status_main(int argc, char **argv)
 	struct kvblk_admin *admin;
 	int ret;
 
-	cli_parse_rows(&status_syntax, argc, argv, &args);
+	cli_parse(&status_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;

@@ -332,7 +332,7 @@ int top_main(int argc, char **argv)
 	sigset_t set;
 	int err, ret, signals;
 
-	cli_parse_rows(&top_syntax, argc, argv, &args);
+	cli_parse(&top_syntax, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
