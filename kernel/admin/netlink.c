@@ -51,7 +51,7 @@ static int nl_refuse_unprivileged(struct sk_buff *skb, struct genl_info *info)
 	if (netlink_capable(skb, CAP_SYS_ADMIN))
 		return 0;
 	NL_SET_ERR_MSG(info->extack,
-		       "this takes CAP_SYS_ADMIN in the initial user namespace; run it as root");
+		       "needs CAP_SYS_ADMIN in the initial user namespace: run as root");
 	return -EPERM;
 }
 
@@ -61,7 +61,7 @@ const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *ext
 
 	if (*name)
 		return name;
-	NL_SET_ERR_MSG_ATTR(extack, attr, "a name has 1 to 31 characters");
+	NL_SET_ERR_MSG_ATTR(extack, attr, "the name is empty: a name has 1 to 31 characters");
 	return NULL;
 }
 
@@ -83,7 +83,7 @@ static struct kvblk_pool *nl_pool_find(const struct nlattr *attr, struct netlink
 	if (pool)
 		return pool;
 	NL_SET_ERR_MSG_ATTR(extack, attr,
-			    "there is no pool of this name; look at the list of pools");
+			    "there is no pool of this name: see \"kvblk pool list\"");
 	return ERR_PTR(-ENOENT);
 }
 
@@ -99,7 +99,7 @@ int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
 	if (!attr || !nla_strcmp(attr, KVBLK_NL_TENANT))
 		return 0;
-	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "tenant \"%s\": there is none but \"%s\" yet",
+	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "tenant \"%s\" is not supported, only \"%s\" is",
 				(const char *)nla_data(attr), KVBLK_NL_TENANT);
 	return -EOPNOTSUPP;
 }
@@ -117,11 +117,12 @@ static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec
 
 	if (name && !kvblk_name_valid(nla_data(name), KVBLK_NAME_MAX)) {
 		NL_SET_ERR_MSG_ATTR(extack, name,
-				    "member names are 1 to 31 of A-Z a-z 0-9 _ - . and begin with a letter or digit");
+				    "invalid member name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
 		return -EINVAL;
 	}
 	if (place && !kvblk_text_printable(nla_data(place))) {
-		NL_SET_ERR_MSG_ATTR(extack, place, "a place is printable ASCII characters");
+		NL_SET_ERR_MSG_ATTR(extack, place,
+				    "invalid place: only printable ASCII is allowed");
 		return -EINVAL;
 	}
 	if (name)
@@ -141,24 +142,23 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 
 	if (!path) {
 		NL_SET_ERR_ATTR_MISS(extack, NULL, KVBLK_A_MEMBER_PATH);
-		NL_SET_ERR_MSG(extack,
-			       "a member needs the path of its block device");
+		NL_SET_ERR_MSG(extack, "member path missing: pass the path of a block device");
 		return -EINVAL;
 	}
 	if (!nla_strcmp(path, "")) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "a path has 1 to 4095 characters");
+				    "the path is empty: a path has 1 to 4095 characters");
 		return -EINVAL;
 	}
 	if (!*kbasename(nla_data(path))) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "a path ends with the name of a device, not with a slash");
+				    "the path ends with a slash: pass the path of a device");
 		return -EINVAL;
 	}
 	/* the path is printed in terminals, logs and metrics */
 	if (!kvblk_text_printable(nla_data(path))) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "a path is printable ASCII characters: use another name of the device");
+				    "invalid path: only printable ASCII is allowed; pass another path of the device");
 		return -EINVAL;
 	}
 	err = nl_member_texts(attrs, spec, extack);
@@ -168,18 +168,21 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	if (!spec->path)
 		return -ENOMEM;
 	err = lookup_bdev(spec->path, &spec->dev);
-	if (err) {
+	if (err == -ENOENT || err == -ENOTBLK)
 		NL_SET_ERR_MSG_ATTR_FMT(extack, path, "%.54s %s",
 					(const char *)nla_data(path),
 					err == -ENOENT ? "does not exist" :
 							 "is not a block device");
+	else if (err)
+		NL_SET_ERR_MSG_ATTR_FMT(extack, path, "%.40s cannot be looked up (error %d)",
+					(const char *)nla_data(path), err);
+	if (err)
 		return err;
-	}
 	bytes = size ? nla_get_uint(size) : 0;
 	if (bytes && (!is_power_of_2(bytes) || bytes < KVBLK_SEGMENT_MIN ||
 		      bytes > KVBLK_SEGMENT_MAX)) {
 		NL_SET_ERR_MSG_ATTR(extack, size,
-				    "a segment's size is a power of two from 8 MiB to 1 GiB, or 0 to let the kernel choose");
+				    "invalid segment size: a power of two from 8 MiB to 1 GiB, or 0 for the default");
 		return -EINVAL;
 	}
 	spec->segment_size = bytes;
@@ -199,7 +202,7 @@ static int nl_member_specs(struct genl_info *info,
 			continue;
 		if (nr == KVBLK_MEMBERS_MAX) {
 			NL_SET_ERR_MSG_ATTR(info->extack, attr,
-					    "a pool has at most 64 members");
+					    "too many members: a pool has at most 64");
 			return -EINVAL;
 		}
 		err = nla_parse_nested(tb, ARRAY_SIZE(tb) - 1, attr,
@@ -280,8 +283,9 @@ static void nl_job_work(struct work_struct *work)
 		complete_all(&job->over);
 	} else {
 		if (err)
-			pr_err("kvblk %s: a request failed (%d): %s\n", job->name,
-			       err, job->extack._msg ?: "");
+			pr_err("kvblk %s: request %llu failed (error %d)%s%s\n", job->name,
+			       job->request, err, job->extack._msg ? ": " : "",
+			       job->extack._msg ?: "");
 		else if (job->extack._msg)
 			pr_warn("kvblk %s: %s\n", job->name, job->extack._msg);
 		kvblk_event_request(job->name, job->member, job->request, err);
@@ -346,7 +350,7 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job,
 	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_LEFT) ==
 	    NL_JOB_WAITED_FOR) {
 		NL_SET_ERR_MSG(info->extack,
-			       "a device takes its time: the request goes on, an event tells its end");
+			       "a device is slow: the request goes on, and an event will report its result");
 		nl_set_extack_cookie_u64(info->extack, request);
 		return -EINPROGRESS;
 	}
@@ -418,7 +422,7 @@ int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
 
 	if (flags && nla_get_u32(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
 		NL_SET_ERR_MSG_ATTR(info->extack, flags,
-				    "\"degraded\" and \"rename\" are for the import of a pool");
+				    "\"degraded\" and \"rename\" are valid for import only");
 		return -EINVAL;
 	}
 	return nl_assemble(skb, info, nl_pool_create);
@@ -430,7 +434,7 @@ int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
 
 	if (flags && nla_get_u32(flags) & KVBLK_ADD_FORMAT) {
 		NL_SET_ERR_MSG_ATTR(info->extack, flags,
-				    "import formats nothing: \"format\" is for create and for adding members");
+				    "\"format\" is not valid for import, only for create and member add");
 		return -EINVAL;
 	}
 	return nl_assemble(skb, info, nl_pool_import);
@@ -501,7 +505,7 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	if (nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS) &
 	    (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
 		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS],
-				    "\"degraded\" and \"rename\" are for the import of a pool");
+				    "\"degraded\" and \"rename\" are valid for import only");
 		return -EINVAL;
 	}
 	err = nl_member_spec(info->attrs, &spec, info->extack);
@@ -522,8 +526,7 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 static const char *nl_member_name(struct genl_info *info)
 {
 	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_MEMBER_NAME)) {
-		NL_SET_ERR_MSG(info->extack,
-			       "say which member: its name is missing");
+		NL_SET_ERR_MSG(info->extack, "member name missing");
 		return NULL;
 	}
 	return kvblk_nl_name(info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
@@ -546,7 +549,7 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 	if (err)
 		return err;
 	if (uuid && info->attrs[KVBLK_A_MEMBER_NAME]) {
-		NL_SET_ERR_MSG_ATTR(info->extack, uuid, "a member's name or its uuid, not both");
+		NL_SET_ERR_MSG_ATTR(info->extack, uuid, "pass the member's name or its uuid, not both");
 		return -EINVAL;
 	}
 	if (!uuid)
@@ -784,7 +787,7 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 		if (!nla_strcmp(name, member->name))
 			return member;
 	NL_SET_ERR_MSG_ATTR(extack, name,
-			    "the pool has no member of this name; look at the list of its members");
+			    "the pool has no member of this name: see \"kvblk member list\"");
 	return NULL;
 }
 
@@ -1017,7 +1020,7 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	int err;
 
 	if (!of || !name) {
-		NL_SET_ERR_MSG(cb->extack, "say which pool and which member");
+		NL_SET_ERR_MSG(cb->extack, "pool name or member name missing");
 		return -EINVAL;
 	}
 	err = nl_begin_dump(cb, of);
@@ -1034,7 +1037,7 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		kvblk_member_put(member);
 	} else {
 		NL_SET_ERR_MSG_ATTR(cb->extack, name,
-				    "the pool has no member of this name, or it is dead or being removed; look at the list of its members");
+				    "no such member, or it is dead or being removed: see \"kvblk member list\"");
 		err = -ENOENT;
 	}
 	if (pool)
