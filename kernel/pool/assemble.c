@@ -445,10 +445,10 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
 			continue;
 		if (parts->found[i] == KVBLK_FOUND_MEMBER)
-			NL_SET_ERR_MSG_FMT(extack, "%.17s is of pool %.18s: import it; \"format\" empties it",
+			NL_SET_ERR_MSG_FMT(extack, "%.17s is of pool %.18s: import it; \"format\" erases it",
 					   member->name, parts->supers[i]->pool_name);
 		else
-			NL_SET_ERR_MSG_FMT(extack, "%.20s holds other data: take another device, or say \"format\"",
+			NL_SET_ERR_MSG_FMT(extack, "%.16s holds other data: use another device; \"format\" erases this one",
 					   member->name);
 		return -ENOTEMPTY;
 	}
@@ -471,7 +471,7 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 				   member->name);
 		return -EUCLEAN;
 	case KVBLK_FOUND_NEWER:
-		NL_SET_ERR_MSG_FMT(extack, "%s was written by another version of kvblk",
+		NL_SET_ERR_MSG_FMT(extack, "%.20s was written by another version of kvblk: use that version",
 				   member->name);
 		return -EPROTONOSUPPORT;
 	case KVBLK_FOUND_FORMER:
@@ -493,7 +493,7 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 	}
 	for (j = 0; j < i; j++)
 		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE)) {
-			NL_SET_ERR_MSG_FMT(extack, "%.24s is a copy of %.23s: take one of them",
+			NL_SET_ERR_MSG_FMT(extack, "%.24s is a copy of %.23s: use one of them",
 					   member->name, parts->members[j]->name);
 			return -EEXIST;
 		}
@@ -578,15 +578,15 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 	if (!kvblk_super_lived(sb, &parts->life))
 		return "is out of date";
 	if (import_doubtful(parts, i, flags))
-		return "may be an old copy (\"force\" takes it)";
+		return "may be an old copy (\"force\" uses it)";
 	if (!member_list_has(newest, sb))
-		return "is no member any more";
+		return "is no longer a member";
 	/* a wrong value could corrupt records, expire other members' blocks or exhaust epochs */
 	if (memcmp(sb->seed, newest->seed, sizeof(sb->seed)) ||
 	    sb->birth != newest->birth || sb->pool_flags != newest->pool_flags ||
 	    abs_diff(le64_to_cpu(sb->time), le64_to_cpu(newest->time)) > CLOCK_SKEW_S ||
 	    le64_to_cpu(sb->epoch) > parts->life.epoch + KVBLK_EPOCH_LEAD)
-		return "contradicts the others";
+		return "contradicts the other members";
 	return NULL;
 }
 
@@ -604,11 +604,11 @@ static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32
 		if (!why)
 			continue;
 		if (!(flags & KVBLK_ADD_DEGRADED)) {
-			NL_SET_ERR_MSG_FMT(extack, "%.15s %s: say \"degraded\" to leave it out",
+			NL_SET_ERR_MSG_FMT(extack, "%.14s %.36s: pass \"degraded\" to omit it",
 					   parts->members[i]->name, why);
 			return -ESTALE;
 		}
-		dev_warn(&pool->dev, "member %s: left out, it %s\n",
+		dev_warn(&pool->dev, "member %s: left out because it %s\n",
 			 parts->members[i]->name, why);
 	}
 	for (i = 0; i < parts->nr; i++) {
@@ -645,7 +645,7 @@ static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 	for (; nr--; entry++) {
 		if (flags & KVBLK_ADD_DEGRADED || parts_have(parts, entry))
 			continue;
-		NL_SET_ERR_MSG_FMT(extack, "member %s is missing: bring it, or say \"degraded\"",
+		NL_SET_ERR_MSG_FMT(extack, "member %.24s is missing: connect it, or pass \"degraded\"",
 				   entry->name);
 		return -ENODEV;
 	}
@@ -659,7 +659,7 @@ static int import_epoch(struct kvblk_pool *pool, struct pool_parts *parts, u32 f
 	if (parts->life.epoch < KVBLK_EPOCH_UP_MAX)
 		return 0;
 	if (!(flags & KVBLK_ADD_FORCE)) {
-		NL_SET_ERR_MSG(extack, "no epoch is left: \"force\" drops all blocks, and begins anew");
+		NL_SET_ERR_MSG(extack, "no epoch is left: \"force\" makes a new pool and drops all blocks");
 		return -EOVERFLOW;
 	}
 	pool->flags = le32_to_cpu(parts->newest->pool_flags);
@@ -793,7 +793,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	}
 	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_DRAM_SEG + 1) ||
 	    kvblk_policy_init(&pool->policy, capacity, slots)) {
-		NL_SET_ERR_MSG_FMT(extack, "no memory for an index of %llu slots: ask for fewer",
+		NL_SET_ERR_MSG_FMT(extack, "no memory for an index of %llu slots: pass fewer",
 				   slots);
 		return -ENOMEM;
 	}
@@ -889,7 +889,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 	u32 i;
 
 	if (!kvblk_name_valid((const u8 *)name, KVBLK_NAME_MAX)) {
-		NL_SET_ERR_MSG(extack, "pool names are 1 to 31 of A-Z a-z 0-9 _ - . and begin with a letter or digit");
+		NL_SET_ERR_MSG(extack, "invalid pool name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
 		return -EINVAL;
 	}
 	if (!nr_specs || nr_specs > KVBLK_MEMBERS_MAX) {
@@ -898,7 +898,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 	}
 	for (i = 0; import && i < nr_specs; i++)
 		if (specs[i].name[0]) {
-			NL_SET_ERR_MSG(extack, "members that come back keep their names: give none");
+			NL_SET_ERR_MSG(extack, "returning members keep their names: pass none");
 			return -EINVAL;
 		}
 	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
@@ -942,9 +942,11 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 
 	err = nodes_add(pool);
 	if (err) {
-		NL_SET_ERR_MSG_FMT(extack, "%s", err == -ENOSPC ?
-				   "no device number is left: load the module anew" :
-				   "the pool's device nodes can't be made");
+		if (err == -ENOSPC)
+			NL_SET_ERR_MSG(extack, "no device number is left: reload the module");
+		else
+			NL_SET_ERR_MSG_FMT(extack, "the pool's device nodes cannot be created (error %d)",
+					   err);
 		goto free;
 	}
 	err = kvblk_upper_ops->pool_up(pool);
@@ -1058,7 +1060,7 @@ static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack
 		return;
 	kvblk_member_list_renew(pool);
 	members_write_state(pool, KVBLK_SB_ACTIVE, failed);
-	NL_SET_ERR_MSG_FMT(extack, "it is down, as after a crash: %s can't be written",
+	NL_SET_ERR_MSG_FMT(extack, "pool down as after a crash: %.22s cannot be written, see dmesg",
 			   failed->name);
 }
 
@@ -1142,9 +1144,12 @@ static int destroy_begin(struct kvblk_pool *pool, bool force,
 	guard(spinlock)(&pool->openers_lock);
 	if (!list_empty(&pool->openers) && !force) {
 		opener = list_first_entry(&pool->openers, struct kvblk_opener, link);
-		NL_SET_ERR_MSG_FMT(extack, "%.15s (%d)%.8s has the node open: close it, or say \"force\"",
-				   opener->comm, pid_nr(opener->pid),
-				   list_is_singular(&pool->openers) ? "" : ", as others,");
+		if (list_is_singular(&pool->openers))
+			NL_SET_ERR_MSG_FMT(extack, "%.15s (%d) has the node open: close it, or pass \"force\"",
+					   opener->comm, pid_nr(opener->pid));
+		else
+			NL_SET_ERR_MSG_FMT(extack, "%.12s (%d) and others have the node open: close it, or pass \"force\"",
+					   opener->comm, pid_nr(opener->pid));
 		return -EBUSY;
 	}
 	WRITE_ONCE(pool->dying, true);

@@ -148,8 +148,8 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 			NL_SET_ERR_MSG_FMT(extack, "%.32s is in use (mounted, or held by another driver)",
 					   kbasename(member->path));
 		else
-			NL_SET_ERR_MSG_FMT(extack, "%.40s can't be opened for writing",
-					   kbasename(member->path));
+			NL_SET_ERR_MSG_FMT(extack, "%.32s cannot be opened for writing (error %d)",
+					   kbasename(member->path), err);
 		goto bios;
 	}
 	member->bdev_file = file;
@@ -166,7 +166,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	}
 	err = -EINVAL;
 	if (bdev_logical_block_size(bdev) > KVBLK_UNIT) {
-		NL_SET_ERR_MSG_FMT(extack, "%.24s has logical blocks above 4 KiB: format it with fewer",
+		NL_SET_ERR_MSG_FMT(extack, "%.16s has logical blocks over 4 KiB: choose another LBA format",
 				   member->name);
 		goto close;
 	}
@@ -184,7 +184,8 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 
 	err = kvblk_super_read(member, sb, found);
 	if (err) {
-		NL_SET_ERR_MSG_FMT(extack, "%s can't be read", member->name);
+		NL_SET_ERR_MSG_FMT(extack, "the superblocks of %.28s cannot be read (error %d)",
+				   member->name, err);
 		goto close;
 	}
 	return member;
@@ -255,23 +256,23 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 	if (add_flags & KVBLK_ADD_FORMAT)
 		return 0;
 	if (found == KVBLK_FOUND_FORMER) {
-		NL_SET_ERR_MSG_FMT(extack, "%s was a member, and holds something else now",
+		NL_SET_ERR_MSG_FMT(extack, "%.16s was a member, but holds other data now: check with \"wipefs -n\"",
 				   member->name);
 		return -ENOTEMPTY;
 	}
 	if (found == KVBLK_FOUND_SHRUNK) {
-		NL_SET_ERR_MSG_FMT(extack, "%.24s has %llu MiB, but had %llu MiB as a member",
+		NL_SET_ERR_MSG_FMT(extack, "%.18s has %llu MiB, but had %llu MiB as a member: enlarge it",
 				   member->name, member->size >> 20,
 				   le64_to_cpu(sb->size) >> 20);
 		return -ENOSPC;
 	}
 	if (found == KVBLK_FOUND_DAMAGED) {
-		NL_SET_ERR_MSG_FMT(extack, "%.20s has damaged superblocks: check it; \"format\" empties it",
+		NL_SET_ERR_MSG_FMT(extack, "%.16s has damaged superblocks: check the device; \"format\" erases it",
 				   member->name);
 		return -EUCLEAN;
 	}
 	if (found == KVBLK_FOUND_NEWER) {
-		NL_SET_ERR_MSG_FMT(extack, "%.20s is of another version of kvblk: import its pool with it",
+		NL_SET_ERR_MSG_FMT(extack, "%.24s is of another version of kvblk: use that version",
 				   member->name);
 		return -EPROTONOSUPPORT;
 	}
@@ -298,7 +299,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 	} else {
 		if (seg && (!is_power_of_2(seg) || seg < KVBLK_SEGMENT_MIN ||
 			    seg > KVBLK_SEGMENT_MAX)) {
-			NL_SET_ERR_MSG(extack, "segment size must be a power of two from 8 MiB to 1 GiB");
+			NL_SET_ERR_MSG(extack, "invalid segment size: a power of two from 8 MiB to 1 GiB");
 			return -EINVAL;
 		}
 		if (!seg)
@@ -307,13 +308,13 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		nr = kvblk_nr_segments(member->size, seg);
 		if (nr < KVBLK_MEMBER_SEGS_MIN) {
 			least = KVBLK_MEMBER_SEGS_MIN * seg + member->data_start;
-			NL_SET_ERR_MSG_FMT(extack, "%.18s is too small: %llu MiB; %u segments take %llu MiB",
+			NL_SET_ERR_MSG_FMT(extack, "%.17s is too small (%llu MiB): %u segments need %llu MiB",
 					   member->name, member->size >> 20,
 					   KVBLK_MEMBER_SEGS_MIN, least >> 20);
 			return -EINVAL;
 		}
 		if (nr > KVBLK_SEGS_MAX) {
-			NL_SET_ERR_MSG_FMT(extack, "%.24s would have over 2^20 segments: choose larger ones",
+			NL_SET_ERR_MSG_FMT(extack, "%.20s would have over 2^20 segments: pass a larger segment size",
 					   member->name);
 			return -EINVAL;
 		}
@@ -325,7 +326,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		uuid_gen(&member->uuid);
 	}
 	if (member->nr_segs > KVBLK_SEGS_MAX) {
-		NL_SET_ERR_MSG_FMT(extack, "%.24s has over 2^20 segments: format it with larger ones",
+		NL_SET_ERR_MSG_FMT(extack, "%.20s has over 2^20 segments, more than this version supports",
 				   member->name);
 		return -EINVAL;
 	}
@@ -356,10 +357,10 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 	int err = kvblk_member_list_add(member->pool, member, spec && spec->name[0]);
 
 	if (err == -EEXIST)
-		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %.20s, there or missing: give another name",
+		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %.18s, present or missing: pass another name",
 				   member->name);
 	else if (err)
-		NL_SET_ERR_MSG(extack, "the pool has 64 members, missing ones included: it takes no more");
+		NL_SET_ERR_MSG(extack, "the pool is full: it lists 64 members, missing ones included; remove one");
 	return err;
 }
 
@@ -381,7 +382,11 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 	for (at = 0; at < KVBLK_GRANULES && run < want; at++)
 		run = pool->granule[at] ? 0 : run + 1;
 	if (slot == KVBLK_MEMBERS_MAX || run < want) {
-		NL_SET_ERR_MSG(extack, "the pool has 64 members, or too many segments");
+		if (slot == KVBLK_MEMBERS_MAX)
+			NL_SET_ERR_MSG(extack, "the pool is full: it has 64 members; remove one");
+		else
+			NL_SET_ERR_MSG_FMT(extack, "the pool cannot take %u more segments: pass a larger segment size",
+					   member->nr_segs);
 		free_percpu(stats);
 		return -ENOSPC;
 	}
@@ -420,7 +425,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 	if (!err)
 		return 0;
 unwritable:
-	NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
+	NL_SET_ERR_MSG_FMT(extack, "%s cannot be written (error %d)", member->name, err);
 	return err;
 }
 
@@ -433,7 +438,8 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 
 	err = kvblk_upper_ops->member_up(member);
 	if (err) {
-		NL_SET_ERR_MSG(extack, "no memory for the member's sysfs entry");
+		NL_SET_ERR_MSG_FMT(extack, "the member's sysfs entry cannot be created (error %d)",
+				   err);
 		return err;
 	}
 	mutex_lock(&pool->admin);
@@ -444,7 +450,8 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
 		if (err) {
 			kvblk_upper_ops->member_down(member);
-			NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
+			NL_SET_ERR_MSG_FMT(extack, "%s cannot be written (error %d)",
+					   member->name, err);
 			return err;
 		}
 		active = true;
@@ -685,7 +692,7 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	wait_event_timeout(pool->settle_wait, kvblk_pool_supers_current(pool), SUPER_TIME);
 	guard(mutex)(&pool->admin);
 	if (kvblk_pool_settle(pool) && atomic_read(&pool->unsure))
-		NL_SET_ERR_MSG(extack, "it is removed, but deletes fail until the other members can be written");
+		NL_SET_ERR_MSG(extack, "member removed, but deletes fail until the other members can be written");
 	return 0;
 }
 
@@ -777,7 +784,7 @@ static void add_release(struct kvblk_member *member)
 
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
-	NL_SET_ERR_MSG_FMT(extack, "%.18s is out of date: its blocks are stale, \"format\" makes it new",
+	NL_SET_ERR_MSG_FMT(extack, "%.18s is out of date: its blocks are stale; \"format\" adds it empty",
 			   member->name);
 	return -ESTALE;
 }
@@ -798,7 +805,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 			return add_stale(member, extack);
 		if (missing->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
 		    !(add_flags & KVBLK_ADD_FORCE)) {
-			NL_SET_ERR_MSG_FMT(extack, "%.20s may be an old copy: bring the newer one, or say \"force\"",
+			NL_SET_ERR_MSG_FMT(extack, "%.20s may be an old copy: add the newer one, or pass \"force\"",
 					   member->name);
 			return -ESTALE;
 		}
@@ -822,7 +829,7 @@ static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_
 		   struct netlink_ext_ack *extack)
 {
 	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
-		NL_SET_ERR_MSG_FMT(extack, "%.20s holds other data: take another device, or say \"format\"",
+		NL_SET_ERR_MSG_FMT(extack, "%.16s holds other data: use another device; \"format\" erases this one",
 				   member->name);
 		return -ENOTEMPTY;
 	}
@@ -868,7 +875,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	err = kvblk_found_unfit(member, sb, found, add_flags, extack);
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT) &&
 	    spec->name[0]) {
-		NL_SET_ERR_MSG_FMT(extack, "%.30s is a member that comes back: it keeps its name",
+		NL_SET_ERR_MSG_FMT(extack, "%.24s is a returning member, which keeps its name: pass none",
 				   kbasename(member->path));
 		err = -EINVAL;
 	}
@@ -945,7 +952,7 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 		if (kvblk_member_retry(member))
 			return 1;
 		if (!member->outdated && !kvblk_missing_get(pool, &member->uuid)) {
-			NL_SET_ERR_MSG(extack, "no memory to tell what has passed it by: destroy and import the pool");
+			NL_SET_ERR_MSG(extack, "no memory to track what the member missed: destroy and import the pool");
 			return -ENOMEM;
 		}
 		if (!member->removing)

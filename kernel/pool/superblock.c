@@ -310,7 +310,7 @@ bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *
 	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->pool, sb) ||
 	    (add_flags & KVBLK_ADD_FORCE))
 		return false;
-	NL_SET_ERR_MSG_FMT(extack, "%.12s was in use by node %.18s: say \"force\" if that is down",
+	NL_SET_ERR_MSG_FMT(extack, "%.12s was in use by node %.18s: pass \"force\" if it is down",
 			   member->name, sb->owner);
 	return true;
 }

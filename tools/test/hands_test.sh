@@ -139,10 +139,10 @@ logged 'create kv0 slots=0' 'create kv0 slots=0' 'create kv0 slots=5' "create kv
 	python3 -c 'import json, sys; print(json.load(sys.stdin)["index_slots"])')"
 
 echo "# refusals of the module"
-KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or say "force"' expect 1 'kv0: sh .12. has .*, or say --force$' destroy kv0
-KVBLK_FAKE_REFUSE='x may be old: say "force", or say "format"' expect 1 'old: say --force, or say --format$' member add kv0 /dev/null
-KVBLK_FAKE_REFUSE='x is of pool y: import it; "format" empties it' expect 1 'import it; --format empties it$' member add kv0 /dev/null
-KVBLK_FAKE_REFUSE='say "' expect 1 'kv0: say "$' destroy kv0
+KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or pass "force"' expect 1 'kv0: sh .12. has .*, or pass --force$' destroy kv0
+KVBLK_FAKE_REFUSE='x may be old: pass "force", or pass "format"' expect 1 'old: pass --force, or pass --format$' member add kv0 /dev/null
+KVBLK_FAKE_REFUSE='x is of pool y: import it; "format" erases it' expect 1 'import it; --format erases it$' member add kv0 /dev/null
+KVBLK_FAKE_REFUSE='pass "' expect 1 'kv0: pass "$' destroy kv0
 
 echo "# status"
 expect 4 '^kv0  *degraded  *2 of 3  *1 GiB  *512 MiB  *1000  *2 %$' status

@@ -34,7 +34,7 @@ code 1 "no pool $pool; pools here: none" kvblk get $pool key
 code 1 "^kvblk: $pool: /dev/nope does not exist\$" kvblk pool create $pool /dev/flash0 /dev/nope
 code 1 "^kvblk: $pool: /dev/null is not a block device\$" kvblk pool create $pool /dev/null
 nullb_create tiny 40
-code 1 'tiny is too small: 40 MiB; 8 segments take 65 MiB' kvblk pool create $pool /dev/tiny
+code 1 'tiny is too small (40 MiB): 8 segments need 65 MiB' kvblk pool create $pool /dev/tiny
 json 'd["nr_members"] == 2' kvblk pool create $pool --format --yes --strict --segment-size 16M --index-slots 5000 --member /dev/flash0 /dev/flash1
 defer pool_destroy
 wait_for 30 pool_is_up
@@ -110,7 +110,7 @@ json 'd["pool"] == "t" and d["seconds"] > 0.1 and d["health"] == "ok"' kvblk ios
 coproc holder { exec guest_blocks $node hold; }
 holder_pid=$!
 read -r _ <&"${holder[0]}"
-code 1 'has the node open: close it, or say --force' kvblk pool destroy $pool
+code 1 'has the node open: close it, or pass --force' kvblk pool destroy $pool
 json 'd["destroyed"]' kvblk pool destroy $pool --force
 wait_for 10 logged "^kvblkd: pool-down: pool $pool"
 kill "$holder_pid"

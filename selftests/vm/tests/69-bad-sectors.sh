@@ -255,7 +255,7 @@ echo "-- superblocks that can't be written when the pool goes"
 pool_format /dev/bad /dev/once
 blocks put 1 200 70000
 sectors_bad bad 0 16
-code 4 "as after a crash: bad can't be written" kvblk pool destroy $pool
+code 4 "pool down as after a crash: bad cannot be written" kvblk pool destroy $pool
 sectors_well bad 0 16
 pool_import /dev/bad /dev/once
 all_there "the next import, which needs no force"
@@ -266,7 +266,7 @@ check kvblk member add $pool --format --yes --segment-size 8M /dev/third
 wait_for 20 pool_is_up
 sectors_bad bad 0 16
 sectors_bad third 0 16
-code 4 "deletes fail until the other members can be written" kvblk member remove --yes $pool third
+code 4 "member removed, but deletes fail until the other members can be written" kvblk member remove --yes $pool third
 expect "deletes that are unsure" "$(cat $sysfs/unsure)" 1
 blocks delete 100000 1 1
 expect "a delete that is not sure" "$errors" 1

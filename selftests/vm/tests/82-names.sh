@@ -99,7 +99,7 @@ grep -q "member $a of pool t (uuid $gone; device now: none; place: $nqn-a nsid 1
 echo "-- it comes, under the other one's device name, and is the same member"
 connect $nqn-a
 expect "the device of a" "${namespaces[0]}" "/dev/$b"
-code 1 "a member that comes back: it keeps its name" kvblk member add --name other $pool "/dev/$b"
+code 1 "is a returning member, which keeps its name" kvblk member add --name other $pool "/dev/$b"
 check kvblk member add $pool "/dev/$b"
 wait_for 20 pool_is_up
 expect "members" "$(members 2 3 10 12)" "$a	up	$b	$nqn-a nsid 1
@@ -122,7 +122,7 @@ grep -q "$nqn-a nsid 1" "$tmp/out" || fail "status does not tell where the dead 
 expect "its device" "$(members 2 10 | grep "^$a")" "$a	"
 # another member may take its place, but not its name
 nvmet_tcp_up $nqn-c "$tmp/backing-c"
-code 1 "the pool has a member $a, there or missing: give another name" kvblk member add --name "$a" $pool "${namespaces[0]}"
+code 1 "the pool has a member $a, present or missing: pass another name" kvblk member add --name "$a" $pool "${namespaces[0]}"
 check kvblk member add --name third --segment-size 8M $pool "${namespaces[0]}"
 code 1 "the device is member third of the pool already" kvblk member add $pool "${namespaces[0]}"
 wait_for 20 member_is third up
@@ -194,7 +194,7 @@ ln -s /dev/flash1 "$tmp/y/disk"
 pool_format "$tmp/x/disk" "$tmp/y/disk"
 expect "members" "$(members 2 10)" "disk	flash0
 disk-2	flash1"
-code 1 "the pool has a member disk-2, there or missing" kvblk member add --format --yes --name disk-2 --segment-size 8M $pool /dev/flash2
+code 1 "the pool has a member disk-2, present or missing" kvblk member add --format --yes --name disk-2 --segment-size 8M $pool /dev/flash2
 code 2 'member name "a"b": must be' kvblk member add --name 'a"b' $pool /dev/flash2
 check kvblk member add --format --yes --name left --segment-size 8M $pool /dev/flash2
 wait_for 20 member_is left up
@@ -203,7 +203,7 @@ check kvblk pool create $pool --format --yes --segment-size 8M --name one --name
 expect "members" "$(members 2 10)" "one	flash0
 two	flash1"
 check pool_destroy
-code 1 "there or missing: give another name" kvblk pool create $pool --format --yes --segment-size 8M --name one --name one /dev/flash0 /dev/flash1
+code 1 "present or missing: pass another name" kvblk pool create $pool --format --yes --segment-size 8M --name one --name one /dev/flash0 /dev/flash1
 code 2 "3 names for 2 devices" kvblk pool create $pool --name a --name b --name c /dev/flash0 /dev/flash1
 
 echo "-- paths that no terminal, log or scrape takes"
