@@ -338,7 +338,7 @@ void kvblk_dram_block_damaged(struct kvblk_pool *pool, const struct kvblk_dram_b
 		return;
 	nr = atomic_xchg(&report->nr, 0);
 	dev_err(&pool->dev,
-		"%u damaged block%s in this host's memory: look for memory errors (EDAC)\n",
+		"%u damaged block%s in host memory; check the host for memory errors (EDAC)\n",
 		nr, nr == 1 ? "" : "s");
 	kvblk_event(pool, NULL, KVBLK_EVENT_CHECKSUM, KVBLK_DRAM_SEG);
 }

@@ -914,9 +914,9 @@ static void restore_rest(struct kvblk_member *member)
 	restore_use(member);
 	WRITE_ONCE(member->restored, member->restored + rs.blocks);
 	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);
-	dev_info(&pool->dev, "member %s: of %u unread segments %u are %s, %llu blocks\n",
-		 member->name, before, before - READ_ONCE(member->nr_unread),
-		 forfeit ? "given up, for a delete" : "restored", rs.blocks);
+	dev_info(&pool->dev, "member %s: %u of %u unread segments %s, %llu blocks restored\n",
+		 member->name, before - READ_ONCE(member->nr_unread), before,
+		 forfeit ? "given up, so that deletes succeed" : "read", rs.blocks);
 	kvblk_log_kick(member);
 }
 
@@ -953,7 +953,7 @@ static void restore_index(struct kvblk_pool *pool)
 		WRITE_ONCE(pool->index_slots, min(slots, KVBLK_SLOTS_MAX));
 		return;
 	}
-	dev_err(&pool->dev, "%llu blocks do not fit into %llu index slots: they are misses, and deletes fail, until the pool is destroyed and imported with %llu slots\n",
+	dev_err(&pool->dev, "%llu blocks do not fit into %llu index slots; gets of them miss, and deletes fail; destroy the pool and import it with %llu slots\n",
 		lacks, slots, slots + lacks + (slots + lacks) / 8);
 }
 
@@ -964,12 +964,8 @@ static void restore_failed(struct kvblk_member *member, int err)
 
 	if (restore_ended(member))
 		return;
-	if (err == -ENOMEM)
-		dev_err(&pool->dev, "member %s: no memory to restore it; its blocks are misses until it is added again (kvblk member add)\n",
-			member->name);
-	else
-		dev_err(&pool->dev, "member %s: can't be restored now (%d); its blocks are misses until it is added again (kvblk member add), or the pool imported\n",
-			member->name, err);
+	dev_err(&pool->dev, "member %s: cannot restore its blocks (error %d); gets of them miss; to retry, import the pool again or run: kvblk member add\n",
+		member->name, err);
 	/* before the state is visible, because puts and deletes then bypass the member */
 	if (!member->missing)
 		kvblk_missing_dies(member);
@@ -1012,7 +1008,7 @@ void kvblk_member_restore(struct work_struct *work)
 		if (cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
 			    KVBLK_MEMBER_UP) == KVBLK_MEMBER_RESTORING) {
 			if (member->nr_unread) {
-				dev_err(&pool->dev, "member %s: %u segments can't be read; add it again to try once more (kvblk member add)\n",
+				dev_err(&pool->dev, "member %s: cannot read %u segments; gets of their blocks miss; to retry, run: kvblk member add\n",
 					member->name, member->nr_unread);
 				kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, EIO);
 			}

@@ -1040,7 +1040,7 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 		}
 		if (!err)
 			continue;
-		dev_err(&pool->dev, "member %s: superblock can't be written (%d)\n",
+		dev_err(&pool->dev, "member %s: cannot write superblock (error %d)\n",
 			member->name, err);
 		failed = failed ?: member;
 	}

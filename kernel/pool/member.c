@@ -52,7 +52,7 @@ static void member_dead_work(struct work_struct *work)
 		queue_delayed_work(pool->wq, &member->dead, HZ / 10);
 		return;
 	}
-	dev_warn(&pool->dev, "member %s: device %s gone, its blocks are misses; to get them back bring it back (%s) and add it\n",
+	dev_warn(&pool->dev, "member %s: device %s lost; gets of its blocks miss; reconnect the device (%s), then run: kvblk member add\n",
 		 member->name, member->device, member->place[0] ? member->place : member->path);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DEAD, 0);
 	wake_up_all(&pool->space_wait);

@@ -98,7 +98,7 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		copy = &copies[i];
 		err = kvblk_io_read(member, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
 		if (err) {
-			dev_warn(&member->pool->dev, "member %s: superblock %c can't be read (%d)\n",
+			dev_warn(&member->pool->dev, "member %s: cannot read superblock %c (error %d)\n",
 				 member->name, 'A' + i, err);
 			unread = err;
 			continue;
@@ -176,7 +176,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 		written |= !err;
 	}
 	if (written && failed)
-		dev_warn_ratelimited(&member->pool->dev, "member %s: one of two superblocks can't be written (%d)\n",
+		dev_warn_ratelimited(&member->pool->dev, "member %s: cannot write one of two superblocks (error %d)\n",
 				     member->name, failed);
 	return written ? 0 : failed;
 }
@@ -247,15 +247,18 @@ void kvblk_super_work(struct work_struct *work)
 	struct kvblk_pool *pool = member->pool;
 
 	bool behind;
+	int err = 0;
 	u64 epoch;
 
 	mutex_lock(&pool->admin);
 	epoch = pool->epoch;
 	behind = kvblk_member_outdated_super(member);
 	mutex_unlock(&pool->admin);
-	if (behind && kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch))
-		dev_err_ratelimited(&pool->dev, "member %s: superblock can't be written\n",
-				    member->name);
+	if (behind)
+		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
+	if (err)
+		dev_err_ratelimited(&pool->dev, "member %s: cannot write superblock (error %d), retrying; an import after a crash may need \"degraded\"\n",
+				    member->name, err);
 	mutex_lock(&pool->admin);
 	kvblk_pool_settle(pool);
 	mutex_unlock(&pool->admin);

@@ -64,10 +64,10 @@ static void watch_failing(struct kvblk_member *member, u64 failed)
 
 	if (!*reported) {
 		*reported = true;
-		dev_warn(&pool->dev, "member %s: fails %s until it answers well\n",
-			 member->name, reported == &member->watchdog.failing_reported ?
-			 "I/O; its blocks are misses" :
-			 "writes; its blocks are served, and puts go to other members,");
+		dev_warn(&pool->dev, "member %s: %llu I/O errors in the last second; %s until it recovers\n",
+			 member->name, failed, reported == &member->watchdog.failing_reported ?
+			 "gets of its blocks miss" :
+			 "reads succeed, so its blocks are served, but puts use other members");
 		kvblk_event(pool, member, reported == &member->watchdog.failing_reported ?
 			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
@@ -86,7 +86,7 @@ static void watch_well(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
 
-	dev_info(&pool->dev, "member %s: answers again\n", member->name);
+	dev_info(&pool->dev, "member %s: responds again\n", member->name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	kvblk_log_kick(member);
 	/* due now: kvblk_kill_retry() follows in this tick */
@@ -166,7 +166,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 		return;
 	member->watchdog.suspect_reported = suspect;
 	if (suspect) {
-		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
+		dev_warn(&pool->dev, "member %s: no I/O completed for %u ms; gets of its blocks miss until it responds\n",
 			 member->name, jiffies_to_msecs(silent));
 		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));

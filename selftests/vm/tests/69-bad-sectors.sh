@@ -110,7 +110,7 @@ check pool_destroy
 echo "-- the same with kvblkd, which tries again by itself, with growing gaps"
 sectors_bad bad $slot0 $slot1
 echo "pools = ( { name = \"$pool\"; } );" >"$conf"
-tries() { dmesg | grep -c 'member bad: can.t be restored now' || true; }
+tries() { dmesg | grep -c 'member bad: cannot restore its blocks' || true; }
 before=$(tries)
 daemon_start
 wait_for 40 logged 'add /dev/bad to pool .*: failed: it did not help; trying again$'
