@@ -176,19 +176,19 @@ static const struct {
 	const char *format;
 	unsigned int number;
 } event_texts[NR_EVENT_TYPES] = {
-	[KVBLK_EVENT_POOL_UP] = { "the pool was made", 0 },
+	[KVBLK_EVENT_POOL_UP] = { "the pool is up", 0 },
 	[KVBLK_EVENT_POOL_DOWN] = { "the pool was destroyed", 0 },
 	[KVBLK_EVENT_MEMBER_UP] = {
-		"serves; blocks brought back: %" PRIu64,
+		"serves; blocks restored: %" PRIu64,
 		KVBLK_A_EVENT_BLOCKS },
 	[KVBLK_EVENT_MEMBER_DOWN] = { "was removed", 0 },
-	[KVBLK_EVENT_MEMBER_DEAD] = { "its device is gone, its blocks are misses", 0 },
+	[KVBLK_EVENT_MEMBER_DEAD] = { "its device was lost; gets of its blocks miss", 0 },
 	[KVBLK_EVENT_MEMBER_SUSPECT] = {
-		"has been silent for %" PRIu64 " ms, its blocks are misses until it answers",
+		"no I/O completed for %" PRIu64 " ms; gets of its blocks miss until it responds",
 		KVBLK_A_EVENT_SILENCE_MS },
-	[KVBLK_EVENT_MEMBER_ANSWERS] = { "answers again", 0 },
+	[KVBLK_EVENT_MEMBER_ANSWERS] = { "responds again", 0 },
 	[KVBLK_EVENT_CHECKSUM] = {
-		"damaged blocks, which are misses; the last in segment %" PRIu64,
+		"damaged blocks, whose gets miss; the last in segment %" PRIu64,
 		KVBLK_A_EVENT_SEGMENT },
 	[KVBLK_EVENT_READ_ERROR] = {
 		"reads failed, the last in segment %" PRIu64,
@@ -203,16 +203,16 @@ static const struct {
 		"fell below its low watermark; free segments: %" PRIu64,
 		KVBLK_A_EVENT_FREE_SEGMENTS },
 	[KVBLK_EVENT_RESTORE_FAILED] = {
-		"its blocks could not be found again: error %" PRIu64,
+		"its blocks could not be restored: error %" PRIu64,
 		KVBLK_A_EVENT_ERROR },
 	[KVBLK_EVENT_REQUEST_DONE] = {
-		"a request that took its time failed: error %" PRIu64,
+		"a slow request failed: error %" PRIu64,
 		KVBLK_A_EVENT_ERROR },
 	[KVBLK_EVENT_MEMBER_FAILING] = {
-		"%" PRIu64 " I/O errors in a second, its blocks are misses until it answers well",
+		"%" PRIu64 " I/O errors in a second; gets of its blocks miss until it recovers",
 		KVBLK_A_EVENT_IO_ERRORS },
 	[KVBLK_EVENT_MEMBER_READ_ONLY] = {
-		"%" PRIu64 " I/O errors in a second, all of writes: its blocks are served, puts go to other members",
+		"%" PRIu64 " I/O errors in a second; only writes fail: its blocks are served, puts use other members",
 		KVBLK_A_EVENT_IO_ERRORS },
 	[KVBLK_EVENT_NO_SPACE] = { "puts that found no room: %" PRIu64, KVBLK_A_EVENT_PUTS },
 };
@@ -226,7 +226,7 @@ const char *kvblk_event_name(unsigned int type)
 
 void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
 {
-	const char *format = "event %" PRIu64 " of a type unknown here";
+	const char *format = "event of unknown type %" PRIu64;
 	uint64_t number = notice->type;
 	int n;
 
@@ -235,7 +235,7 @@ void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
 		number = notice->number[event_texts[number].number];
 	}
 	if (notice->type == KVBLK_EVENT_REQUEST_DONE && !number)
-		format = "a request that took its time succeeded";
+		format = "a slow request succeeded";
 	if (notice->member[0])
 		n = snprintf(buf, len, "pool %s, member %s: ", notice->pool,
 			     notice->member);
