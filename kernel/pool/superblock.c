@@ -121,7 +121,7 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
 		*found = KVBLK_FOUND_NEWER;
 	} else if (*found == KVBLK_FOUND_MEMBER) {
-		/* a single valid copy is enough; an unreadable first place does not prove other data */
+		/* one valid copy is enough; an unreadable first place does not prove other data */
 		if (second && !unread && super_given_away(&copies[0], sb))
 			*found = KVBLK_FOUND_FORMER;
 	} else if (unread) {
