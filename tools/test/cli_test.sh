@@ -334,13 +334,13 @@ usage 'missing MEMBER' member delete kv0
 expect 0 'list .*\(also: ls\)' pool --help
 
 echo "# decisions of the daemon"
-expect 1 'kv0: kvblkd, which decides, does not run, and left nothing in .*/none; start it' policy explain kv0 --dir "$dir/none"
+expect 1 'kv0: kvblkd is not running and left nothing in .*/none; start it' policy explain kv0 --dir "$dir/none"
 mkdir run
-expect 1 'kv0: kvblkd, which decides, does not run, and left no decision' policy explain kv0 --dir run
+expect 1 'kv0: kvblkd is not running and left no decision' policy explain kv0 --dir run
 : > run/lock
 exec 9< run/lock
 flock 9
-expect 1 'kv0: kvblkd has decided nothing: it is not up, or has neither budget nor reserve' policy explain kv0 --dir run
+expect 1 'kv0: kvblkd has decided nothing: the pool is not up, or has neither budget nor reserve' policy explain kv0 --dir run
 cat > run/decisions.jsonl <<- 'END'
 	{"time":1764000000.5,"pool":"kv0","kind":"budget","warning":false,"written_a_day":0.0,"budget_a_day":2147483648.0,"from":{},"to":{},"reason":"budget of 2.00 GiB a day"}
 	half a li
@@ -358,7 +358,7 @@ expect 0 '' -o json policy explain kv0 --dir run
 has daemon_runs True
 has decisions.1.to.admit_permille 645
 exec 9<&-
-expect 0 'kvblkd does not run: nothing is decided now' policy explain kv0 --dir run
+expect 0 'kvblkd is not running: nothing is decided now' policy explain kv0 --dir run
 expect 0 '' -o json policy explain kv9 --dir run
 has daemon_runs False
 has decisions '\[\]'

@@ -149,7 +149,7 @@ static void kernel(void **state)
 	}
 	make("/proc/sys/kernel/osrelease", "what\n");
 	look(NULL);
-	said(HEALTH_NOTE, "kernel", "can't be read", "");
+	said(HEALTH_NOTE, "kernel", "cannot be read", "");
 }
 
 static void module(void **state)
@@ -177,7 +177,7 @@ static void limits(void **state)
 	said(HEALTH_OK, "memlock", "lock 8 GiB of memory", "");
 	make("/proc/self/limits", "");
 	look(NULL);
-	said(HEALTH_NOTE, "memlock", "can't be read", "");
+	said(HEALTH_NOTE, "memlock", "cannot be read", "");
 	make("/proc/sys/kernel/io_uring_disabled", "1\n");
 	look(NULL);
 	said(HEALTH_NOTE, "io_uring", "without CAP_SYS_ADMIN", "io_uring_disabled=0");
@@ -194,11 +194,11 @@ static void nodes(void **state)
 	said(HEALTH_DEGRADED, "node", "by anybody (mode 0666)", "60-kvblk.rules");
 	chmod(path_of("/dev/kvblk/kv0/default"), 0600);
 	look(NULL);
-	said(HEALTH_DEGRADED, "node", "can't be opened by group kvblk", "60-kvblk.rules");
+	said(HEALTH_DEGRADED, "node", "cannot be opened by group kvblk", "60-kvblk.rules");
 	chmod(path_of("/dev/kvblk/kv0/default"), 0660);
 	make("/etc/group", "kvblk:x:54321:\n");
 	look(NULL);
-	said(HEALTH_DEGRADED, "node", "can't be opened by group kvblk", "60-kvblk.rules");
+	said(HEALTH_DEGRADED, "node", "cannot be opened by group kvblk", "60-kvblk.rules");
 	make("/etc/group", "notkvblk:x:54321:\n");
 	look(NULL);
 	said(HEALTH_NOTE, "group", "no group kvblk", "systemd-sysusers");
@@ -297,7 +297,7 @@ static void not_told(void **state)
 {
 	(void)state;
 	doctor_look(root, "1.2", NULL, &doctor);
-	said(HEALTH_NOTE, "pool", "can't be asked", "network namespace");
+	said(HEALTH_NOTE, "pool", "cannot be asked", "network namespace");
 }
 
 static void nothing(void **state)

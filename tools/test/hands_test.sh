@@ -85,7 +85,7 @@ truncate -s 32M "$flash/blank"
 } > "$flash/data"
 expect 0 '' pool create kv0 --format "$flash/blank"
 expect 1 '/data, 2.86 MiB: data that is not kvblk' pool create kv0 --format "$flash/blank" "$flash/data"
-grep -q 'nothing was done; say --yes' err && ! grep -q /blank err
+grep -q 'Nothing was changed. Pass --yes to proceed' err && ! grep -q /blank err
 verdict $? "only what would be lost is told"
 expect 1 'kv0: this would be lost' member add kv0 --format "$flash/data"
 expect 0 '' pool create kv0 --format --yes "$flash/data"
@@ -106,12 +106,12 @@ expect 1 'not a member of pool kv0' member remove kv0 /dev/frob
 logged 'create kv0 slots=0' 'create kv0 slots=0' "add kv0 $flash/data 1" "add kv0 $flash/data 0" 'remove kv0 uuid0=2' 'remove kv0 uuid0=1' \
 	'destroy kv0'
 for answer in n '' yep; do
-	! terminal "$answer" member remove kv0 nvme0n1 && grep -q 'nothing was done' out
+	! terminal "$answer" member remove kv0 nvme0n1 && grep -q 'nothing was changed' out
 	verdict $? "\"$answer\" is no"
 done
 logged ''
 for answer in y Y yes; do
-	terminal "$answer" member remove kv0 nvme0n1 && grep -q 'Go on' out
+	terminal "$answer" member remove kv0 nvme0n1 && grep -q 'Continue?' out
 	verdict $? "\"$answer\" is yes"
 done
 logged 'remove kv0 uuid0=1' 'remove kv0 uuid0=1' 'remove kv0 uuid0=1'

@@ -78,8 +78,8 @@ json 'd[0]["counters"]["puts"] == 2 and d[0]["counters"]["deletes"] == 1 and sum
 check mknod "$tmp/node" c "$(stat -Lc %Hr $node)" "$(stat -Lc %Lr $node)"
 check kvblk put "$tmp/node" by-path "$tmp/block"
 check cmp "$tmp/block" <(kvblk get "$tmp/node" by-path)
-code 1 "$tmp/none: there is no such node" kvblk get "$tmp/none" by-path
-code 1 "$tmp/block: is no node of a pool" kvblk get "$tmp/block" by-path
+code 1 "$tmp/none: no such node" kvblk get "$tmp/none" by-path
+code 1 "$tmp/block is not the node of a pool" kvblk get "$tmp/block" by-path
 check kvblk rm $pool by-path
 put /proc/sys/kernel/io_uring_disabled 2
 code 1 'io_uring is forbidden here, by sysctl kernel.io_uring_disabled' kvblk bench $pool --op put --size 4K --seconds 0.1

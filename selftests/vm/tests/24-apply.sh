@@ -130,7 +130,7 @@ check kvblk apply --config "$conf"
 expect "saved failing_run, discard" "$(cat $sysfs/failing_run $sysfs/discard | xargs)" "11 0"
 expect "files there" "$(ls "$conf.d")" "90-pool-set-$pool.conf"
 echo '{' >"$conf.d/90-pool-set-$pool.conf"
-code 1 "90-pool-set-$pool.conf:.*it is not saved" kvblk pool set $pool failing_run=12 --save-dir="$conf.d" --save
+code 1 "90-pool-set-$pool.conf:.*not saved" kvblk pool set $pool failing_run=12 --save-dir="$conf.d" --save
 rm -r "$conf.d"
 
 echo "-- a secret that others may read, a target that is not there, a pool that is not in the file"

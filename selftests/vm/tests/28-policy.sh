@@ -47,7 +47,7 @@ fresh() {
 defer 'rm -rf /run/kvblkd'
 kv_load
 pool_with_drive
-code 1 'kvblkd, which decides, does not run' command kvblk policy explain $pool
+code 1 'kvblkd is not running' command kvblk policy explain $pool
 
 echo "-- free segments ahead of the writes; the health of the one drive"
 config 'reserve: { seconds = 3600; most_permille = 150; };'
@@ -79,7 +79,7 @@ after=$(counter write_bytes)
 
 echo "-- killed: it goes on where it was"
 daemon_kill
-code 0 'kvblkd does not run: nothing is decided now' command kvblk policy explain $pool
+code 0 'kvblkd is not running: nothing is decided now' command kvblk policy explain $pool
 code 0 '"daemon_runs": false' command kvblk policy explain $pool -o json
 check admission_is 400 0 0
 daemon_start

@@ -276,10 +276,10 @@ code 1 "q1 holds other data" kvblk pool create $pool /dev/q1
 pool_format /dev/q1
 expect "what wipefs finds" "$(wipefs -n /dev/q1 | tail -n +2)" ""
 code 1 "in use, or left in a crash, by node $(hostname)" kvblk member wipe --yes /dev/q1
-code 1 "can't be wiped" kvblk member wipe --yes --force /dev/q1
+code 1 "cannot wipe" kvblk member wipe --yes --force /dev/q1
 nullb_create q2 120
 crash_image /dev/q1 /dev/q2
-code 1 "in use, or left in a crash, by node $(hostname): nothing was done" kvblk member wipe --yes /dev/q2
+code 1 "in use, or left in a crash, by node $(hostname): nothing was changed" kvblk member wipe --yes /dev/q2
 check kvblk member wipe --yes --force /dev/q2
 code 1 "is no member" kvblk member wipe --yes --force /dev/q2
 nullb_remove q2

@@ -129,7 +129,7 @@ static void *map_failed(const struct bench_mem *mem, size_t len, int err)
 		return NULL;
 	}
 	if (err != ENOMEM || topo_scan("", &topo)) {
-		cli_fail("memory of %s can't be mapped: %s", mem->device,
+		cli_fail("cannot map memory of %s: %s", mem->device,
 			 strerror(err));
 		return NULL;
 	}

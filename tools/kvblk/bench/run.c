@@ -72,7 +72,7 @@ static void no_locked_memory(const struct bench *bench)
 	struct rlimit limit;
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
-	cli_fail("%s can't be registered: a user may have %s of locked memory (RLIMIT_MEMLOCK); raise that (ulimit -l), run as root, or choose less --depth, --size or --threads",
+	cli_fail("%s cannot be registered: a user may have %s of locked memory (RLIMIT_MEMLOCK); raise that (ulimit -l), run as root, or choose less --depth, --size or --threads",
 		 cli_format_bytes(bytes, text[0], sizeof(text[0])),
 		 cli_format_bytes(limit.rlim_cur, text[1], sizeof(text[1])));
 }
@@ -329,7 +329,7 @@ static int prepare_worker(struct worker *w, unsigned int number)
 	if (opts->gpu && opts->engine->registers) {
 		err = kvblk_mem_register(bench->kv, w->buffer, bytes, NULL, &w->mem);
 		if (err)
-			return cli_fail("memory of %s can't be registered: %s",
+			return cli_fail("memory of %s cannot be registered: %s",
 					bench->mem.device, kvblk_strerror(err));
 		memory.iov_len = 0;
 	}
@@ -412,7 +412,7 @@ static int run_threads(struct bench *bench)
 				     worker_thread, &bench->workers[i]);
 		if (err) {
 			/* those that run wait for the missing ones: no way back */
-			cli_fail("can't start %u threads: %s", nr, strerror(err));
+			cli_fail("cannot start %u threads: %s", nr, strerror(err));
 			exit(CLI_ERROR);
 		}
 	}

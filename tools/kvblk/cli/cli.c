@@ -120,20 +120,20 @@ int cli_open_pool(const char *pool, struct kvblk **kv)
 	case 0:
 		return CLI_OK;
 	case -ENOTTY:
-		return cli_fail("%s: is no node of a pool", pool);
+		return cli_fail("%s is not the node of a pool", pool);
 	case -ENODEV:
 		if (strchr(pool, '/'))
-			return cli_fail("%s: there is no such node, or its pool is gone", pool);
+			return cli_fail("%s: no such node", pool);
 		if (access("/dev/kvblk", F_OK) && access("/sys/module/kvblk", F_OK))
 			return cli_no_module(pool);
 		snprintf(node, sizeof(node), "/dev/kvblk/%s", pool);
 		if (access(node, F_OK))
 			return cli_no_pool(pool);
-		return cli_fail("pool %s: is just being destroyed; see: kvblk pool list",
+		return cli_fail("pool %s is being destroyed; see: kvblk pool list",
 				pool);
 	case -EACCES:
 	case -EPERM:
-		return cli_fail("pool %s: no right to open its device node; run as root, or join its group (usermod -aG kvblk USER, then log in again)",
+		return cli_fail("pool %s: no permission to open its node; run as root, or join its group (usermod -aG kvblk USER, then log in again)",
 				pool);
 	default:
 		return cli_fail("pool %s: %s", pool, kvblk_strerror(err));
@@ -156,13 +156,13 @@ int cli_open_admin(struct kvblk_admin **admin)
 		return CLI_OK;
 	if (err == -ENOENT)
 		return cli_no_family();
-	return cli_fail("can't talk to the kernel: %s", strerror(-err));
+	return cli_fail("cannot open a netlink socket: %s", strerror(-err));
 }
 
 int cli_flush(void)
 {
 	if (fflush(stdout) || ferror(stdout))
-		return cli_fail("can't write to stdout: %s", strerror(errno));
+		return cli_fail("cannot write to stdout: %s", strerror(errno));
 	return CLI_OK;
 }
 
@@ -175,7 +175,7 @@ static int print_json(json_t *json, size_t flags)
 	err = json_dumpf(json, stdout, flags);
 	json_decref(json);
 	if (err)
-		return cli_fail("can't write to stdout");
+		return cli_fail("cannot write to stdout");
 	putchar('\n');
 	return cli_flush();
 }

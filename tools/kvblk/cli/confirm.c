@@ -25,13 +25,13 @@ int confirm(bool yes, const char *subject, const char *lost)
 	if (yes || !*lost)
 		return CLI_OK;
 	if (!isatty(STDIN_FILENO))
-		return cli_fail("%s: this would be lost for good:\n%snothing was done; say --yes to go on",
+		return cli_fail("%s: this would be lost:\n%sNothing was changed. Pass --yes to proceed.",
 				subject, lost);
-	fprintf(stderr, "%s: this will be lost for good:\n%sGo on? [y/N] ", subject, lost);
+	fprintf(stderr, "%s: this will be lost:\n%sContinue? [y/N] ", subject, lost);
 	if (fgets(answer, sizeof(answer), stdin) &&
 	    (!strcasecmp(answer, "y\n") || !strcasecmp(answer, "yes\n")))
 		return CLI_OK;
-	return cli_fail("%s: nothing was done", subject);
+	return cli_fail("%s: nothing was changed", subject);
 }
 
 static bool all_zero(int fd, char *bytes, off_t at)

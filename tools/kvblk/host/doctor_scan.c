@@ -68,7 +68,7 @@ static void look_at_kernel(const char *root, struct doctor *doctor)
 	tree_path(path, root, "/proc/sys/kernel/osrelease");
 	tree_text(path, release, sizeof(release));
 	if (sscanf(release, "%u.%u", &major, &minor) != 2) {
-		tell(doctor, HEALTH_NOTE, "kernel", "", "its release can't be read");
+		tell(doctor, HEALTH_NOTE, "kernel", "", "its release cannot be read");
 		return;
 	}
 	old = major < KERNEL_MAJOR || (major == KERNEL_MAJOR && minor < KERNEL_MINOR);
@@ -116,7 +116,7 @@ static void look_at_memlock(const char *root, struct doctor *doctor)
 		fclose(file);
 	bytes = strtoull(soft, NULL, 10);
 	if (!*soft)
-		tell(doctor, HEALTH_NOTE, "memlock", "", "its limit can't be read");
+		tell(doctor, HEALTH_NOTE, "memlock", "", "its limit cannot be read");
 	else if (!strcmp(soft, "unlimited"))
 		tell(doctor, HEALTH_OK, "memlock", "", "this user may lock any amount of memory");
 	else
@@ -200,7 +200,7 @@ static void look_at_node(const char *root, const char *pool, long group, struct 
 		     st.st_mode & 07777);
 	else if (group >= 0 && ((long)st.st_gid != group || (st.st_mode & 060) != 060))
 		tell(doctor, HEALTH_DEGRADED, "node", act,
-		     "/dev/kvblk/%s/default can't be opened by group kvblk (group %u, mode %04o)",
+		     "/dev/kvblk/%s/default cannot be opened by group kvblk (group %u, mode %04o)",
 		     pool, st.st_gid, st.st_mode & 07777);
 	else
 		tell(doctor, HEALTH_OK, "node", "", "/dev/kvblk/%s/default: group %u, mode %04o",
@@ -364,6 +364,6 @@ void doctor_look(const char *root, const char *version, const struct snapshot *s
 		look_at_pools(snapshot, doctor);
 	else if (topo.module)
 		tell(doctor, HEALTH_NOTE, "pool", "run this in the initial network namespace: out of the container",
-		     "the module can't be asked for its pools here");
+		     "the module cannot be asked for its pools here");
 	topo_free(&topo);
 }

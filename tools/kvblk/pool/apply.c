@@ -51,6 +51,6 @@ int apply_main(int argc, char **argv)
 	/* it may not be in the path of who asks for a dry run */
 	if (errno == ENOENT)
 		execv("/usr/sbin/kvblkd", (char *const *)run);
-	return cli_fail("kvblkd, which does this, can't be run: %s%s", strerror(errno),
+	return cli_fail("cannot run kvblkd: %s%s", strerror(errno),
 			errno == ENOENT ? "; is the package kvblkd installed?" : "");
 }

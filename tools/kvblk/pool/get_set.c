@@ -255,7 +255,7 @@ static int save(const struct tunable_args *args)
 		return cli_fail("%s: %s", args->dir, strerror(errno));
 	config_init(&file);
 	if (!access(path, F_OK) && !config_read_file(&file, path)) {
-		ret = cli_fail("%s:%d: %s: it is not saved; put the file right or remove it", path,
+		ret = cli_fail("%s:%d: %s. The value is set but not saved; fix or remove the file.", path,
 			       config_error_line(&file), config_error_text(&file));
 		goto destroy;
 	}
@@ -266,8 +266,8 @@ static int save(const struct tunable_args *args)
 	}
 	err = group ? write_drop_in(&file, path) : EINVAL;
 	if (err)
-		ret = cli_fail("%s: it is not saved: %s", path, group ? strerror(err) :
-			       "it is not as this command writes it; remove it");
+		ret = cli_fail("%s: the value is set but not saved: %s", path, group ? strerror(err) :
+			       "unknown structure; remove the file");
 destroy:
 	config_destroy(&file);
 	return ret;

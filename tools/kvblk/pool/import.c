@@ -477,7 +477,7 @@ int import_main(int argc, char **argv)
 		paths[i] = args.devices.specs[i].path;
 	err = kvblk_scan(args.devices.nr ? paths : NULL, args.devices.nr, &list);
 	if (err) {
-		cli_fail("the devices can't be read: %s", strerror(-err));
+		cli_fail("cannot read the devices: %s", strerror(-err));
 		goto out;
 	}
 	if (args.scan) {

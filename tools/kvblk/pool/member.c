@@ -204,7 +204,7 @@ static const struct cli_syntax wipe_syntax = {
 	.options = wipe_options,
 	.arguments = wipe_arguments,
 	.usage = "DEVICE",
-	.doc = "Retire DEVICE, which is a member of no pool that is up: both superblocks and the segment table are overwritten, and with them the secret without which its blocks can't be found. That is asked about.\v"
+	.doc = "Retire DEVICE, which is a member of no pool that is up: both superblocks and the segment table are overwritten, and with them the secret without which its blocks cannot be found. The command asks before it does so.\v"
 	       "Example:\n  kvblk member wipe /dev/nvme3n1",
 };
 
@@ -242,7 +242,7 @@ static int wipe_found(const struct kvblk_found *found)
 		err = -errno;
 	if (fd >= 0)
 		close(fd);
-	return err ? cli_fail("%s can't be wiped: %s", found->path, strerror(-err)) : CLI_OK;
+	return err ? cli_fail("cannot wipe %s: %s", found->path, strerror(-err)) : CLI_OK;
 }
 
 static int wipe_main(int argc, char **argv)
@@ -255,16 +255,16 @@ static int wipe_main(int argc, char **argv)
 	cli_parse(&wipe_syntax, argc, argv, &args);
 	err = kvblk_scan(&args.member, 1, &found);
 	if (err)
-		return cli_fail("%s can't be read: %s", args.member, strerror(-err));
+		return cli_fail("cannot read %s: %s", args.member, strerror(-err));
 	if (!found || !found->data_end) {
-		ret = cli_fail("%s is no member of a pool, or of another version: nothing was done",
+		ret = cli_fail("%s is not a member of a pool, or is of another version: nothing was changed",
 			       args.member);
 	} else if (!found->clean && !(args.add_flags & KVBLK_ADD_FLAG_FORCE)) {
 		/* only the kernel that has it knows of a member: not this one, if that is another node's */
-		ret = cli_fail("%s is a member of pool %s, in use, or left in a crash, by node %s: nothing was done; destroy the pool there, or pass --force if it is not up on any node",
+		ret = cli_fail("%s is a member of pool %s, in use, or left in a crash, by node %s: nothing was changed; destroy the pool there, or pass --force if it is not up on any node",
 			       args.member, found->pool, found->owner);
 	} else if (found->former) {
-		ret = cli_fail("%s was a member of pool %s, and holds something else now: nothing was done",
+		ret = cli_fail("%s was a member of pool %s, and holds something else now: nothing was changed",
 			       args.member, found->pool);
 	} else {
 		snprintf(lost, sizeof(lost), "  the blocks of a member of pool %s, %s by node %s\n",

@@ -522,7 +522,7 @@ static int start_threads(struct replay *replay)
 			replay_stop(replay);
 			for (unsigned int j = 0; j < i; j++)
 				pthread_join(replay->workers[j].thread, NULL);
-			return cli_fail("can't start %u threads: %s", nr,
+			return cli_fail("cannot start %u threads: %s", nr,
 					strerror(err));
 		}
 	}

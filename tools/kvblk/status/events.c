@@ -149,7 +149,7 @@ int events_main(int argc, char **argv)
 	if (err == -ENOENT)
 		return cli_no_family();
 	if (err)
-		return cli_fail("can't listen to events: %s", strerror(-err));
+		return cli_fail("cannot listen to events: %s", strerror(-err));
 	ret = listen_to(events, &args);
 	kvblk_events_close(events);
 	return ret;

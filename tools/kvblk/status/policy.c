@@ -165,19 +165,19 @@ static int explain_main(int argc, char **argv)
 	if (dir < 0 && errno != ENOENT)
 		return cli_fail("%s: %s", args.dir, strerror(errno));
 	if (dir < 0)
-		return cli_fail("%s: kvblkd, which decides, does not run, and left nothing in %s; start it: systemctl start kvblkd",
+		return cli_fail("%s: kvblkd is not running and left nothing in %s; start it: systemctl start kvblkd",
 				args.pool, args.dir);
 	runs = daemon_runs(dir);
 	decisions = load_decisions(dir, args.pool, args.count);
 	close(dir);
 	if (!json_array_size(decisions) && !args.list.json)
-		ret = cli_fail(runs ? "%s: kvblkd has decided nothing: it is not up, or has neither budget nor reserve in kvblkd.conf(5)" :
-				      "%s: kvblkd, which decides, does not run, and left no decision; start it: systemctl start kvblkd",
+		ret = cli_fail(runs ? "%s: kvblkd has decided nothing: the pool is not up, or has neither budget nor reserve in kvblkd.conf(5)" :
+				      "%s: kvblkd is not running and left no decision; start it: systemctl start kvblkd",
 			       args.pool);
 	else
 		ret = print_decisions(&args, decisions, runs);
 	if (ret == CLI_OK && !runs && !args.list.json)
-		fprintf(stderr, "kvblk: kvblkd does not run: nothing is decided now\n");
+		fprintf(stderr, "kvblk: kvblkd is not running: nothing is decided now\n");
 	json_decref(decisions);
 	return ret;
 }

@@ -255,7 +255,7 @@ static int terminal_begin(struct termios *was)
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, was))
 		return cli_fail("top needs a terminal; for files and pipes there is: kvblk iostat");
 	if (!term || !strcmp(term, "dumb"))
-		return cli_fail("top can't draw on this terminal (TERM is %s); there is: kvblk iostat",
+		return cli_fail("top cannot draw on this terminal (TERM is %s); there is: kvblk iostat",
 				term ? term : "not set");
 	raw = *was;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
