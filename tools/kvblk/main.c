@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk: the one command. Lists its commands. */
+/* kvblk: the table of commands. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static const struct cli_verb commands[] = {
 	{ "replay", replay_main, "replay a trace of chat requests, or simulate it" },
 	{ "report", report_main, "an HTML page with plots of a run" },
 	{ "bench", bench_main, "measure puts, gets and lookups of a pool" },
-	/* a pool's verbs, without the noun */
+	/* verbs of "pool", accepted without the noun */
 	{ "create", pool_create_main, NULL },
 	{ "import", import_main, NULL },
 	{ "destroy", pool_destroy_main, NULL },
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 		printf("kvblk %s\n", kvblk_version());
 		return cli_flush();
 	}
-	/* what argp calls the program in its messages */
+	/* argp prints argv[0] in front of its messages */
 	if (argc)
 		argv[0] = (char *)(uintptr_t)"kvblk";
 	return cli_run_verb(commands,

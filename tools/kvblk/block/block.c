@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk put, get, exists, rm: single blocks, to and from files. A file that a
- * get writes is opened only when the block is here, whole and checked.
+ * kvblk put, get, exists, rm: single blocks, to and from files. get opens its file only
+ * after the block has arrived and was checked.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,9 +13,9 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 
-/* put, get: one key; exists, rm: keys */
+/* put and get use @key_text, exists and rm use @keys */
 struct block_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	bool hex;
 	const char *pool;
 	const char *key_text;
@@ -27,7 +27,7 @@ struct block_args {
 	uint8_t priority;
 	double ttl_s;
 	uint32_t offset;
-	uint32_t length;	/* 0: to the end */
+	uint32_t length;	/* bytes of a part; 0: up to the end */
 	uint64_t caller_tag;
 	uint64_t layout_tag;
 };
@@ -47,7 +47,7 @@ static const struct cli_option many_keys[] = {
 	{ 0 },
 };
 
-/* Parses the keys when all options are known, --hex among them. */
+/* Parse the keys. --hex is known only when all options have been read. */
 static void check_key(const struct argp_state *state, void *values)
 {
 	struct block_args *args = values;
@@ -57,7 +57,7 @@ static void check_key(const struct argp_state *state, void *values)
 		cli_key(state, args->parent_text, args->hex, &args->parent);
 }
 
-/* Also what a get needs for JSON. */
+/* Require a FILE with JSON, because the block itself would go to stdout. */
 static void check_get(const struct argp_state *state, void *values)
 {
 	const struct block_args *args = values;
@@ -67,7 +67,7 @@ static void check_get(const struct argp_state *state, void *values)
 	check_key(state, values);
 }
 
-/* A wrong key is found before the first one is removed. */
+/* Check all keys, so that rm removes nothing if one of them is wrong. */
 static void check_keys(const struct argp_state *state, void *values)
 {
 	struct block_args *args = values;
@@ -76,18 +76,18 @@ static void check_keys(const struct argp_state *state, void *values)
 		cli_key(state, args->keys.words[i], args->hex, &args->key);
 }
 
-/* A key in JSON: as typed, which is its text or its hex digits. */
+/* Returns the key as JSON: its text, or its hex digits. */
 static json_t *json_key(const struct block_args *args, const char *text)
 {
 	json_t *json = json_string(text);
 
 	if (json || args->hex)
 		return json;
-	/* bytes that are no UTF-8 */
+	/* the bytes are not UTF-8 */
 	return json_string("(not UTF-8)");
 }
 
-/* As text: JSON readers take numbers above 2^53 for doubles. */
+/* Write a tag as text, because JSON readers turn numbers above 2^53 into doubles. */
 static char *format_tag(uint64_t tag, char buf[24])
 {
 	snprintf(buf, 24, "0x%016" PRIx64, tag);
@@ -102,7 +102,7 @@ static int read_all(const char *file, void **data, size_t *len)
 
 	if (!in)
 		return cli_fail("%s: %s", name, strerror(errno));
-	/* one byte more tells a file that is too long */
+	/* one byte more, to notice a file that is too long */
 	*data = malloc(KVBLK_VALUE_MAX + 1);
 	if (!*data) {
 		cli_fail("no memory for the block");
@@ -222,7 +222,7 @@ int put_main(int argc, char **argv)
 	kvblk_piece_user(&piece, data, len);
 	kvblk_prep_put(&op, args.key.bytes, args.key.len, &piece, 1);
 	op.priority = args.priority;
-	/* a block lives as long as was asked, so part of a second is one */
+	/* round up: a block must live at least as long as requested */
 	op.ttl_s = (uint32_t)ceil(args.ttl_s);
 	op.caller_tag = args.caller_tag;
 	op.layout_tag = args.layout_tag;
@@ -261,8 +261,8 @@ static const struct cli_syntax get_syntax = {
 };
 
 /*
- * Fetches to a new buffer. The block may be replaced by a longer one between
- * the question for its length and the get: then ask again.
+ * Fetch the block into a new buffer. Retry with a larger buffer if a longer block has
+ * replaced this one since its length was read.
  */
 static int fetch(struct kvblk *kv, const struct block_args *args, void **data,
 		 struct kvblk_result *result)
@@ -358,8 +358,8 @@ static const struct cli_syntax rm_syntax = {
 };
 
 /*
- * One key of exists or rm: 0 and what to tell, or an error. Its text is printed,
- * the JSON object appended to @list.
+ * Handle one key: print a line, or append an object to @list. Returns 0, -ENOENT for a
+ * missing block, or another error, which the caller reports.
  */
 static int exists_one(struct kvblk *kv, const struct block_args *args,
 		      const struct cli_key *key, json_t *list)
@@ -411,7 +411,6 @@ static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 	if (args.list.json)
 		list = json_array();
 	for (size_t i = 0; i < args.keys.nr; i++) {
-		/* checked before */
 		cli_key(NULL, args.keys.words[i], args.hex, &args.key);
 		err = one(kv, &args, &args.key, list);
 		if (err == -ENOENT && ret == CLI_OK)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk prefetch: blocks that will be wanted soon come into the host's memory, in the order given. */
+/* kvblk prefetch: load blocks into host memory, in the given order, before they are needed. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@ struct prefetch_args {
 	double deadline;
 	struct kvblk_prefetch_options options;
 	struct cli_words words;
-	/* the keys, as typed: @words, and those of @file */
+	/* the keys as typed: those of @words, then those of @file */
 	char **texts;
 	size_t nr;
-	/* parsed: one behind the other */
+	/* the parsed keys, concatenated */
 	unsigned char *keys;
 	uint16_t *lens;
 	struct kvblk_prefetched *got;
@@ -36,7 +36,7 @@ static void no_memory(void)
 	exit(CLI_ERROR);
 }
 
-/* @text stays. */
+/* Append a key; @text must stay allocated. */
 static void add_text(struct prefetch_args *args, const struct argp_state *state, char *text)
 {
 	if (args->nr == KVBLK_LOOKUP_MAX)
@@ -44,7 +44,7 @@ static void add_text(struct prefetch_args *args, const struct argp_state *state,
 	args->texts[args->nr++] = text;
 }
 
-/* A key a line. */
+/* Read the keys of @file, one a line. */
 static void read_keys(struct prefetch_args *args, const struct argp_state *state)
 {
 	FILE *in = strcmp(args->file, "-") != 0 ? fopen(args->file, "r") : stdin;

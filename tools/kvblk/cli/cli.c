@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What all nouns share: messages, handles, output. */
+/* Messages, handles and output of all commands. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ int cli_fail(const char *format, ...)
 	return CLI_ERROR;
 }
 
-/* Copies @message. What the module quotes, as "force", is an option here: --force. */
+/* Copy @message with its quoted words as options: "force" of the module becomes --force. */
 static void say_option(const char *message, char *to, size_t size)
 {
 	static const char *const options[] = { "\"format\"", "\"force\"", "\"degraded\"" };
@@ -202,7 +202,7 @@ char *cli_format_bytes(uint64_t bytes, char *buf, size_t len)
 		value /= 1024;
 		unit++;
 	}
-	/* as many digits as tell: 640 KiB, 2.5 GiB */
+	/* print only digits that matter: 640 KiB, 2.5 GiB */
 	if (value == (double)(uint64_t)value || value >= 100)
 		snprintf(buf, len, "%.0f %s", value, units[unit]);
 	else

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk(8): the map of the command. main.c lists the commands; each noun has a
- * folder. What they share is here: verb.c runs verbs, options.c parses a verb's
- * options and arguments (options.h), cli.c has messages and output, table.c lists.
+ * kvblk(8): the map of the command. main.c lists the commands; each noun has a folder. The
+ * folder cli/ is shared: verb.c runs verbs, options.c parses a verb's options and arguments
+ * (options.h), cli.c prints messages and output, table.c prints lists.
  *
- * The rule: results go to stdout, everything else to stderr; a wrong option or
- * argument is found before anything is opened, let alone changed.
+ * The rule: results go to stdout, everything else to stderr. A wrong option or argument is
+ * reported before anything is opened or changed.
  */
 #ifndef KVBLK_CLI_H
 #define KVBLK_CLI_H
@@ -24,9 +24,9 @@
  * @CLI_ERROR: refused or failed; the reason is on stderr
  * @CLI_USAGE: wrong option or argument; nothing was tried
  * @CLI_MISS: get, exists, rm, prefetch: no such block
- * @CLI_DEGRADED: status, doctor: a part of a pool does not serve; something is to be changed;
- *	pool destroy, member remove: done, with a warning
- * @CLI_DOWN: status, doctor: nothing of a pool serves; kvblk can't work
+ * @CLI_DEGRADED: status, doctor: a part of a pool does not serve, or something needs a
+ *	change; pool destroy, member remove: done, with a warning
+ * @CLI_DOWN: status, doctor: a pool serves nothing, or kvblk cannot work
  */
 enum cli_exit {
 	CLI_OK		= 0,
@@ -37,7 +37,7 @@ enum cli_exit {
 	CLI_DOWN	= 5,
 };
 
-/* One for each noun: parses its arguments, runs, returns an enum cli_exit. */
+/* Each command parses its arguments, runs, and returns an enum cli_exit. */
 int pool_main(int argc, char **argv);
 int member_main(int argc, char **argv);
 int put_main(int argc, char **argv);
@@ -60,9 +60,9 @@ int policy_main(int argc, char **argv);
 
 /**
  * struct cli_verb - a verb of a noun, or a noun
- * @name: as typed
- * @run: its function
- * @summary: for the noun's help; NULL: another word for a verb with this function
+ * @name: name as typed
+ * @run: function of the verb
+ * @summary: line in the noun's help; NULL: an alias of a verb with the same @run
  */
 struct cli_verb {
 	const char *name;
@@ -71,9 +71,9 @@ struct cli_verb {
 };
 
 /*
- * Runs the verb that the first word of @argv names, from the list @verbs that ends
- * with an empty one, with argv[0] "NOUN VERB". Options that any verb may have may
- * stand before it. "help" and -h print the verbs, or a verb's help; @example ends it.
+ * Run the verb that the first word of @argv names, with argv[0] "NOUN VERB". An empty entry
+ * ends @verbs. Options that every verb knows may stand before the verb. "help" and -h print
+ * the verbs followed by @example, or the help of a verb.
  */
 int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 		 char **argv);
@@ -93,28 +93,29 @@ struct cli_list {
 };
 
 /**
- * struct cli_column - of a list; an empty one ends an array of up to %CLI_COLUMNS_MAX
- * @title: its heading
- * @width: at least so many letters; negative: cells stand to the left
+ * struct cli_column - a column of a list; an empty one ends an array of up to
+ * %CLI_COLUMNS_MAX
+ * @title: heading
+ * @width: minimum number of letters; negative: cells are aligned to the left
  */
 struct cli_column {
 	const char *title;
 	int width;
 };
 
-/* The headings, unless there are none; a line with a cell for each of @columns. */
+/* Print the headings, unless -H was given; print one line with a cell for each column. */
 void cli_print_head(const struct cli_list *list, const struct cli_column *columns);
 void cli_print_row(const struct cli_list *list, const struct cli_column *columns,
 		   const char *const *cells);
-/* "1.5 GiB" or "1610612736", to @buf, which is returned */
+/* Write "1.5 GiB", or with -p "1610612736", to @buf. Returns @buf. */
 char *cli_list_bytes(const struct cli_list *list, uint64_t bytes, char *buf, size_t len);
 
-/* Reads @text, a uuid in its usual form. Returns whether it is one. */
+/* Parse a uuid in its usual form. Returns false if @text is none. */
 bool cli_parse_uuid(const char *text, uint8_t uuid[16]);
 
 /**
  * struct cli_key - a key as given on the command line
- * @text: what was typed
+ * @text: text as typed
  * @len: bytes in @bytes
  * @bytes: the key
  */
@@ -124,41 +125,47 @@ struct cli_key {
 	unsigned char bytes[KVBLK_KEY_MAX];
 };
 
-/* Says "kvblk: ..." on stderr; returns CLI_ERROR. */
+/* Print "kvblk: ..." to stderr. Returns CLI_ERROR. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same for what the module answered to an admin call about @subject. */
+/* Print the module's answer to a failed admin call about @subject. Returns CLI_ERROR. */
 int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject);
 
-/* After success: says what the kernel warns of, and returns CLI_DEGRADED; else CLI_OK. */
+/*
+ * Print the module's warning after a successful call. Returns CLI_DEGRADED with a warning,
+ * else CLI_OK.
+ */
 int cli_admin_warn(struct kvblk_admin *admin, const char *subject);
 
-/* Open a handle, or say why not and what to do: 0 or CLI_ERROR. */
+/* Open a handle, or print the reason and a remedy. Returns CLI_OK or CLI_ERROR. */
 int cli_open_pool(const char *pool, struct kvblk **kv);
 int cli_open_admin(struct kvblk_admin **admin);
 
-/* Says why there is no netlink family, and what to do; returns CLI_ERROR. */
+/* Print why the netlink family is missing, and a remedy. Returns CLI_ERROR. */
 int cli_no_family(void);
 
-/* Says that there is no @pool, and which there are; returns CLI_ERROR. */
+/* Print that @pool does not exist, and the pools that do. Returns CLI_ERROR. */
 int cli_no_pool(const char *pool);
 
-/* Says that there is no module, so no @pool (NULL: none was asked for): CLI_ERROR */
+/*
+ * Print that the module is not loaded; @pool is the pool asked for, or NULL. Returns
+ * CLI_ERROR.
+ */
 int cli_no_module(const char *pool);
 
-/* Prints and frees @json. CLI_OK, or CLI_ERROR when stdout can't take it. */
+/* Print and free @json. Returns CLI_ERROR if stdout fails, else CLI_OK. */
 int cli_print_json(json_t *json);
-/* The same on one line, flushed, for streams. */
+/* Print and free @json on one flushed line, for streams. Returns as cli_print_json() does. */
 int cli_print_json_line(json_t *json);
 
-/* What is buffered for stdout goes out: CLI_OK, or CLI_ERROR and a message. */
+/* Flush stdout. Returns CLI_ERROR after a message if stdout fails, else CLI_OK. */
 int cli_flush(void);
 
-/* The one unit of throughput, in text and JSON, is MiB/s. */
+/* Convert bytes to MiB: throughput is in MiB/s everywhere, in text and JSON. */
 double cli_mib(double bytes);
-/* "1.5 GiB", "640 KiB", "17 B": to @buf, which is returned */
+/* Write "1.5 GiB", "640 KiB" or "17 B" to @buf. Returns @buf. */
 char *cli_format_bytes(uint64_t bytes, char *buf, size_t len);
-/* "830 ns", "1.25 ms", "2.1 s" */
+/* Write "830 ns", "1.25 ms" or "2.1 s" to @buf. Returns @buf. */
 char *cli_format_ns(uint64_t ns, char *buf, size_t len);
 
 #endif

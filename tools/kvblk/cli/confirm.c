@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Questions before what is lost for good. The rule: where nothing would be lost,
- * nothing is asked; where nobody can answer, the answer is no.
+ * Confirmation before data is lost. The rule: no question without a loss; without a terminal
+ * the answer is no.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "cli/confirm.h"
 #include "common/uuid.h"
 
-/* The module takes a device for blank when its first and last MiB are all zeroes. */
+/* the module's test for a blank device: the first and the last MiB are zero */
 #define BLANK_BYTES	(1u << 20)
 
 int confirm(bool yes, const char *subject, const char *lost)
@@ -43,7 +43,10 @@ static bool all_zero(int fd, char *bytes, off_t at)
 	return i >= len;
 }
 
-/* Whether @path holds anything, and its size: false when that can't be told. */
+/*
+ * Returns whether @path holds data, and sets *@size. Returns false if the device cannot be
+ * read.
+ */
 static bool holds_data(const char *path, uint64_t *size)
 {
 	char *bytes = NULL;
@@ -65,14 +68,14 @@ static bool holds_data(const char *path, uint64_t *size)
 	return data;
 }
 
-/* A line for what is lost when @path is formatted, or none. */
+/* Print one line about the data lost when @path is formatted; nothing for a blank device. */
 static void tell_device(FILE *to, const char *path)
 {
 	struct kvblk_found *found = NULL;
 	uint64_t size = 0;
 	char text[32];
 
-	/* what is wrong with a device the module tells, and a silent one is not read again */
+	/* the module reports a device that fails; do not wait twice for a silent one */
 	if (kvblk_scan(&path, 1, &found) == -ETIMEDOUT || !holds_data(path, &size))
 		goto out;
 	fprintf(to, "  %s, %s: ", path, cli_format_bytes(size, text, sizeof(text)));
@@ -115,7 +118,7 @@ int confirm_remove(bool yes, const struct kvblk_member_state *member)
 	uint32_t segments = member->sealed_segments + member->open_segments;
 	char subject[512], lost[256] = "", text[32], uuid[40];
 
-	/* a name alone may be taken for that of a device */
+	/* a member may bear the name of another device, so print uuid and place, too */
 	snprintf(subject, sizeof(subject), "member %s of pool %s (uuid %s; device now: %s; place: %s)",
 		 member->name, member->pool, uuid_format(member->uuid, uuid),
 		 *member->device ? member->device : "none",

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Questions before what is lost for good: CLI_OK to go on, or CLI_ERROR. */
+/* Confirmation before data is lost. Each function returns CLI_OK to proceed, else CLI_ERROR. */
 #ifndef KVBLK_CONFIRM_H
 #define KVBLK_CONFIRM_H
 
 #include "cli/cli.h"
 
 /*
- * Asks whether @subject may lose @lost, lines that tell how much; "" is nothing to
- * ask about. With @yes it may. Without a terminal it may not.
+ * Ask whether @lost, lines that describe a loss to @subject, is acceptable. An empty @lost
+ * or @yes needs no question. Without a terminal the answer is no.
  */
 int confirm(bool yes, const char *subject, const char *lost);
 
-/* The same of what @nr devices hold that are to be formatted. */
+/* Ask about the data on the @nr devices that will be formatted. */
 int confirm_format(bool yes, const char *subject, const struct kvblk_member_spec *specs,
 		   size_t nr);
 
-/* The same of the blocks of a member that is to be removed. */
+/* Ask about the blocks of the member that will be removed. */
 int confirm_remove(bool yes, const struct kvblk_member_state *member);
 
 #endif

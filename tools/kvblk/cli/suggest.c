@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Words and options that are none. The rule: what nobody knows is refused; the nearest
- * one is named, never taken in its place.
+ * Suggestions for unknown words and options. The rule: an unknown word is refused; the
+ * nearest known word is named, never used instead.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +9,14 @@
 
 #include "cli/options.h"
 
-#define WORD_MAX	32u	/* longer ones are nobody's typing error */
+#define WORD_MAX	32u	/* a longer word is not a typing error */
 
 static unsigned int least(unsigned int a, unsigned int b)
 {
 	return a < b ? a : b;
 }
 
-/* Letters to change, add, drop or swap with their neighbour to get from @a to @b. */
+/* Returns how many letters to change, insert, delete or swap to turn @a into @b. */
 static unsigned int distance(const char *a, const char *b)
 {
 	unsigned int rows[3][WORD_MAX + 1], *swap;
@@ -44,7 +44,6 @@ static unsigned int distance(const char *a, const char *b)
 	return last[nb];
 }
 
-/* @name instead of @best when it is nearer to @word, and near enough to be meant. */
 const char *cli_nearer(const char *word, const char *name, const char *best)
 {
 	unsigned int d = distance(word, name);
@@ -55,8 +54,8 @@ const char *cli_nearer(const char *word, const char *name, const char *best)
 }
 
 /*
- * What is long option @name, without "--" and "=", among those of @argp; it may be
- * abbreviated. If there is none, *@meant gets the nearest one.
+ * Find the long option @name, given without "--" and "=", possibly abbreviated. Returns NULL
+ * and sets *@meant to the nearest option if @argp has none.
  */
 static const struct argp_option *find_long(const struct argp *argp, const char *name,
 					   const char **meant)
@@ -84,7 +83,7 @@ static bool wants_argument(const struct argp_option *option)
 	return option && option->arg && !(option->flags & OPTION_ARG_OPTIONAL);
 }
 
-/* Does the cluster of letters @text end with one that takes the next word? */
+/* Returns whether the letters @text end with an option that takes the next word. */
 static bool takes_next(const struct argp *argp, const char *text)
 {
 	for (; *text; text++) {

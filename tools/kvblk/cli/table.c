@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Lists for eyes and for scripts. The rule: with -H a line is its cells and tabs
- * between them, nothing else; with -p numbers are bytes, not rounded.
+ * Lists for people and for scripts. The rule: with -H a line is only its cells and tabs
+ * between them; with -p sizes are exact, in bytes.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Verbs: which function runs, and what the help of a noun tells. */
+/* Verbs: look up and run a verb, print the help of a noun. */
 #include <stdio.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static bool is_help(const char *word)
 	return !strcmp(word, "--help") || !strcmp(word, "-?") || !strcmp(word, "-h");
 }
 
-/* How many arguments from @argv on are options that any verb may have; *@help: one asks for help. */
+/* Count the options from @argv on that every verb knows. Sets *@help if one asks for help. */
 static int count_options(char **argv, bool *help)
 {
 	static const char *const plain[] = { "-y", "--yes", "-H", "-p", "--usage" };
@@ -83,7 +83,7 @@ int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 
 	word = argv[1 + before];
 	if (word && !strcmp(word, "help")) {
-		/* "help VERB" is "VERB --help" */
+		/* turn "help VERB" into "VERB --help" */
 		memmove(argv + 1 + before, argv + 2 + before,
 			(size_t)(argc - 2 - before) * sizeof(*argv));
 		argv[argc - 1] = (char *)(uintptr_t)"--help";
@@ -98,7 +98,7 @@ int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 	}
 	verb = find_verb(verbs, word);
 	if (verb) {
-		/* its options stand before it, or after */
+		/* move the options that stood before the verb behind it */
 		memmove(argv + 2, argv + 1, (size_t)before * sizeof(*argv));
 		snprintf(name, sizeof(name), "%s %s", argv[0], verb->name);
 		argv[1] = name;

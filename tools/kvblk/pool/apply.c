@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk apply: the host is brought to what the configuration describes. kvblkd does it,
- * in a process of its own that ends when it is done: what it takes - NVMe-oF, modules,
- * the file's syntax - is in one program, and no daemon has to run.
+ * kvblk apply: bring the host to the configured state. kvblkd does the work, in a process
+ * that ends afterwards: NVMe-oF, modules and the file's syntax are implemented only there.
+ * No daemon has to run.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "cli/options.h"
 
 struct apply_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	bool dry_run;
 	const char *config;
 };
@@ -48,7 +48,7 @@ int apply_main(int argc, char **argv)
 		run[nr++] = args.config;
 	}
 	execvp("kvblkd", (char *const *)run);
-	/* it may not be in the path of who asks for a dry run */
+	/* a dry run needs no root, and an ordinary user's PATH may lack /usr/sbin */
 	if (errno == ENOENT)
 		execv("/usr/sbin/kvblkd", (char *const *)run);
 	return cli_fail("cannot run kvblkd: %s%s", strerror(errno),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Devices of a pool, as they are given to create, import and plan. */
+/* Devices of a pool, as given to create, import and plan. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

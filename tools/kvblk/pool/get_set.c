@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk pool get, kvblk pool set: a pool's tunables, live through sysfs. --save writes
- * them to a drop-in of kvblkd.conf as well, one file for each pool.
+ * kvblk pool get, kvblk pool set: tunables of a pool, live through sysfs. --save also writes
+ * them to a drop-in of kvblkd.conf, one file for each pool.
  *
- * The rule: all values are checked before one is written, and a file appears under its
- * name only when it is whole.
+ * The rule: all values are checked before the first one is written. A file appears under its
+ * name only when it is complete.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,12 +23,12 @@
 #define DROP_IN_DIR	"/etc/kvblk/kvblkd.conf.d"
 
 struct tunable_args {
-	struct cli_list list;			/* set: its json alone */
+	struct cli_list list;			/* pool set uses only json */
 	bool save;
 	const char *dir;
 	const char *pool;
-	const struct tunable *only;		/* get: or all */
-	char value[TUNABLES_MAX][TUNABLE_LEN];	/* set: "" for those that are left alone */
+	const struct tunable *only;		/* get: the tunable to print; NULL: all */
+	char value[TUNABLES_MAX][TUNABLE_LEN];	/* set: the new values; "": unchanged */
 };
 
 /* ---- sysfs ---- */
@@ -41,7 +41,7 @@ static int open_tunable(const char *pool, const struct tunable *tunable, int fla
 	return open(path, flags | O_CLOEXEC);
 }
 
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 static int read_tunable(const char *pool, const struct tunable *tunable,
 			char value[TUNABLE_LEN])
 {
@@ -71,7 +71,7 @@ static int write_tunable(const char *pool, const struct tunable *tunable, const 
 	return err;
 }
 
-/* Why there is no file: the pool, or the module, or this one tunable is not there. */
+/* Print whether the pool, the module or only this tunable is missing. Returns CLI_ERROR. */
 static int no_tunable(const char *pool, const struct tunable *tunable, int err)
 {
 	char path[128];
@@ -144,7 +144,7 @@ static void print_one(const struct cli_list *list, const struct tunable *tunable
 	cli_print_row(list, columns, cells);
 }
 
-/* A number, or a word. */
+/* Returns @value as a number if it is one, else as a string. */
 static json_t *json_value(const char *value)
 {
 	uint64_t number;
@@ -188,7 +188,10 @@ int tunable_get_main(int argc, char **argv)
 
 /* ---- save ---- */
 
-/* The group of the pool's tunables in a drop-in, made where it is not there. */
+/*
+ * Find or create the group of the pool's tunables in a drop-in. Returns NULL if the file has
+ * another structure.
+ */
 static config_setting_t *drop_in_tunables(config_t *file, const char *pool)
 {
 	config_setting_t *root = config_root_setting(file), *pools, *group, *name, *found;
@@ -208,7 +211,7 @@ static config_setting_t *drop_in_tunables(config_t *file, const char *pool)
 	return found ? found : config_setting_add(group, "tunables", CONFIG_TYPE_GROUP);
 }
 
-/* As a text: libconfig has no way to write large numbers that all its versions read. */
+/* Write the value as text: not all versions of libconfig read large numbers. */
 static bool drop_in_set(config_setting_t *group, const char *name, const char *value)
 {
 	config_setting_t *setting;
@@ -218,7 +221,10 @@ static bool drop_in_set(config_setting_t *group, const char *name, const char *v
 	return setting && config_setting_set_string(setting, value);
 }
 
-/* Under another name first: whoever reads meanwhile finds the old file or the new one. */
+/*
+ * Write a temporary file and rename it: readers see the old file or the new one. Returns 0
+ * or an errno.
+ */
 static int write_drop_in(config_t *file, const char *path)
 {
 	char temporary[512];
@@ -275,7 +281,7 @@ destroy:
 
 /* ---- set ---- */
 
-/* NAME=VALUE, of the array @field */
+/* Store NAME=VALUE in the array @field. */
 static void take_value(struct argp_state *state, const char *text, void *field)
 {
 	char (*values)[TUNABLE_LEN] = field;
@@ -313,7 +319,7 @@ static const struct cli_syntax set_syntax = {
 	       "Example:\n  kvblk pool set kv0 suspect_ms=3000 --save",
 };
 
-/* What @name will be: as given, or as it is. */
+/* Set *@value to the value of @tunable after "set": the given one, or the current one. */
 static int future(const struct tunable_args *args, const struct tunable *tunable,
 		  unsigned long *value)
 {
@@ -350,7 +356,7 @@ static int set_all(const struct tunable_args *args)
 	if (ret == CLI_OK && low_value >= high_value)
 		ret = cli_fail("%s: low_permille, %lu, must be below high_permille, %lu; nothing was changed",
 			       args->pool, low_value, high_value);
-	/* at each moment: the one that makes room goes first */
+	/* low must stay below high at each moment: raise high first */
 	if (ret == CLI_OK && high_value > high_now)
 		ret = set_one(args, high);
 	for (size_t i = 0; ret == CLI_OK && i < nr_tunables; i++)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What is wrong with a pool. The rule: what is told is so now, or since the pool was
- * assembled, which is then said; and each finding tells what to do.
+ * Findings about a pool. The rule: a finding is true now, or its text names the time since
+ * when it counts. Each finding comes with a remedy.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -11,9 +11,9 @@
 #include "common/uuid.h"
 #include "pool/health.h"
 
-/* Above this share of its slots the index drops blocks to take others, in percent. */
+/* fill level from which the index evicts blocks to insert others, percent of the slots */
 #define INDEX_FULL	85
-/* From this share of the flash free that is a waste, in percent. */
+/* share of free flash that counts as wasted, percent */
 #define FLASH_UNUSED	20
 
 const char *health_name(enum health health)
@@ -140,7 +140,7 @@ static void check_index(const struct kvblk_pool_state *pool, struct health_repor
 		 "import it with more --index-slots; kvblk pool plan tells how many");
 }
 
-/* A counter that is 0 where all is well; @what: one or (with "s") more of them. */
+/* Report a counter that should be 0; @what is the singular of what was counted. */
 static void check_counter(const struct kvblk_pool_state *pool, uint64_t count, const char *what,
 			  const char *more, const char *act, struct health_report *report)
 {
@@ -161,7 +161,7 @@ static void check_counters(const struct kvblk_pool_state *pool, const struct kvb
 {
 	static const char device[] = "dmesg and kvblk events tell the member; look at nvme smart-log";
 	const uint64_t *counter = stats->counter;
-	/* an earlier module has no others */
+	/* an older module reports only the counters of "kvblk stat" */
 	const uint64_t count[] = {
 		pool->has_errors ? pool->checksum_failures : counter[KVBLK_A_COUNTER_CHECKSUM_FAILURES],
 		pool->has_errors ? pool->read_errors : counter[KVBLK_A_COUNTER_READ_ERRORS],

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is wrong with a pool, and what to do: for kvblk status and top. A function of
- * what the module tells, without I/O.
+ * Findings about a pool and remedies, for kvblk status, top and doctor: computed from the
+ * module's answers, without I/O.
  */
 #ifndef KVBLK_HEALTH_H
 #define KVBLK_HEALTH_H
@@ -9,11 +9,11 @@
 #include "cli/cli.h"
 
 /**
- * enum health - from good to bad
- * @HEALTH_OK: all of it serves
- * @HEALTH_NOTE: so it does, but something is worth to look at
- * @HEALTH_DEGRADED: a part of it does not serve
- * @HEALTH_DOWN: nothing of it serves
+ * enum health - state of a pool, from good to bad
+ * @HEALTH_OK: all of the pool serves
+ * @HEALTH_NOTE: all of the pool serves, but there is a finding
+ * @HEALTH_DEGRADED: a part of the pool does not serve
+ * @HEALTH_DOWN: nothing of the pool serves
  */
 enum health {
 	HEALTH_OK,
@@ -23,11 +23,11 @@ enum health {
 };
 
 /**
- * struct finding - one thing that is wrong
- * @health: how bad that makes the pool
- * @member: the member's name, or ""
- * @what: it is
- * @act: what to do
+ * struct finding - one finding
+ * @health: resulting health of the pool
+ * @member: name of the member, or ""
+ * @what: the fault
+ * @act: the remedy
  */
 struct finding {
 	enum health health;
@@ -40,12 +40,12 @@ struct finding {
 #define HEALTH_FINDINGS_MAX	160
 
 /**
- * struct health_report - of a pool
- * @health: the worst of its findings
- * @nr_members: members of the pool, those that are missing too
- * @nr_up: those that serve
- * @nr_findings: in @findings
- * @findings: what is wrong
+ * struct health_report - health of a pool
+ * @health: worst health of the findings
+ * @nr_members: members of the pool, missing ones included
+ * @nr_up: members that serve
+ * @nr_findings: entries of @findings
+ * @findings: the findings
  */
 struct health_report {
 	enum health health;
@@ -55,17 +55,17 @@ struct health_report {
 	struct finding findings[HEALTH_FINDINGS_MAX];
 };
 
-/* Index slots with which all blocks of @pool that were found fit, with room to spare. */
+/* Returns the index slots that hold all blocks found on media, with a reserve. */
 uint64_t index_needs(const struct kvblk_pool_state *pool);
 
-/* Of @pool; @members and @stats may have others', too. */
+/* Fill @report about @pool. @members and @stats may belong to several pools. */
 void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_state *members,
 	       const struct kvblk_stats *stats, struct health_report *report);
 
-/* "ok", "note", "degraded", "down" */
+/* Returns "ok", "note", "degraded" or "down". */
 const char *health_name(enum health health);
 
-/* What a pool of this health makes the command exit with. */
+/* Returns the exit code for a pool of this health. */
 enum cli_exit health_exit(enum health health);
 
 #endif

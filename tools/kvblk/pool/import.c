@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk pool import: pools come back, from whatever their members are called now. */
+/* kvblk pool import: bring pools back, whatever their members are called now. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "pool/pool.h"
 
 struct import_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	bool all;
 	bool scan;
 	const char *name;
@@ -25,12 +25,15 @@ struct import_args {
 	struct pool_devices devices;
 };
 
-/* ---- what became of the members ---- */
+/* ---- the members after an import ---- */
 
-/* How long between two looks. */
+/* time between two queries */
 #define LOOK_US	20000
 
-/* The members, once none looks for its blocks any more. */
+/*
+ * Wait until no member is restoring, then return the members. Returns 0 or the module's
+ * error.
+ */
 static int get_settled(struct kvblk_admin *admin, const char *name,
 		       struct kvblk_member_state **members)
 {
@@ -73,7 +76,7 @@ static void print_members(const char *name, const struct kvblk_member_state *mem
 	printf("\n");
 }
 
-/* Blocks that the index has no room for: nothing is lost yet. */
+/* Report blocks that the index has no slots for; they are still on media. */
 static int tell_lack(struct kvblk_admin *admin, const char *name)
 {
 	struct kvblk_pool_state *pool;
@@ -112,7 +115,7 @@ int pool_report(struct kvblk_admin *admin, const char *name, bool json)
 	return ret == CLI_OK ? tell_lack(admin, name) : ret;
 }
 
-/* ---- pools that were found ---- */
+/* ---- pools found on devices ---- */
 
 static bool same_pool(const struct kvblk_found *a, const struct kvblk_found *b)
 {
@@ -125,13 +128,16 @@ static bool same_member(const struct kvblk_found *a, const struct kvblk_found *b
 	return same_pool(a, b) && !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
 }
 
-/* The device is a member now, and this version can tell whose. */
+/* Returns whether the device is a member now, of a pool that this version can read. */
 static bool is_member(const struct kvblk_found *found)
 {
 	return !found->other_version && !found->silent && !found->former;
 }
 
-/* The first one of each pool comes first in @list; NULL: there is no further pool. */
+/*
+ * Returns the first member in @list of the pool after @pool; NULL at the end. @pool NULL:
+ * the first pool.
+ */
 static const struct kvblk_found *next_pool(const struct kvblk_found *list,
 					   const struct kvblk_found *pool)
 {
@@ -148,7 +154,7 @@ static const struct kvblk_found *next_pool(const struct kvblk_found *list,
 	return NULL;
 }
 
-/* Devices that can't be told to be a member, and members that only another version can import. */
+/* Report devices that do not respond, and former or newer members. */
 static void tell_others(const struct kvblk_found *list)
 {
 	for (; list; list = list->next) {
@@ -162,7 +168,7 @@ static void tell_others(const struct kvblk_found *list)
 	}
 }
 
-/* The member of the pool that knows most of it. */
+/* Returns the member of the pool with the most recent member list. */
 static const struct kvblk_found *newest(const struct kvblk_found *pool)
 {
 	const struct kvblk_found *best = pool, *found;
@@ -188,7 +194,7 @@ static const struct kvblk_found *find_member(const struct kvblk_found *pool,
 	return NULL;
 }
 
-/* The members that were not found, and what to bring. */
+/* Report the members that were not found, and their last place. */
 static void tell_missing(const struct kvblk_found *pool)
 {
 	const struct kvblk_found *best = newest(pool);
@@ -272,7 +278,7 @@ static int scan_main(const struct kvblk_found *list, bool json)
 
 /* ---- import ---- */
 
-/* @pool, from the devices where it was found or that were given: an enum cli_exit. */
+/* Import @pool from the given devices, else from those found. Returns an enum cli_exit. */
 static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool,
 		       const struct import_args *args)
 {
@@ -314,7 +320,7 @@ static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool
 	return cli_admin_fail(admin, err, pool->pool);
 }
 
-/* The pool that is meant by a name or uuid. */
+/* Find a pool by name or uuid. Sets *@twice if two pools have this name. */
 static const struct kvblk_found *pool_named(const struct kvblk_found *list, const char *name,
 					    bool *twice)
 {
@@ -364,7 +370,7 @@ static bool is_up(const struct kvblk_pool_state *up, const struct kvblk_found *p
 	return false;
 }
 
-/* Another pool has this name. */
+/* Returns whether another pool has the same name. */
 static bool has_twin(const struct kvblk_found *list, const struct kvblk_found *pool)
 {
 	const struct kvblk_found *other = NULL;
@@ -376,7 +382,10 @@ static bool has_twin(const struct kvblk_found *list, const struct kvblk_found *p
 	return false;
 }
 
-/* All that are not up. One that takes long to find its blocks keeps none waiting. */
+/*
+ * Import all pools that are not up. All imports are started before the first pool is
+ * awaited, so a pool with many blocks does not delay the others.
+ */
 static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 		      const struct import_args *args)
 {
@@ -412,7 +421,7 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	return ret;
 }
 
-/* A name or a uuid. */
+/* Accept a name or a uuid. */
 static void take_pool(struct argp_state *state, const char *name, void *field)
 {
 	uint8_t uuid[16];

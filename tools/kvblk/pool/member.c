@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk member: devices in and out of pools. */
+/* kvblk member: add devices to pools and remove them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -56,7 +56,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 {
 	char uuid[40], incarnation[20];
 
-	/* as text: JSON readers take numbers above 2^53 for doubles */
+	/* as text, because JSON readers turn numbers above 2^53 into doubles */
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
@@ -137,7 +137,7 @@ static const struct cli_syntax add_syntax = {
 	       "Example:\n  kvblk member add kv0 --format /dev/nvme3n1",
 };
 
-/* Foreign signatures on a device that is to be a member again. */
+/* Refuse a device with a foreign signature that is to be a member again. */
 static int check_signature(const char *path)
 {
 	struct kvblk_found *found = NULL;
@@ -186,7 +186,7 @@ close_admin:
 	return ret;
 }
 
-/* Bytes at a device's end that are zeroed with its metadata, as the module does. */
+/* bytes at a device's end that the module zeroes, too */
 #define TAIL_BYTES	(1u << 20)
 
 static const struct cli_option wipe_options[] = {
@@ -208,7 +208,7 @@ static const struct cli_syntax wipe_syntax = {
 	       "Example:\n  kvblk member wipe /dev/nvme3n1",
 };
 
-/* Zeroes from @from to @to of what @fd is open on. */
+/* Overwrite the bytes from @from to @to with zeroes. Returns 0 or a negative errno. */
 static int zero_range(int fd, uint64_t from, uint64_t to)
 {
 	static const char zeroes[1 << 16];
@@ -226,7 +226,7 @@ static int zero_range(int fd, uint64_t from, uint64_t to)
 
 static int wipe_found(const struct kvblk_found *found)
 {
-	/* exclusively: nobody has it mounted, and it is no member of a pool that is up here */
+	/* exclusively: fails if the device is mounted, or a member of a pool that is up here */
 	int fd = open(found->path, O_RDWR | O_EXCL | O_CLOEXEC), err = 0;
 	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 
@@ -260,7 +260,7 @@ static int wipe_main(int argc, char **argv)
 		ret = cli_fail("%s is not a member of a pool, or is of another version: nothing was changed",
 			       args.member);
 	} else if (!found->clean && !(args.add_flags & KVBLK_ADD_FLAG_FORCE)) {
-		/* only the kernel that has it knows of a member: not this one, if that is another node's */
+		/* a pool may be up on another node, which this kernel does not know */
 		ret = cli_fail("%s is a member of pool %s, in use, or left in a crash, by node %s: nothing was changed; destroy the pool there, or pass --force if it is not up on any node",
 			       args.member, found->pool, found->owner);
 	} else if (found->former) {
@@ -300,7 +300,10 @@ static const struct cli_syntax remove_syntax = {
 	       "Example:\n  kvblk member remove kv0 nvme3n1",
 };
 
-/* Whether @text is the member's uuid, name, path, or the name or path of its device now. */
+/*
+ * Returns whether @text is the member's uuid, name or path, or the name or path of its
+ * device now.
+ */
 static bool is_meant(const struct kvblk_member_state *member, const char *text)
 {
 	static const char dev[] = "/dev/";
@@ -313,7 +316,10 @@ static bool is_meant(const struct kvblk_member_state *member, const char *text)
 	       (*member->device && !strcmp(member->device, device));
 }
 
-/* The only one that is meant by a name, a uuid or a path; NULL after a sentence. */
+/*
+ * Find the only member that @args means. Returns NULL after a message if none or several
+ * match.
+ */
 static const struct kvblk_member_state *find_member(const struct kvblk_member_state *members,
 						    const struct member_args *args)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* What kvblk member shares with kvblk pool. */
+/* Parts of kvblk member that other commands use. */
 #ifndef KVBLK_MEMBER_H
 #define KVBLK_MEMBER_H
 
 #include "cli/cli.h"
 
-/* The state of @member, or what it does wrong while it is up. */
+/* Returns the state of @member, or its trouble while it is up. */
 const char *member_condition(const struct kvblk_member_state *member);
 
-/* @members as @list says, or as a JSON array. */
+/* Print @members as a list; return them as a JSON array. */
 void member_print(const struct cli_list *list, const struct kvblk_member_state *members);
 json_t *member_json(const struct kvblk_member_state *members);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk pool plan: what a pool will be, before there is one. */
+/* kvblk pool plan: the properties of a pool before its creation. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,10 +13,10 @@
 #define TOKENS_DEFAULT	256
 
 struct plan_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	const struct plan_model *model;
 	unsigned int tokens;
-	unsigned int type;	/* of element_types */
+	unsigned int type;	/* index in element_types */
 	unsigned int ranks;
 	uint64_t capacity;
 	uint64_t write_rate;

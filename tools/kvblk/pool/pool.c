@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk pool: make, take down, list, show pools. */
+/* kvblk pool: create, destroy, clear, list and show pools. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@
 #include "pool/pool.h"
 #include "pool/sizing.h"
 
-/* Smaller blocks are rare, so an index that is too small for them is not told. */
+/* smaller blocks are rare, so create does not warn of an index that suffices from here on */
 #define BLOCK_SIZE_ASSUMED	(64u << 10)
 
 struct create_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	bool yes;
 	const char *name;
 	uint32_t flags;
@@ -79,7 +79,10 @@ static const struct cli_syntax create_syntax = {
 	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1",
 };
 
-/* Slots for blocks of @args->block_size; 0, the default, if the devices can't be looked at. */
+/*
+ * Returns the slots needed for blocks of @args->block_size; 0, the default, if a device
+ * cannot be read.
+ */
 static uint64_t slots_for(const struct create_args *args)
 {
 	struct plan_ask ask = {
@@ -91,14 +94,14 @@ static uint64_t slots_for(const struct create_args *args)
 	char why[256];
 
 	for (size_t i = 0; i < args->devices.nr; i++) {
-		/* what is wrong with a device the module tells */
+		/* the module reports what is wrong with the device */
 		if (!pool_device_size(args->devices.specs[i].path, &ask.member_bytes[i]))
 			return 0;
 	}
 	return plan_make(&ask, &plan, why, sizeof(why)) ? plan.index_slots : 0;
 }
 
-/* One line if the index that the module chose is full before the flash is. */
+/* Warn if the module's default index fills up before the flash does. */
 static void warn_of_index(struct kvblk_admin *admin, const char *name)
 {
 	struct kvblk_pool_state *pool;
@@ -158,7 +161,7 @@ free_members:
 }
 
 struct name_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	bool force;
 	const char *name;
 };

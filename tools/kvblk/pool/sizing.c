@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What a pool will be: arithmetic alone, on the module's own formulas. */
+/* Arithmetic of a future pool, with the module's own formulas. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +17,9 @@
 #define SECONDS_A_DAY	86400.0
 
 /*
- * From the config.json that each model is published with: num_hidden_layers,
- * num_key_value_heads and head_dim (or hidden_size / num_attention_heads); of those
- * with latent attention kv_lora_rank + qk_rope_head_dim.
+ * Source: the config.json that each model is published with: num_hidden_layers,
+ * num_key_value_heads and head_dim (or hidden_size / num_attention_heads); for models with
+ * latent attention kv_lora_rank + qk_rope_head_dim.
  */
 const struct plan_model plan_models[] = {
 	{ "llama-3.2-3b", 28, 8, 128 },		/* meta-llama/Llama-3.2-3B */
@@ -50,13 +50,16 @@ uint64_t plan_block_bytes(const struct plan_model *model, unsigned int tokens,
 {
 	uint64_t elements = model->dim;
 
-	/* a head is on one rank at least */
+	/* each rank holds at least one head */
 	if (model->kv_heads)
 		elements *= 2ull * DIV_ROUND_UP(model->kv_heads, ranks);
 	return elements * model->layers * element * tokens;
 }
 
-/* Blocks of @units that fit into a segment of @segment bytes beside its summary. */
+/*
+ * Returns how many blocks of @units fit into a segment of @segment bytes next to its
+ * summary.
+ */
 static uint64_t segment_blocks(uint64_t segment, u32 units)
 {
 	uint64_t room = segment >> KVBLK_UNIT_SHIFT, n = room / units;
@@ -66,7 +69,7 @@ static uint64_t segment_blocks(uint64_t segment, u32 units)
 	return n;
 }
 
-/* Of @blocks those that an index of @slots can hold. */
+/* Returns how many of @blocks an index of @slots can hold. */
 static uint64_t index_blocks(uint64_t blocks, uint64_t slots)
 {
 	uint64_t most = slots / 100 * PLAN_INDEX_LOAD + slots % 100 * PLAN_INDEX_LOAD / 100;
@@ -121,7 +124,7 @@ static void plan_index(const struct plan_ask *ask, struct plan *plan)
 	plan->default_blocks = index_blocks(plan->flash_blocks, plan->default_slots);
 	plan->index_slots = ask->index_slots ? ask->index_slots :
 			    plan->flash_blocks / PLAN_INDEX_LOAD * 100 + 100;
-	/* never fewer than the module gives without being asked */
+	/* never below the module's default */
 	if (!ask->index_slots && plan->index_slots < plan->default_slots)
 		plan->index_slots = plan->default_slots;
 	plan->blocks = index_blocks(plan->flash_blocks, plan->index_slots);
@@ -132,7 +135,7 @@ static void plan_index(const struct plan_ask *ask, struct plan *plan)
 
 static void plan_wear(const struct plan_ask *ask, struct plan *plan)
 {
-	/* of what is put, a block takes a whole record */
+	/* each block written takes a whole record */
 	double rate = ask->write_rate * (double)plan->record_bytes / ask->block_size;
 
 	plan->rated_rate = (double)plan->capacity * ask->dwpd / SECONDS_A_DAY;
@@ -168,7 +171,7 @@ uint64_t plan_smallest_block(uint64_t capacity, uint64_t slots)
 
 	if (!most)
 		return UINT64_MAX;
-	/* the record's payload, without its header */
+	/* subtract the record's header */
 	record = DIV_ROUND_UP(DIV_ROUND_UP(capacity, most), KVBLK_UNIT);
 	return record > 1 ? (record - 1) * KVBLK_UNIT : 1;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a pool of given devices and blocks will be: for kvblk pool plan and create.
+ * Properties of a pool of given devices and blocks, for kvblk pool plan and create.
  *
- * The rule: no I/O, and no formula of its own where the module has one: segments,
- * records and index are computed by the module's own source files.
+ * The rule: no I/O. Segments, records and index are computed by the module's own source
+ * files.
  */
 #ifndef KVBLK_PLAN_H
 #define KVBLK_PLAN_H
@@ -14,17 +14,17 @@
 
 #define PLAN_MEMBERS_MAX	64
 
-/* Share of the slots that an index holds with hardly any eviction, in percent. */
+/* share of its slots that an index holds with hardly any eviction, percent */
 #define PLAN_INDEX_LOAD		85
 
-/* Years that drives are rated for, with so many writes of their capacity a day. */
+/* lifetime that drives are rated for at their rated writes a day, years */
 #define PLAN_RATED_YEARS	5
 
 /**
  * struct plan_model - a model whose blocks are stored
- * @name: as given to --model
+ * @name: value of --model
  * @layers: layers with a KV cache
- * @kv_heads: heads of keys and values, 0: one latent vector, which every rank has
+ * @kv_heads: heads of keys and values; 0: one latent vector that every rank holds
  * @dim: elements of a head, or of the latent vector
  */
 struct plan_model {
@@ -34,25 +34,28 @@ struct plan_model {
 	unsigned int dim;
 };
 
-/* The models; an empty one ends it. */
+/* table of models; an empty entry ends it */
 extern const struct plan_model plan_models[];
 
-/* NULL: there is no such model. */
+/* Returns the model called @name, or NULL. */
 const struct plan_model *plan_find_model(const char *name);
 
-/* Bytes that one of @ranks tensor-parallel ranks keeps for @tokens, @element bytes each. */
+/*
+ * Returns the bytes that one of @ranks tensor-parallel ranks keeps for @tokens, with
+ * @element bytes an element.
+ */
 uint64_t plan_block_bytes(const struct plan_model *model, unsigned int tokens,
 			  unsigned int element, unsigned int ranks);
 
 /**
- * struct plan_ask - what is given
+ * struct plan_ask - given properties of a pool
  * @member_bytes: sizes of the devices
  * @nr_members: entries of @member_bytes
- * @segment_size: bytes, 0: the module's choice
+ * @segment_size: bytes of a segment; 0: the module's choice
  * @block_size: bytes of a block
- * @index_slots: entries of the index, 0: as many as the blocks need
- * @dwpd: writes of its capacity a day that a device is rated for
- * @write_rate: bytes that are put in a second, 0: not known
+ * @index_slots: entries of the index; 0: as many as the blocks need
+ * @dwpd: rated drive writes a day
+ * @write_rate: bytes put a second; 0: unknown
  */
 struct plan_ask {
 	uint64_t member_bytes[PLAN_MEMBERS_MAX];
@@ -65,22 +68,22 @@ struct plan_ask {
 };
 
 /**
- * struct plan - what comes of it
+ * struct plan - computed properties of a pool
  * @capacity: bytes of the devices
- * @record_bytes: of flash that a block takes
+ * @record_bytes: bytes of flash that a block takes
  * @segment_min: bytes of the smallest segments
- * @segment_max: bytes of the largest ones
- * @nr_segments: of all members
- * @flash_blocks: that the segments hold
- * @default_slots: entries that the module's default gives the index
- * @default_blocks: of @flash_blocks, those that such an index can hold
+ * @segment_max: bytes of the largest segments
+ * @nr_segments: segments of all members
+ * @flash_blocks: blocks that the segments hold
+ * @default_slots: entries of the module's default index
+ * @default_blocks: blocks of @flash_blocks that the default index can hold
  * @index_slots: entries that are needed, or were given
- * @blocks: of @flash_blocks, those that this index can hold
- * @index_bytes: memory that it takes
- * @tag_bytes: memory that it takes beside, once a block has a caller tag
+ * @blocks: blocks of @flash_blocks that an index of @index_slots can hold
+ * @index_bytes: memory of the index
+ * @tag_bytes: additional memory as soon as a block has a caller tag
  * @rated_rate: bytes a second that the devices are rated for
- * @fill_s: seconds until they are written once at the rate of the puts, or 0
- * @life_years: years until they have written what they are rated for, or 0
+ * @fill_s: seconds until all flash is written once at the rate of the puts, or 0
+ * @life_years: years until the devices have written what they are rated for, or 0
  */
 struct plan {
 	uint64_t capacity;
@@ -100,10 +103,10 @@ struct plan {
 	double life_years;
 };
 
-/* False, and why in @why: no such pool is possible. */
+/* Compute @plan. Returns false, and the reason in @why, if such a pool is impossible. */
 bool plan_make(const struct plan_ask *ask, struct plan *plan, char *why, size_t len);
 
-/* The smallest blocks that fill @capacity bytes before they fill an index of @slots. */
+/* Returns the smallest block size that fills @capacity bytes before an index of @slots. */
 uint64_t plan_smallest_block(uint64_t capacity, uint64_t slots);
 
 #endif

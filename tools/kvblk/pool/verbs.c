@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk pool: its verbs. */
+/* kvblk pool: the table of its verbs. */
 #include "pool/pool.h"
 
 int pool_main(int argc, char **argv)

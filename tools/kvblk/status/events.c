@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk events: prints what happens, as it happens. */
+/* kvblk events: print events as they happen. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -12,10 +12,10 @@
 #include "common/uuid.h"
 
 struct events_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	const char *pool;
-	uint64_t count;		/* 0: no end */
-	double seconds;		/* 0: no end */
+	uint64_t count;		/* 0: no limit */
+	double seconds;		/* 0: no limit */
 };
 
 #define AT(field) CLI_FIELD(struct events_args, field)
@@ -79,7 +79,7 @@ static int print_event(const struct kvblk_notice *notice, bool json)
 	return cli_flush();
 }
 
-/* Milliseconds until @end, for poll(); -1 without one. */
+/* Returns the milliseconds until @end for poll(); -1 if @end is NULL. */
 static int time_left(const struct timespec *end)
 {
 	struct timespec now;

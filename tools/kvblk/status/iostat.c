@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk iostat: a line for each pool and interval, with what happened in it. */
+/* kvblk iostat: one line for each pool and interval, with its rates. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,14 +13,14 @@
 
 #define NS_PER_S	1000000000ull
 
-/* Headings come again after so many lines, as many as a screen has. */
+/* lines between two headings, about a screen */
 #define LINES		22
 
 struct iostat_args {
 	struct cli_list list;
 	const char *pool;
 	double interval_s;
-	uint64_t count;		/* 0: no end */
+	uint64_t count;		/* 0: no limit */
 };
 
 #define AT(field) CLI_FIELD(struct iostat_args, field)
@@ -115,7 +115,7 @@ static int print_json(const struct snapshot *snapshot, const struct kvblk_pool_s
 		"index_slots", (json_int_t)pool->index_slots));
 }
 
-/* What happened between the two, a line for each pool; *@lines are under the headings. */
+/* Print one line for each pool; *@lines counts the lines since the first heading. */
 static int print_interval(const struct iostat_args *args, const struct snapshot *now,
 			  const struct snapshot *then, unsigned int *lines)
 {

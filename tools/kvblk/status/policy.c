@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk policy explain: what kvblkd decided for a pool last, and why. The rule: it tells
- * what the daemon has left in its runtime directory, a line of JSON for each decision,
- * and talks neither to the daemon nor to the module.
+ * kvblk policy explain: the last decisions of kvblkd for a pool, with reasons. The rule: the
+ * command reads the daemon's runtime directory, one line of JSON a decision. It talks
+ * neither to the daemon nor to the module.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct policy_args {
 
 static const struct cli_option explain_options[] = {
 	{ "count", 0, CLI_NUMBER, AT(count), "N", "Of the last N decisions (default: 20)", 1, UINT32_MAX },
-	/* for tests */
+	/* hidden, for tests */
 	{ "dir", 0, CLI_STRING, AT(dir), "DIRECTORY" },
 	{ 0 },
 };
@@ -50,9 +50,9 @@ static const struct cli_syntax explain_syntax = {
 	       "Example:\n  kvblk policy explain kv0 --count 3",
 };
 
-/* ---- what the daemon has left ---- */
+/* ---- the daemon's files ---- */
 
-/* It holds the lock as long as it runs. */
+/* Returns whether kvblkd runs: the daemon holds a lock on the file as long as it runs. */
 static bool daemon_runs(int dir)
 {
 	int fd = openat(dir, POLICY_LOCK, O_RDONLY | O_CLOEXEC);
@@ -63,7 +63,7 @@ static bool daemon_runs(int dir)
 	return runs;
 }
 
-/* The last @count decisions for @pool. */
+/* Returns the last @count decisions for @pool. */
 static json_t *load_decisions(int dir, const char *pool, uint64_t count)
 {
 	json_t *all = json_lines_load(dir, POLICY_DECISIONS), *found = json_array(), *one;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Snapshots as the command takes them, and rates between two of them. */
+/* Take a snapshot, with a message on failure; compute rates between two snapshots. */
 #include <string.h>
 
 #include "cli/cli.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk stat: what pools and their members have counted, once since their assembly,
- * or as rates for each interval.
+ * kvblk stat: counters of pools and members, once since the pool was assembled, or as rates
+ * for each interval.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,14 +17,14 @@
 #define NS_PER_S	1000000000ull
 
 struct stat_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	const char *pool;
 	const char *member;
-	double interval_s;	/* 0: once */
-	uint64_t count;		/* 0: no end */
+	double interval_s;	/* 0: print totals, once */
+	uint64_t count;		/* 0: no limit */
 };
 
-/* The time of --watch: its value, or the next word if that is one, or a second. */
+/* Store the time of --watch: its value, else the next word if that is a time, else 1 s. */
 static void take_interval(struct argp_state *state, const char *text, void *field)
 {
 	const char *next = state->next < state->argc ? state->argv[state->next] : NULL;
@@ -67,8 +67,9 @@ static const struct cli_syntax stat_syntax = {
 };
 
 /*
- * Upper bound in ns of a quantile of what @now has more than @then (NULL: of
- * all); the histogram has powers of two, so it is at most twice too high.
+ * Returns an upper bound in ns of the quantile @q, of what was counted between @then and
+ * @now; @then NULL: since the start. Buckets are powers of two, so the bound is at most
+ * twice too high.
  */
 static uint64_t quantile(const struct kvblk_stats *now,
 			 const struct kvblk_stats *then, unsigned int latency,
@@ -110,7 +111,7 @@ static json_t *json_latency(const struct kvblk_stats *stats,
 		"log2_buckets", buckets);
 }
 
-/* Those of @nr numbers that are there. */
+/* Returns the numbers that the module reports, by name. */
 static json_t *json_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
 			    const char *(*name)(unsigned int i))
 {
@@ -162,10 +163,10 @@ static json_t *json_size(const struct kvblk_stats *size)
 	return json;
 }
 
-/* What "kvblk stat" shows. */
+/* the output of "kvblk stat" */
 struct shown {
 	struct kvblk_stats *pools;
-	struct kvblk_stats *members;	/* of all pools, as are */
+	struct kvblk_stats *members;	/* of all pools, as @sizes are */
 	struct kvblk_stats *sizes;
 };
 
@@ -201,7 +202,10 @@ static void print_numbers(const uint64_t *numbers, const bool *has, unsigned int
 	}
 }
 
-/* Those that there are, and if @used have happened; @size: of what sizes. */
+/*
+ * Print the latencies that the module reports; with @used, only of operations that happened.
+ * @size: text behind the name, for latencies by size.
+ */
 static void print_latencies(const struct kvblk_stats *stats, const char *size, bool used)
 {
 	static const double quantiles[] = { 0.5, 0.9, 0.99, 0.999 };
@@ -360,7 +364,7 @@ static int print_interval_json(const struct interval *in)
 						   KVBLK_A_LATENCY_PUT, 0.99)));
 }
 
-/* The pool was destroyed and made anew in between. */
+/* Returns whether the pool was destroyed and created again between the two. */
 static bool begun_anew(const struct kvblk_stats *now,
 		       const struct kvblk_stats *then)
 {
@@ -413,7 +417,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 					   (double)NS_PER_S,
 			};
 
-			/* a pool that came meanwhile has no rates yet */
+			/* no rates yet: the pool is new */
 			if (!in.then || begun_anew(s, in.then))
 				continue;
 			ret = args->list.json ? print_interval_json(&in) :

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk status: all pools on one screen, what is wrong with them, what to do. */
+/* kvblk status: the state of all pools on one screen, with findings and remedies. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

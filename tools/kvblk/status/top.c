@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk top: pools and members, live, on 80 columns and 24 lines or what there is.
+ * kvblk top: pools and members, live, on a screen of at least 80 columns and 24 lines.
  *
- * The screen is drawn anew each time, from its first line to its last, so a dozen
- * escape sequences that every terminal of the last decades knows do it, and the
- * command needs no terminal library.
+ * Each frame is drawn from the first line to the last. A dozen escape sequences that every
+ * terminal knows suffice, so the command needs no terminal library.
  *
- * The rule: however it ends, the terminal is as it was.
+ * The rule: whatever ends the command, the terminal is restored.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +28,7 @@
 #include "pool/member.h"
 
 #define ESC		"\033"
-/* the other screen, without a cursor; and back */
+/* switch to the alternate screen and hide the cursor; switch back */
 #define SCREEN_BEGIN	ESC "[?1049h" ESC "[?25l"
 #define SCREEN_END	ESC "[?25h" ESC "[?1049l"
 #define SCREEN_HOME	ESC "[H"
@@ -39,7 +38,7 @@
 #define PLAIN		ESC "[0m"
 
 struct top_args {
-	struct cli_list list;	/* json alone, which is refused */
+	struct cli_list list;	/* json is refused */
 	const char *pool;
 	double interval_s;
 };
@@ -72,10 +71,10 @@ static const struct cli_syntax top_syntax = {
 
 /**
  * struct screen - one frame
- * @to: where it is written
- * @columns: of the terminal
- * @rows: of it
- * @row: lines that were written
+ * @to: output
+ * @columns: columns of the terminal
+ * @rows: lines of the terminal
+ * @row: lines written so far
  */
 struct screen {
 	FILE *to;
@@ -84,13 +83,13 @@ struct screen {
 	unsigned int row;
 };
 
-/* Lines that are left. */
+/* Returns the number of lines left. */
 static unsigned int room(const struct screen *s)
 {
 	return s->rows - s->row;
 }
 
-/* A line, cut at the screen's edge; none if the screen is full. */
+/* Print a line, cut at the edge of the screen; nothing if the screen is full. */
 __attribute__((format(printf, 3, 4)))
 static void line(struct screen *s, bool bold, const char *format, ...)
 {
@@ -102,7 +101,7 @@ static void line(struct screen *s, bool bold, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	/* no line feed behind the last line: that would scroll */
+	/* no line feed after the last line: the terminal would scroll */
 	fprintf(s->to, "%s%s%.*s%s" LINE_END, s->row ? "\r\n" : "", bold ? BOLD : "",
 		(int)s->columns, text, bold ? PLAIN : "");
 	s->row++;
@@ -143,7 +142,7 @@ static void draw_pools(struct screen *s, const struct snapshot *now, const struc
 	line(s, true, "%-10s %-8s %7s %7s %5s %8s %8s %8s %5s %5s", "POOL", "HEALTH", "PUT MiB",
 	     "GET MiB", "HIT %", "GET p50", "GET p99", "PUT p99", "FREE", "INDEX");
 	for (const struct kvblk_pool_state *p = now->pools; p; p = p->next) {
-		/* members and findings have half of the screen */
+		/* leave half of the screen to members and findings */
 		if (s->row >= s->rows / 2 && p->next) {
 			more++;
 			continue;
@@ -157,7 +156,7 @@ static void draw_pools(struct screen *s, const struct snapshot *now, const struc
 		line(s, false, "no pools");
 }
 
-/* How many lines the findings of all pools take. */
+/* Returns how many lines the findings of all pools take. */
 static unsigned int count_findings(const struct snapshot *now)
 {
 	struct health_report report;
@@ -209,7 +208,7 @@ static void draw_findings(struct screen *s, const struct snapshot *now)
 	}
 }
 
-/* A frame; it is written at once, so that it does not flicker. */
+/* Draw a frame with a single write, because several would flicker. */
 static void draw(const struct top_args *args, const struct snapshot *now,
 		 const struct snapshot *then)
 {
@@ -259,7 +258,7 @@ static int terminal_begin(struct termios *was)
 				term ? term : "not set");
 	raw = *was;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-	/* a stopped one would leave the terminal like this */
+	/* disable Ctrl-Z: a stopped command would leave the terminal raw */
 	raw.c_cc[VSUSP] = _POSIX_VDISABLE;
 	tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	fputs(SCREEN_BEGIN, stdout);
@@ -274,7 +273,7 @@ static void terminal_end(const struct termios *was)
 	tcsetattr(STDIN_FILENO, TCSANOW, was);
 }
 
-/* Waits for @end_ns, or less: 1: quit, 0: draw again now, -1: the time is over. */
+/* Wait until @end_ns, a key or a signal. Returns 1 to quit, 0 to draw again, -1 at @end_ns. */
 static int wait_for_key(int signals, uint64_t end_ns)
 {
 	struct pollfd fds[] = {
@@ -293,13 +292,13 @@ static int wait_for_key(int signals, uint64_t end_ns)
 		return n < 0 && errno != EINTR ? 1 : -1;
 	if (fds[1].revents && read(signals, &info, sizeof(info)) == sizeof(info))
 		return info.ssi_signo != SIGWINCH;
-	/* a terminal that is gone quits, too */
+	/* a terminal that was closed quits, too */
 	if (fds[0].revents && (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q'))
 		return 1;
 	return 0;
 }
 
-/* Until it is quit: 0, or an errno of the module. */
+/* Draw frames until the user quits. Returns 0 or the module's error. */
 static int watch(struct kvblk_admin *admin, const struct top_args *args, int signals)
 {
 	uint64_t step = (uint64_t)(args->interval_s * 1e9);
