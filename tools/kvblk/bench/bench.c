@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk bench: options and report. What is measured is told in bench.h. */
+/* kvblk bench: options and report; bench.h describes the measurement. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@
 #define DEPTH_DEFAULT	8
 #define KEYS_DEFAULT	1000
 #define SECONDS_DEFAULT	2
-/* blocks of gets: enough that no cache on the way holds them, by default */
+/* default for gets: more blocks than any cache on the way holds */
 #define BLOCKS_BYTES	(256u << 20)
 #define BLOCKS_MAX	65536
 
 struct bench_args {
-	struct cli_list list;	/* json alone */
-	unsigned int engine;	/* of engines */
+	struct cli_list list;	/* only json is used */
+	unsigned int engine;	/* index in engines */
 	struct bench_opts bench;
 };
 
@@ -209,7 +209,7 @@ int bench_main(int argc, char **argv)
 	int ret;
 
 	cli_parse(&bench_syntax, argc, argv, &args);
-	/* else requests go to the device one by one: see uapi.rst */
+	/* otherwise requests reach the device one by one: see uapi.rst */
 	signal(SIGPIPE, SIG_IGN);
 	ret = bench_run(&args.bench, &result);
 	if (ret)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk bench: what a pool gives. bench.c parses options and reports,
- * run.c has the threads, memory.c their memory, engine_uring.c and
- * engine_ioctl.c are the ways into the kernel that a thread's operations take.
+ * kvblk bench: throughput and latency of a pool. bench.c parses options and reports, run.c
+ * runs the threads, memory.c provides their memory. engine_uring.c and engine_ioctl.c are
+ * the ways into the kernel.
  *
- * Each thread keeps as many operations in flight as the engine lets it, with
- * memory that is there before the clock starts, and that the CPU then keeps off.
- * An operation that fails, and a miss, fail the run: a figure is one of
- * operations that did what they should.
+ * Each thread keeps as many operations in flight as its engine can. The memory is ready
+ * before the clock starts, and the CPU does not touch it afterwards. A failed operation or a
+ * miss fails the run, so that a figure counts only successful operations.
  */
 #ifndef KVBLK_BENCH_H
 #define KVBLK_BENCH_H
@@ -19,25 +18,23 @@
 #include "host/topo.h"
 #include "lib/kvblk.h"
 
-/* "bench/SIZE/RUN/NUMBER" in hex: a put run's blocks are its own */
+/* "bench/SIZE/RUN/NUMBER" in hex; each put run has its own blocks */
 #define BENCH_KEY_LEN	36
 
 struct bench_queue;
 
 /**
- * struct bench_engine - a way to have operations in flight
- * @name: as given to --engine
- * @registers: operations are on memory that was registered before
- * @create: a queue for up to @depth operations on @kv, for one thread, each of
- *	one piece within @memory. Returns 0 or a negative errno
- * @destroy: of a queue with nothing in flight
- * @start: take an operation, when less than @depth are in flight. It stays the
- *	caller's and must stay as it is until its result is there. Returns 0 or
- *	a negative errno
- * @reap: have all that was started under way, wait until at least one result
- *	is there. Returns how many are, with *@results set to them, good until
- *	the next call; or a negative errno. A result is its operation's by the
- *	cookie
+ * struct bench_engine - a way to keep operations in flight
+ * @name: value of --engine
+ * @registers: operations use memory that was registered before
+ * @create: create a queue for up to @depth operations on @kv, for one thread, each with one
+ *	piece within @memory. Returns 0 or a negative errno
+ * @destroy: destroy a queue with nothing in flight
+ * @start: start an operation, if less than @depth are in flight. The caller keeps the
+ *	operation unchanged until its result arrives. Returns 0 or a negative errno
+ * @reap: submit all started operations and wait for at least one result. Returns the number
+ *	of results and sets *@results, valid until the next call; or returns a negative
+ *	errno. The cookie identifies the operation of a result
  */
 struct bench_engine {
 	const char *name;
@@ -55,10 +52,9 @@ extern const struct bench_engine bench_uring_fixed;
 extern const struct bench_engine bench_ioctl;
 
 /**
- * enum bench_op - what is measured
- * @BENCH_PUT: puts of blocks that are not there
- * @BENCH_GET: gets, in random order, of blocks that were put before the clock
- *	started
+ * enum bench_op - operations that can be measured
+ * @BENCH_PUT: puts of new blocks
+ * @BENCH_GET: gets, in random order, of blocks that were put before the clock started
  * @BENCH_EXISTS: lookups of depth keys of such blocks
  */
 enum bench_op {
@@ -68,18 +64,18 @@ enum bench_op {
 };
 
 /**
- * struct bench_opts - what to do
- * @pool: name or path of the node
- * @engine: the way into the kernel
- * @op: what to measure
+ * struct bench_opts - options of a run
+ * @pool: name of the pool, or path of the node
+ * @engine: way into the kernel
+ * @op: operation to measure
  * @size: bytes in a block
  * @depth: operations in flight for each thread, or keys in a lookup
  * @nr_threads: threads
- * @seconds: end after this time; 0: when @count is done
- * @count: end after so many operations; 0: when the time is over
- * @nr_blocks: get, exists: different blocks
- * @gpu: the blocks' memory is a PCI device's
- * @mem_file: the file that gives it; NULL: any device's
+ * @seconds: time limit; 0: run until @count is reached
+ * @count: number of operations; 0: run until the time limit
+ * @nr_blocks: get, exists: number of different blocks
+ * @gpu: the blocks are in memory of a PCI device
+ * @mem_file: file to map the device's memory from; NULL: any device
  */
 struct bench_opts {
 	const char *pool;
@@ -96,14 +92,14 @@ struct bench_opts {
 };
 
 /**
- * struct bench_result - what came out
- * @ns: from the first operation's start to the last one's end
+ * struct bench_result - result of a run
+ * @ns: time from the first operation's start to the last one's end
  * @nr_ops: operations that ended in this time; exists: keys
- * @nr_direct: of those, without a bounce
- * @nr_bounced: of those, through kernel memory
- * @mem_device: address of the PCI device whose memory it was, or ""
- * @integrity: the pool checks checksums on gets
- * @time: from an operation's start to its end; exists: a lookup's
+ * @nr_direct: operations of @nr_ops without a bounce
+ * @nr_bounced: operations of @nr_ops through kernel memory
+ * @mem_device: address of the PCI device that provided the memory, or ""
+ * @integrity: the pool verifies checksums on gets
+ * @time: time from an operation's start to its end; exists: of a lookup
  */
 struct bench_result {
 	uint64_t ns;
@@ -116,9 +112,9 @@ struct bench_result {
 };
 
 /**
- * struct bench_mem - where blocks' memory comes from
- * @fd: gives a device's memory to those who map it; -1: the host's
- * @device: the device's address
+ * struct bench_mem - source of the blocks' memory
+ * @fd: file to map the device's memory from; -1: host memory
+ * @device: address of the device
  */
 struct bench_mem {
 	int fd;
@@ -126,17 +122,17 @@ struct bench_mem {
 };
 
 /*
- * Finds memory as @opts wants it, @bytes of it in all; says what there is not.
- * Returns an enum cli_exit; bench_mem_close() in any case.
+ * Find @bytes of memory of the kind that @opts asks for, or print the reason. Returns an
+ * enum cli_exit. The caller calls bench_mem_close() in any case.
  */
 int bench_mem_open(const struct bench_opts *opts, uint64_t bytes,
 		   struct bench_mem *mem);
 void bench_mem_close(struct bench_mem *mem);
 
-/* Page-aligned memory, for munmap(); or NULL, after a message */
+/* Returns page-aligned memory, for munmap(); NULL after a message. */
 void *bench_mem_map(const struct bench_mem *mem, size_t len);
 
-/* Runs; says on stderr what fails. Returns an enum cli_exit. */
+/* Run the measurement; print failures to stderr. Returns an enum cli_exit. */
 int bench_run(const struct bench_opts *opts, struct bench_result *result);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The engine of the ioctl: what was started goes down as one batch, and comes
- * back as one, so the queue runs empty once a batch.
+ * The ioctl engine: all started operations are one batch. A batch ends as a whole, so the
+ * queue runs empty after each batch.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The engines of io_uring: a queue of the library's, always as deep as it may be.
- * It is made with a thread's first operation, for it belongs to the thread that
- * makes it; another one may have filled the pool.
+ * The io_uring engines: a queue of the library, always filled to its depth. The thread that
+ * runs operations creates the queue with its first one, because a queue belongs to its
+ * creator; the pool may have been filled by another thread.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,9 +13,9 @@
 struct bench_queue {
 	struct kvblk *kv;
 	struct kvblk_queue *queue;
-	pthread_t thread;	/* its */
+	pthread_t thread;	/* creator of @queue */
 	unsigned int depth;
-	struct iovec memory;	/* to be registered, or no bytes */
+	struct iovec memory;	/* memory to register, or no bytes */
 	struct kvblk_result results[];
 };
 
@@ -81,7 +81,7 @@ static int fixed_start(struct bench_queue *queue, const struct kvblk_op *op)
 	struct kvblk_op fixed = *op;
 	int err = uring_ready(queue);
 
-	/* a ring takes no memory of a device */
+	/* a ring cannot register device memory */
 	if (piece->type == KVBLK_PIECE_REGISTERED)
 		return err ? err : kvblk_queue_add(queue->queue, op);
 	fixed.nr_pieces = 0;

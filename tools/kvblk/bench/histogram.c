@@ -14,7 +14,7 @@ static unsigned int bucket_of(uint64_t ns)
 	return bucket < HIST_BUCKETS ? bucket : HIST_BUCKETS - 1;
 }
 
-/* the largest value that falls into the bucket */
+/* Returns the largest value that falls into the bucket. */
 static uint64_t bucket_top(unsigned int bucket)
 {
 	unsigned int shift;
@@ -27,7 +27,7 @@ static uint64_t bucket_top(unsigned int bucket)
 
 static void bump(_Atomic uint64_t *value, uint64_t n)
 {
-	/* one writer: no need for a locked add */
+	/* no locked add: there is a single writer */
 	atomic_store_explicit(value,
 			      atomic_load_explicit(value, memory_order_relaxed) + n,
 			      memory_order_relaxed);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The memory of a bench's blocks: the host's, or that of a PCI device, which is
- * mapped from a file that gives it (p2pmem/allocate in sysfs, a node of the
- * device's driver).
+ * Memory of a bench's blocks: host memory, or memory of a PCI device, mapped from a file
+ * (p2pmem/allocate in sysfs, or a node of the device's driver).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +19,10 @@
 
 #define DEVICES		"/sys/bus/pci/devices"
 
-/* The file of the first device with @bytes left; drives only if need be. */
+/*
+ * Find the first device with @bytes left; NVMe drives come last. Sets @file. Returns an enum
+ * cli_exit.
+ */
 static int find_file(uint64_t bytes, char *file, size_t len)
 {
 	const struct topo_device *best = NULL;
@@ -53,7 +55,10 @@ static int find_file(uint64_t bytes, char *file, size_t len)
 	return ret;
 }
 
-/* Whose memory @file gives, or NULL: to @path, which it is a part of */
+/*
+ * Returns the address of the PCI device that @file belongs to, within @path; NULL: no such
+ * device.
+ */
 static const char *device_of(const char *file, char path[PATH_MAX])
 {
 	static const char tail[] = "/p2pmem/allocate";
@@ -117,7 +122,7 @@ void bench_mem_close(struct bench_mem *mem)
 		close(mem->fd);
 }
 
-/* Says why @len bytes could not be mapped. */
+/* Print why @len bytes could not be mapped. Returns NULL. */
 static void *map_failed(const struct bench_mem *mem, size_t len, int err)
 {
 	char text[3][32];

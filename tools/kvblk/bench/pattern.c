@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Verifiable bytes, see pattern.h. A page's first word is mixed from the seed
- * and the page's number; in the page each word is the one before it plus an
- * odd constant: as fast as memory, and no word comes twice in a page.
+ * Verifiable bytes, see pattern.h. The first word of a page is mixed from the seed and the
+ * page's number; each further word is the previous word plus an odd constant. Filling runs
+ * at the speed of memory, and no word appears twice in a page.
  */
 #include <endian.h>
 #include <string.h>

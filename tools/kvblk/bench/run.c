@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The threads of a bench, see bench.h. */
+/* Threads of a bench, see bench.h. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -24,18 +24,18 @@ struct worker {
 	struct bench *bench;
 	pthread_t thread;
 	struct bench_queue *queue;
-	struct kvblk_mem *mem;		/* of @buffer, if that is registered */
-	/* room for depth of each; memory for depth blocks, page-aligned */
+	struct kvblk_mem *mem;		/* registration of @buffer, or NULL */
+	/* arrays of depth entries; @buffer is page-aligned */
 	struct kvblk_op *ops;
 	struct kvblk_piece *pieces;
 	char *keys;
 	unsigned char *buffer;
-	/* slots that are free, and when the operation in a slot was started */
+	/* free slots, and the start time of the operation in each slot */
 	unsigned int *idle;
 	unsigned int nr_idle;
 	uint64_t *start_ns;
 	uint64_t random;
-	/* operations this one is to start, and has started */
+	/* operations that this thread has to start, and has started */
 	uint64_t nr_wanted;
 	uint64_t nr_started;
 	struct bench_result result;
@@ -43,7 +43,7 @@ struct worker {
 };
 
 struct bench {
-	/* set before the threads start, then only read */
+	/* set before the threads start, then read-only */
 	struct bench_opts opts;
 	struct kvblk *kv;
 	size_t slot_size;
@@ -64,7 +64,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* What else of the user's is locked is not known, so the limit is told. */
+/* Print the limit of locked memory: other locked memory of the user is unknown. */
 static void no_locked_memory(const struct bench *bench)
 {
 	size_t bytes = bench->opts.nr_threads * bench->opts.depth * bench->slot_size;
@@ -77,7 +77,7 @@ static void no_locked_memory(const struct bench *bench)
 		 cli_format_bytes(limit.rlim_cur, text[1], sizeof(text[1])));
 }
 
-/* Says what failed, once: the threads after the first one fail of the same. */
+/* Print the first failure only: other threads usually fail for the same reason. */
 static void fail(struct bench *bench, const char *what, int err)
 {
 	if (atomic_exchange(&bench->failed, true))
@@ -103,7 +103,7 @@ static void write_hex(char *to, unsigned int digits, uint64_t value)
 	}
 }
 
-/* By hand, for printf takes as long as a small get. */
+/* Write the key without printf(), which takes as long as a small get. */
 static void name_block(const struct bench *bench, char *key, uint32_t run,
 		       uint64_t number)
 {
@@ -164,7 +164,10 @@ static int start_one(struct worker *w, unsigned int slot)
 	return start_put(w, slot, bench->run, number);
 }
 
-/* Reaps; counts what ended since *@now, which is moved on. 0 or an error. */
+/*
+ * Reap results; count those that ended since *@now, and advance *@now. Returns 0 or a
+ * negative errno.
+ */
 static int reap(struct worker *w, uint64_t *now)
 {
 	const struct kvblk_result *results;
@@ -191,8 +194,8 @@ static int reap(struct worker *w, uint64_t *now)
 }
 
 /*
- * Puts and gets: the clock is read once a reap, for it is a system call on
- * some machines; what is started then has started when it was read.
+ * Run puts and gets. The clock is read once a reap, because on some machines that is a
+ * system call; operations started after a reap have its time as start time.
  */
 static int run_blocks(struct worker *w, uint64_t now, uint64_t deadline)
 {
@@ -228,7 +231,7 @@ static int run_lookups(struct worker *w, uint64_t now, uint64_t deadline)
 	uint64_t then, first = draw(w, opts->nr_blocks);
 	int err;
 
-	/* as a runtime asks: the keys are there, the kernel has to look */
+	/* the keys exist, as those of a runtime usually do: the kernel has to look each up */
 	for (unsigned int i = 0; i < opts->depth; i++)
 		name_block(w->bench, key_at(w, i), 0,
 			   (first + i) % opts->nr_blocks);
@@ -275,7 +278,10 @@ static void *worker_thread(void *arg)
 	return NULL;
 }
 
-/* Before the clock starts: puts the blocks of gets and lookups not there yet */
+/*
+ * Put the missing blocks of gets and lookups, before the clock starts. Returns 0 or an
+ * error.
+ */
 static int put_blocks(struct worker *w)
 {
 	struct bench *bench = w->bench;
@@ -367,7 +373,7 @@ static void free_worker(struct worker *w)
 	free(w->ops);
 }
 
-/* Opens the pool and checks the options against its limits. */
+/* Open the pool and check the options against its limits. Returns an enum cli_exit. */
 static int open_pool(struct bench *bench, struct bench_result *result)
 {
 	const struct bench_opts *opts = &bench->opts;
@@ -411,7 +417,10 @@ static int run_threads(struct bench *bench)
 		err = pthread_create(&bench->workers[i].thread, NULL,
 				     worker_thread, &bench->workers[i]);
 		if (err) {
-			/* those that run wait for the missing ones: no way back */
+			/*
+			 * started threads wait at the barrier for the missing ones and
+			 * cannot be stopped
+			 */
 			cli_fail("cannot start %u threads: %s", nr, strerror(err));
 			exit(CLI_ERROR);
 		}
@@ -445,7 +454,7 @@ int bench_run(const struct bench_opts *opts, struct bench_result *result)
 	int ret, err;
 
 	memset(result, 0, sizeof(*result));
-	/* names no earlier run had; 0 is that of the blocks that stay */
+	/* a name that no earlier run had; 0 is the run of the blocks that stay */
 	bench.run = (uint32_t)(now_ns() / 1000 * 2654435761u) | 1;
 	bench.workers = calloc(opts->nr_threads, sizeof(*bench.workers));
 	if (!bench.workers)

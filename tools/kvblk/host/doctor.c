@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk doctor: whether this host is fit for kvblk, see doctor.h. */
+/* kvblk doctor: options and output, see doctor.h. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ static void print_doctor(const struct cli_list *list, const struct doctor *docto
 	static const struct cli_column columns[] = {
 		{ "VERDICT", -8 }, { "CHECK", -9 }, { "WHAT", -1 }, { 0 },
 	};
-	/* scripts get all in one line */
+	/* scripts get all cells in one line */
 	static const struct cli_column bare[] = {
 		{ "VERDICT", 0 }, { "CHECK", 0 }, { "WHAT", 0 }, { "DO", 0 }, { 0 },
 	};
@@ -52,7 +52,7 @@ static void print_doctor(const struct cli_list *list, const struct doctor *docto
 
 int doctor_main(int argc, char **argv)
 {
-	/* a few hundred lines of text: too much for the stack of some */
+	/* static, because the text may be too large for the stack */
 	static struct doctor doctor;
 	struct cli_list list = { 0 };
 	struct kvblk_admin *admin = NULL;
@@ -61,7 +61,7 @@ int doctor_main(int argc, char **argv)
 	int ret;
 
 	cli_parse(&doctor_syntax, argc, argv, &list);
-	/* without the module, or out of its network namespace, the rest is looked at */
+	/* without the module, or outside its network namespace, check the rest */
 	told = !kvblk_admin_open(&admin) && !snapshot_get(admin, NULL, &snapshot);
 	doctor_look("", kvblk_version(), told ? &snapshot : NULL, &doctor);
 	snapshot_free(&snapshot);

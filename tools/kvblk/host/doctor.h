@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk doctor: whether this host is fit for kvblk. doctor_scan.c looks, doctor.c
- * parses options and prints.
+ * kvblk doctor: check whether this host suits kvblk. doctor_scan.c checks, doctor.c parses
+ * options and prints.
  *
- * The rule: nothing is changed, and each line that is not well says what to change.
+ * The rule: nothing is changed, and each line with a fault names the remedy.
  */
 #ifndef KVBLK_DOCTOR_H
 #define KVBLK_DOCTOR_H
@@ -12,11 +12,11 @@
 #include "pool/health.h"
 
 /**
- * struct doctor_line - what came of one look
- * @health: %HEALTH_DEGRADED: something is to be changed; %HEALTH_DOWN: kvblk can't work
- * @check: what was looked at, as "memlock"
- * @what: was found
- * @act: what to change, or ""
+ * struct doctor_line - result of one check
+ * @health: %HEALTH_DEGRADED: change something; %HEALTH_DOWN: kvblk cannot work
+ * @check: name of the check, as "memlock"
+ * @what: the finding
+ * @act: the remedy, or ""
  */
 struct doctor_line {
 	enum health health;
@@ -28,10 +28,10 @@ struct doctor_line {
 #define DOCTOR_LINES_MAX	512
 
 /**
- * struct doctor - all of it
- * @health: the worst
- * @nr: of @lines
- * @lines: in the order in which they are to be read
+ * struct doctor - result of all checks
+ * @health: worst health of the lines
+ * @nr: entries of @lines
+ * @lines: results, in the order of reading
  */
 struct doctor {
 	enum health health;
@@ -40,13 +40,13 @@ struct doctor {
 };
 
 /*
- * Looks at what is below @root, "" for this host, and at what the module told, if it
- * did (else NULL). @version is the command's.
+ * Check the files below @root, "" for this host, and the module's answers @told; NULL if
+ * there are none. @version is the command's version.
  */
 void doctor_look(const char *root, const char *version, const struct snapshot *snapshot,
 		 struct doctor *doctor);
 
-/* "ok", "note", "change", "fails" */
+/* Returns "ok", "note", "change" or "fails". */
 const char *doctor_verdict(enum health health);
 
 #endif

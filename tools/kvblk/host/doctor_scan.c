@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What this host is like, see doctor.h. One function looks at one thing. */
+/* Checks of the host, see doctor.h. Each function checks one thing. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,14 +12,17 @@
 #include "host/sysroot.h"
 #include "host/topo.h"
 
-/* The oldest kernel that is supported. */
+/* oldest supported kernel */
 #define KERNEL_MAJOR	6
 #define KERNEL_MINOR	12
 
-/* Below this a runtime soon can't register its memory, or make a ring. */
+/* below this limit a runtime cannot register its memory, or create a ring */
 #define MEMLOCK_LOW	(64ull << 20)
 
-/* Of nvme, in seconds: above, or below, I/O waits, or members go, for nothing. */
+/*
+ * timeouts of nvme, seconds: larger ones delay I/O, a smaller ctrl_loss_tmo loses members
+ * needlessly
+ */
 #define FAST_IO_FAIL_HIGH	60
 #define CTRL_LOSS_LOW		60
 #define IO_TIMEOUT_HIGH		60
@@ -36,7 +39,7 @@ const char *doctor_verdict(enum health health)
 	return names[health];
 }
 
-/* A line; @act is not printed from. */
+/* Add a line; @act is no format. */
 __attribute__((format(printf, 5, 6)))
 static void tell(struct doctor *doctor, enum health health, const char *check,
 		 const char *act, const char *format, ...)
@@ -163,9 +166,9 @@ static void look_at_p2p(const struct topo *topo, struct doctor *doctor)
 		     providers, providers == 1 ? "" : "s");
 }
 
-/* ---- who may open the nodes ---- */
+/* ---- permissions of the nodes ---- */
 
-/* The id of group kvblk, or -1. */
+/* Returns the id of group kvblk, or -1. */
 static long group_id(const char *root)
 {
 	char path[PATH_MAX], line[1024];
@@ -223,7 +226,7 @@ static void look_at_nodes(const char *root, const struct topo *topo, struct doct
 
 /* ---- members ---- */
 
-/* -1: off, never; -2: there is none. */
+/* Returns the timeout in seconds; -1: off; -2: the file does not exist. */
 static int timeout_in(const char *dir, const char *name)
 {
 	char path[PATH_MAX], text[32];
@@ -262,7 +265,7 @@ static void look_at_timeouts(const char *dir, const char *ctrl, const char *memb
 		     whole, fast, loss, loss < 0 ? " (for ever)" : "");
 }
 
-/* @dir is a controller's, or what stands for its. */
+/* Check the controller @dir. A directory that is no controller has no transport. */
 static void look_at_controller(const char *dir, const char *member, struct doctor *doctor)
 {
 	char path[PATH_MAX], transport[TREE_NAME], state[TREE_NAME], real[PATH_MAX];
@@ -294,7 +297,7 @@ static void look_at_member(const char *root, const char *pool, const char *membe
 		return;
 	tree_path(dir, root, "/sys/class/block/%s/device", block);
 	look_at_controller(dir, member, doctor);
-	/* of a multipath head that is the subsystem, with its controllers */
+	/* for a multipath head, the directory is the subsystem and contains the controllers */
 	names = tree_names(dir);
 	for (char **ctrl = names; ctrl && *ctrl; ctrl++) {
 		if (strncmp(*ctrl, "nvme", 4) != 0)

@@ -43,7 +43,7 @@ void tree_member_block(const char *root, const char *pool, const char *member,
 
 	tree_path(path, root, "/sys/class/kvblk/%s/members/%s/device", pool, member);
 	tree_text(path, block, TREE_NAME);
-	/* an earlier module has no such file */
+	/* an older module has no such file */
 	tree_path(path, root, "/sys/class/kvblk/%s/members/%s/path", pool, member);
 	tree_text(path, device, sizeof(device));
 	name = realpath(device, real) ? real : device;

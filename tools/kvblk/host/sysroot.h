@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files below a root: "" for this host's sysfs and proc, a directory for a test's.
- * The rule: what can't be read is as if it were not there.
+ * Files below a root: "" for sysfs and proc of this host, a directory for a test. The rule:
+ * an unreadable file counts as missing.
  */
 #ifndef KVBLK_TREE_H
 #define KVBLK_TREE_H
@@ -11,28 +11,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Names that are longer are nobody's that we look for. */
+/* no name that kvblk looks for is longer */
 #define TREE_NAME	32
 
-/* A path of @root's tree; one that is too long is that of nothing. */
+/* Write the path of a file below @root; "" if the path is too long. */
 void tree_path(char path[PATH_MAX], const char *root, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The file's first line; "" when there is none. */
+/* Read the first line of the file; "" if the file is missing. */
 void tree_text(const char *path, char *text, size_t len);
 
-/* The number in it, in this base, 0 when there is none; the same, or @otherwise. */
+/*
+ * Returns the number in the file, in @base, or 0; tree_int() returns @otherwise without a
+ * number.
+ */
 uint64_t tree_number(const char *path, int base);
 int tree_int(const char *path, int otherwise);
 
 /*
- * Writes the kernel's name of the member's device, "" when it is not known. It may not be
- * what its path leads to by now.
+ * Write the kernel's current name of the member's device, "" if unknown. The member's path
+ * may lead to another device by now.
  */
 void tree_member_block(const char *root, const char *pool, const char *member,
 		       char block[TREE_NAME]);
 
-/* The names in a directory, in the order that people expect, and NULL; NULL: none. */
+/*
+ * Returns the names in a directory, sorted with numbers by value, ended by NULL; NULL: no
+ * directory.
+ */
 char **tree_names(const char *path);
 void tree_free_names(char **names);
 

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * kvblk topo: options, routes and output. The rest of what is told is found out in
- * topo_scan.c.
- */
+/* kvblk topo: options, routes and output; topo_scan.c collects the rest. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,20 +11,19 @@
 #include "host/topo.h"
 
 #define POOLS_MAX	256
-/* members' names in a line, as long as none is longer */
+/* width of the members' names in a line, unless a name is longer */
 #define MEMBERS_WIDTH	40
 
 struct topo_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	bool lines;
 	struct cli_words pools;
 };
 
 /*
- * struct pair - a device, a pool and one of its members
- * @words: why blocks do not go straight
- * @next: with the same route, see link_groups()
- * @linked: it is another one's next
+ * struct pair - a device, a pool and one of its members @words: why blocks do not move
+ * directly @next: another pair with the same route, see link_groups() @linked: the pair is
+ * the @next of another pair
  */
 struct pair {
 	const struct topo_device *device;
@@ -81,7 +77,7 @@ static bool is_wanted(const struct topo_args *args, const char *pool)
 	return !args->pools.nr;
 }
 
-/* Says which of the pools asked for is not there. */
+/* Print which requested pool does not exist. Returns an enum cli_exit. */
 static int check_pools(const struct topo_args *args, const struct topo *topo)
 {
 	for (size_t i = 0; i < args->pools.nr; i++) {
@@ -98,7 +94,7 @@ static int check_pools(const struct topo_args *args, const struct topo *topo)
 	return CLI_OK;
 }
 
-/* A member that is not there any more, or dead, has no routes. */
+/* Read the routes of a member. A dead or removed member has none. */
 static int ask_member(struct kvblk_admin *admin, const char *pool,
 		      struct topo_member *member)
 {
@@ -110,7 +106,7 @@ static int ask_member(struct kvblk_admin *admin, const char *pool,
 	return CLI_OK;
 }
 
-/* Adds the routes, if there can be any. */
+/* Add the routes, if any device can have one. Returns an enum cli_exit. */
 static int ask_routes(const struct topo_args *args, struct topo *topo)
 {
 	struct kvblk_admin *admin;
@@ -262,8 +258,8 @@ static bool same_route(const struct pair *a, const struct pair *b)
 }
 
 /*
- * Puts as many of the group's names to @line as fit, at least one; returns the
- * first that does not.
+ * Write as many names of the group to @line as fit, at least one. Returns the first pair
+ * that does not fit.
  */
 static const struct pair *join_names(const struct pair *pair, char *line,
 				     size_t len)
@@ -282,7 +278,7 @@ static const struct pair *join_names(const struct pair *pair, char *line,
 	return pair;
 }
 
-/* Members with the same route: the first line has all but the rest of them. */
+/* Print members with the same route: the first line, then the remaining names. */
 static void print_group(const struct pair *first, int width)
 {
 	char names[MEMBERS_WIDTH + TOPO_NAME], distance[16] = "-";
@@ -335,7 +331,7 @@ static void print_groups(const struct pair *pairs, size_t nr)
 	}
 }
 
-/* The best ones first. */
+/* Sort the best routes first. */
 static int by_route(const void *a, const void *b)
 {
 	static const unsigned int order[] = {
@@ -357,7 +353,7 @@ static int by_route(const void *a, const void *b)
 	return pairs[0]->member < pairs[1]->member ? -1 : 1;
 }
 
-/* All pairs of a device and a pool's members to @pairs; returns how many. */
+/* Write all pairs of a device and a pool's members to @pairs. Returns their number. */
 static size_t find_pairs(const struct topo_device *device,
 			 const struct topo_pool *pool, struct pair *pairs)
 {
@@ -389,7 +385,7 @@ static int print_routes(const struct topo_args *args, const struct topo *topo)
 						 &topo->pools[i], pairs + nr);
 		}
 	}
-	/* words may be the route's own, which must not move any more */
+	/* the words may be part of the route, so the array must not move any more */
 	for (size_t i = 0; i < nr; i++)
 		pairs[i].words = topo_route_words(pairs[i].pool, pairs[i].member,
 						  &pairs[i].route);

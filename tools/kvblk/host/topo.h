@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk topo: whose memory members can reach without the host's. topo.c parses
- * options, asks the module for routes and prints, topo_scan.c reads sysfs,
- * topo_text.c says what it means.
+ * kvblk topo: which device memory members can reach without host memory. topo.c parses
+ * options, queries the module for routes and prints; topo_scan.c reads sysfs; topo_text.c
+ * explains.
  *
- * The rule: everything here is what the kernel tells; nothing is opened, mapped
- * or tried out. So anybody may ask, and without the module, too.
+ * The rule: everything comes from the kernel's files and answers; nothing is opened, mapped
+ * or tried. So any user may run it, also without the module.
  */
 #ifndef KVBLK_TOPO_H
 #define KVBLK_TOPO_H
@@ -20,17 +20,17 @@
 #define TOPO_NAME	TREE_NAME
 
 /**
- * struct topo_device - a PCI device whose memory others might be let at
+ * struct topo_device - a PCI device whose memory other devices might access
  * @address: "0000:81:00.0"
- * @driver: that is bound to it, or ""
- * @class: of PCI, 24 bits
- * @vendor: of PCI
- * @device: of PCI
- * @numa_node: -1: not told
- * @provider: it has P2P memory; the rest is about it
- * @published: its driver lets others allocate of it
+ * @driver: name of the bound driver, or ""
+ * @class: PCI class, 24 bits
+ * @vendor: PCI vendor
+ * @device: PCI device
+ * @numa_node: NUMA node; -1: unknown
+ * @provider: the device has P2P memory; the remaining fields describe the memory
+ * @published: the driver lets other drivers allocate from the memory
  * @size: bytes
- * @available: bytes that nobody has
+ * @available: free bytes
  */
 struct topo_device {
 	char address[TOPO_NAME];
@@ -47,11 +47,11 @@ struct topo_device {
 
 /**
  * struct topo_member - a member
- * @name: its name
+ * @name: name of the member
  * @transport: "pcie", "tcp", "rdma", ... of an NVMe namespace; "md", "dm"; or ""
  * @multipath: an NVMe multipath head
- * @gone: it is dead or being removed, and has no routes
- * @routes: what the module tells, or NULL
+ * @gone: the member is dead or being removed, and has no routes
+ * @routes: routes that the module reports, or NULL
  */
 struct topo_member {
 	char name[TOPO_NAME];
@@ -63,11 +63,11 @@ struct topo_member {
 
 /**
  * struct topo_pool - a pool
- * @name: its name
- * @integrity: "full", "header", "producer"
- * @strict: all goes through kernel memory
+ * @name: name of the pool
+ * @integrity: "full", "header" or "producer"
+ * @strict: all transfers go through kernel memory
  * @members: array of @nr_members
- * @nr_members: its length
+ * @nr_members: length of @members
  */
 struct topo_pool {
 	char name[TOPO_NAME];
@@ -78,13 +78,13 @@ struct topo_pool {
 };
 
 /**
- * struct topo - all of it
+ * struct topo - devices and pools of the host
  * @module: kvblk is loaded
- * @p2pdma: the kernel has CONFIG_PCI_P2PDMA: 1, 0, or -1: can't be told
- * @devices: array of @nr_devices, those with P2P memory first
- * @nr_devices: its length
+ * @p2pdma: the kernel has CONFIG_PCI_P2PDMA: 1, 0, or -1 if unknown
+ * @devices: array of @nr_devices; devices with P2P memory first
+ * @nr_devices: length of @devices
  * @pools: array of @nr_pools
- * @nr_pools: its length
+ * @nr_pools: length of @pools
  */
 struct topo {
 	bool module;
@@ -96,31 +96,34 @@ struct topo {
 };
 
 /*
- * Reads what there is below @root, "" for that of this host: all but the routes.
- * 0 or -ENOMEM; what can't be read is as if it were not there. topo_free() in both
- * cases, also for routes that were added.
+ * Read everything below @root, "" for this host, but the routes. Returns 0 or -ENOMEM; an
+ * unreadable file counts as missing. The caller calls topo_free() in both cases; topo_free()
+ * frees routes, too.
  */
 int topo_scan(const char *root, struct topo *topo);
 void topo_free(struct topo *topo);
 
 /*
- * The route between the two. Where the module tells of none, its @why is a word of
- * ours: "gone" (the member is), or "taken": nobody went to the device yet, and it
- * gives no memory to try the way with.
+ * Returns the route between the two. If the module reports none, @why is "gone" (the member
+ * is dead or being removed) or "taken" (no operation has used the device yet, and the device
+ * provides no memory for a trial).
  */
 struct kvblk_route_state topo_route(const struct topo_device *device,
 				    const struct topo_member *member);
 
 bool topo_is_drive(const struct topo_device *device);
 
-/* "NVIDIA GPU", "NVMe drive": to @buf, which is returned */
+/* Write "NVIDIA GPU" or "NVMe drive" to @buf. Returns @buf. */
 char *topo_kind(const struct topo_device *device, char *buf, size_t len);
 
-/* Why there is no P2P memory, or that nobody is let at it; "": all is well */
+/*
+ * Write why there is no P2P memory, or why nobody may use it; "" if all is well. Returns
+ * @buf.
+ */
 char *topo_device_words(const struct topo *topo,
 			const struct topo_device *device, char *buf, size_t len);
 
-/* What a route means, when blocks do not simply go straight; else "" */
+/* Returns why blocks do not move directly on this route; "": they do. */
 const char *topo_route_words(const struct topo_pool *pool,
 			     const struct topo_member *member,
 			     const struct kvblk_route_state *route);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What sysfs tells of devices, pools and members, see topo.h. */
+/* Read devices, pools and members from sysfs, see topo.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static void read_driver(const char *root, struct topo_device *device)
 	copy_name(device->driver, name ? name + 1 : target);
 }
 
-/* Whether it is one that people ask about. */
+/* Read a device. Returns whether kvblk topo shows this kind of device. */
 static bool read_device(const char *root, const char *address,
 			struct topo_device *device)
 {
@@ -110,7 +110,10 @@ static int scan_devices(const char *root, struct topo *topo)
 	return 0;
 }
 
-/* A kernel's options can't be asked for everywhere; its functions can. */
+/*
+ * Returns topo->p2pdma. Looks for a function, because the kernel's configuration is not
+ * always readable.
+ */
 static int scan_p2pdma(const char *root, const struct topo *topo)
 {
 	char path[PATH_MAX], *line = NULL;
@@ -135,7 +138,7 @@ static int scan_p2pdma(const char *root, const struct topo *topo)
 
 /* ---- members ---- */
 
-/* Of an NVMe multipath head the transport is that of its paths. */
+/* Set the transport of an NVMe multipath head to that of its paths. */
 static void read_head(const char *root, const char *block,
 		      struct topo_member *member)
 {

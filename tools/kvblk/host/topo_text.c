@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What devices and routes are called, and why a block does not go straight, see
- * topo.h. Documentation/p2p.rst says the same at more length.
+ * Names of devices and routes, and reasons why a block does not move directly, see topo.h.
+ * Documentation/p2p.rst explains the reasons at more length.
  */
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +87,7 @@ struct kvblk_route_state topo_route(const struct topo_device *device,
 	return none;
 }
 
-/* The member's queue takes no such pages. */
+/* Returns why the member's queue refuses pages of device memory. */
 static const char *queue_words(const struct topo_member *member)
 {
 	if (!strcmp(member->transport, "tcp"))
