@@ -67,7 +67,7 @@ static void check_get(const struct argp_state *state, void *values)
 	check_key(state, values);
 }
 
-/* Check all keys, so that rm removes nothing if one of them is wrong. */
+/* Check all keys, so that rm removes nothing if any key is wrong. */
 static void check_keys(const struct argp_state *state, void *values)
 {
 	struct block_args *args = values;
@@ -102,7 +102,7 @@ static int read_all(const char *file, void **data, size_t *len)
 
 	if (!in)
 		return cli_fail("%s: %s", name, strerror(errno));
-	/* one byte more, to notice a file that is too long */
+	/* an extra byte reveals a file that is too long */
 	*data = malloc(KVBLK_VALUE_MAX + 1);
 	if (!*data) {
 		cli_fail("no memory for the block");
@@ -262,7 +262,7 @@ static const struct cli_syntax get_syntax = {
 
 /*
  * Fetch the block into a new buffer. Retry with a larger buffer if a longer block has
- * replaced this one since its length was read.
+ * replaced the block since its length was read.
  */
 static int fetch(struct kvblk *kv, const struct block_args *args, void **data,
 		 struct kvblk_result *result)

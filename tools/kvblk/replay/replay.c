@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk replay: options, progress and summary. What a replay does is told in
- * replay.h; --simulate asks the module's policy instead and needs no pool.
+ * kvblk replay: options, progress and summary; replay.h describes a replay. --simulate
+ * queries the module's policy instead and needs no pool.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,15 +25,15 @@
 #define BLOCK_SIZE_DEFAULT	(640u << 10)
 
 struct replay_args {
-	struct cli_list list;	/* json alone */
+	struct cli_list list;	/* only json is used */
 	bool quiet;
 	bool simulate;
 	const char *trace;
-	int kind;		/* of synthetic traffic; -1: none */
-	uint64_t seed;		/* of synthetic traffic */
-	uint32_t requests;	/* 0: as many as the traffic has by itself */
-	double seconds;		/* 0: to the end of the trace */
-	size_t limit;		/* 0: none */
+	int kind;		/* synthetic traffic: index in kinds; -1: none */
+	uint64_t seed;		/* seed of synthetic traffic */
+	uint32_t requests;	/* requests of synthetic traffic; 0: the kind's default */
+	double seconds;		/* time limit; 0: up to the end of the trace */
+	size_t limit;		/* number of requests; 0: all */
 	struct trace_synthetic_opts traffic;
 	struct replay_opts replay;
 	struct sim_opts sim;
@@ -173,7 +173,7 @@ static int compare_ids(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Keeps the first @limit requests. */
+/* Keep only the first @limit requests. Returns an enum cli_exit. */
 static int cut_trace(struct trace *trace, size_t limit)
 {
 	uint64_t *ids, nr = 0;
@@ -225,7 +225,7 @@ static int load(const struct replay_args *args, struct trace *trace)
 	return ret;
 }
 
-/* What was written on a day, as a share of the budget. */
+/* Returns the blocks written on @day, as a share of the budget. */
 static double of_budget(const struct replay_args *args, const struct sim_result *r,
 			uint32_t day)
 {
@@ -327,7 +327,7 @@ static int run_simulation(const struct replay_args *args,
 	return cli_flush();
 }
 
-/* A replay on a pool, as it is reported. */
+/* report of a replay on a pool */
 struct report {
 	const struct replay_args *args;
 	const struct trace *trace;
@@ -336,7 +336,7 @@ struct report {
 	uint64_t start_ns;
 	double seconds;
 	bool interrupted;
-	/* of the pool, between start and end of the replay */
+	/* counters of the pool, as differences between start and end of the replay */
 	bool has_writes;
 	uint64_t pool_put_bytes;
 	uint64_t pool_reinsert_bytes;
@@ -370,7 +370,7 @@ static void print_progress(const struct report *report, uint64_t *moved_before,
 		snprintf(verified, sizeof(verified), "  verified %s",
 			 cli_format_bytes(replay_count(t, REPLAY_VERIFIED),
 					  checked, sizeof(checked)));
-	/* in one call: others may write to the terminal, too */
+	/* a single call, because other programs may write to the terminal, too */
 	fprintf(stderr,
 		"%4.0f s  %" PRIu64 "/%zu requests  put %" PRIu64 "  got %" PRIu64
 		"  missed %" PRIu64 "  hit %.1f %%  %.1f MiB/s  get p50 %s p99 %s  put p50 %s p99 %s%s\n",
@@ -389,7 +389,7 @@ static void print_progress(const struct report *report, uint64_t *moved_before,
 	*ns_before = ns;
 }
 
-/* Takes the pending signal, and lets the next one do what it does by default */
+/* Read the pending signal and restore the default action for the next one. */
 static void read_signal(int signal_fd)
 {
 	struct signalfd_siginfo info;
@@ -403,7 +403,7 @@ static void read_signal(int signal_fd)
 	sigprocmask(SIG_UNBLOCK, &signals, NULL);
 }
 
-/* Waits for the end, or stops it: after --seconds, or on a signal. */
+/* Wait for the end of the replay. Stop it after --seconds, or on a signal. */
 static void attend(struct replay *replay, struct report *report, int signal_fd)
 {
 	uint64_t tick_ns = report->start_ns, moved = 0;
@@ -427,7 +427,7 @@ static void attend(struct replay *replay, struct report *report, int signal_fd)
 		if (fds[1].revents & POLLIN) {
 			report->interrupted = true;
 			replay_stop(replay);
-			/* the next one ends the process as usual */
+			/* the next signal ends the process */
 			fds[1].fd = -1;
 			read_signal(signal_fd);
 		}
@@ -446,7 +446,7 @@ static void attend(struct replay *replay, struct report *report, int signal_fd)
 	}
 }
 
-/* The pool's own counters, if they can be read. */
+/* Read the pool's counters. Returns false if that fails. */
 static bool pool_writes(const char *pool, uint64_t *put_bytes,
 			uint64_t *reinsert_bytes)
 {
@@ -674,7 +674,7 @@ static int run_replay(const struct replay_args *args, const struct trace *trace)
 		return cli_fail("no memory");
 	report->args = args;
 	report->trace = trace;
-	/* blocked before the threads start, so that they inherit it */
+	/* block the signals before the threads start: the threads inherit the mask */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);

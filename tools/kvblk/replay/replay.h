@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk replay: a trace's requests as a runtime would make them. replay.c
- * parses options and reports, run.c does the requests, bench/pattern.c makes
- * and checks the bytes, bench/histogram.c counts the times.
+ * kvblk replay: the requests of a trace, executed as a runtime would. replay.c parses
+ * options and reports, run.c executes the requests, bench/pattern.c generates and checks the
+ * bytes, bench/histogram.c counts the times.
  *
- * A request looks up its blocks in prefix order with a lease, gets the leading
- * ones that are present, puts the others as one chain, releases the lease. The
- * time between requests is the trace's, or none.
+ * A request looks up its blocks in prefix order with a lease, gets the leading blocks that
+ * are present, puts the others as one chain, and releases the lease. The time between
+ * requests is that of the trace, or none.
  */
 #ifndef KVBLK_REPLAY_H
 #define KVBLK_REPLAY_H
@@ -19,18 +19,18 @@
 #include "lib/kvblk.h"
 #include "replay/trace.h"
 
-/* "replay-v/BLOCKSIZE/ID", both in hex: runs that differ share no block */
+/* "replay-v/BLOCKSIZE/ID", both in hex: different runs share no block */
 #define REPLAY_KEY_LEN	34
 
 /**
- * struct replay_opts - what to do
- * @pool: name or path of the node
+ * struct replay_opts - options of a replay
+ * @pool: name of the pool, or path of the node
  * @block_size: bytes in each block
  * @buffer_size: bytes of memory for each thread, at least one block
- * @speed: trace seconds in a second; 0: as fast as possible
+ * @speed: seconds of the trace in a second; 0: as fast as possible
  * @nr_threads: threads, each with one request at a time
- * @nr_reqs: requests to do, from the first on
- * @verify: store the pattern, check every byte that comes back
+ * @nr_reqs: number of requests, from the first one on
+ * @verify: store the pattern, check every byte that a get returns
  */
 struct replay_opts {
 	const char *pool;
@@ -43,23 +43,23 @@ struct replay_opts {
 };
 
 /**
- * enum replay_counter - what is counted
- * @REPLAY_REQUESTS: requests done
- * @REPLAY_REFS: blocks they referenced
- * @REPLAY_HITS: of those, got as a part of the leading run
- * @REPLAY_GETS: gets done
- * @REPLAY_GET_MISSES: of those, misses, although the lookup found the block
- * @REPLAY_PUTS: blocks stored
- * @REPLAY_DECLINED: blocks declined by the admission policy, and the rest of
- *	their chains, which is not offered then
- * @REPLAY_EXISTS: puts of blocks that were here or on their way already
- * @REPLAY_PUT_ERRORS: puts that failed otherwise
- * @REPLAY_PUT_BYTES: bytes stored
+ * enum replay_counter - counters
+ * @REPLAY_REQUESTS: completed requests
+ * @REPLAY_REFS: blocks of these requests
+ * @REPLAY_HITS: blocks of the leading runs, got
+ * @REPLAY_GETS: gets
+ * @REPLAY_GET_MISSES: gets that missed although the lookup found the block
+ * @REPLAY_PUTS: stored blocks
+ * @REPLAY_DECLINED: blocks declined by the admission policy, with the rest of their chains,
+ *	which is then not offered
+ * @REPLAY_EXISTS: puts of blocks that existed or were being written
+ * @REPLAY_PUT_ERRORS: puts that failed for another reason
+ * @REPLAY_PUT_BYTES: stored bytes
  * @REPLAY_GET_BYTES: bytes got
- * @REPLAY_VERIFIED: of those, checked
+ * @REPLAY_VERIFIED: bytes of @REPLAY_GET_BYTES that were checked
  * @REPLAY_DIRECT: blocks moved without a bounce
- * @REPLAY_LATE_MS: real time: how much later than due requests began, summed
- * @REPLAY_COUNTERS: their number
+ * @REPLAY_LATE_MS: real time: sum of the delays with which requests began
+ * @REPLAY_COUNTERS: number of counters
  */
 enum replay_counter {
 	REPLAY_REQUESTS,
@@ -80,13 +80,13 @@ enum replay_counter {
 };
 
 /**
- * enum replay_time - what is timed
- * @REPLAY_GET_BATCH: a batch of gets
- * @REPLAY_GET_BLOCK: the same by its number of blocks, once for each
- * @REPLAY_PUT_BATCH: a batch of puts
- * @REPLAY_PUT_BLOCK: the same by its number of blocks, once for each
- * @REPLAY_LOOKUP: a lookup
- * @REPLAY_TIMES: their number
+ * enum replay_time - histograms
+ * @REPLAY_GET_BATCH: time of a batch of gets
+ * @REPLAY_GET_BLOCK: time of a batch of gets divided by its blocks, once for each block
+ * @REPLAY_PUT_BATCH: time of a batch of puts
+ * @REPLAY_PUT_BLOCK: time of a batch of puts divided by its blocks, once for each block
+ * @REPLAY_LOOKUP: time of a lookup
+ * @REPLAY_TIMES: number of histograms
  */
 enum replay_time {
 	REPLAY_GET_BATCH,
@@ -98,7 +98,7 @@ enum replay_time {
 };
 
 /**
- * struct replay_tally - what happened; one writer, read any time
+ * struct replay_tally - counters and times; one thread writes, any thread reads
  * @counter: by &enum replay_counter
  * @time: by &enum replay_time
  */
@@ -111,11 +111,11 @@ struct replay_tally {
  * struct replay_failure - why a replay ended early
  * @err: negative errno of a call that failed as a whole, else 0
  * @what: the call, or "wrong byte"; NULL: no failure
- * @key: wrong byte: the block
- * @offset: wrong byte: where
- * @got: wrong byte: what came
- * @want: wrong byte: what was stored
- * @length: wrong byte: the block's length as it came
+ * @key: wrong byte: key of the block
+ * @offset: wrong byte: offset in the block
+ * @got: wrong byte: value read
+ * @want: wrong byte: value stored
+ * @length: wrong byte: length of the block read
  */
 struct replay_failure {
 	int err;
@@ -129,23 +129,23 @@ struct replay_failure {
 
 struct replay;
 
-/* Opens the pool's node and starts the threads. NULL and a message on error. */
+/* Open the pool's node and start the threads. Returns NULL after a message on error. */
 struct replay *replay_start(const struct replay_opts *opts,
 			    const struct trace *trace);
 
-/* When the threads started, of replay_now_ns()'s clock. */
+/* Returns the time when the threads started, on the clock of replay_now_ns(). */
 uint64_t replay_start_ns(const struct replay *replay);
 
-/* Readable when all threads are through. */
+/* Returns a file descriptor that is readable when all threads have finished. */
 int replay_fd(const struct replay *replay);
 
-/* Sums up what happened so far to @tally. */
+/* Add up all threads' counters and times to @tally. */
 void replay_tally(const struct replay *replay, struct replay_tally *tally);
 
-/* Lets the threads end after the batch that they are at. */
+/* Ask the threads to end after their current batch. */
 void replay_stop(struct replay *replay);
 
-/* Waits for the threads, frees; @failure tells why it ended early. */
+/* Wait for the threads and free @replay. @failure: why the replay ended early. */
 void replay_end(struct replay *replay, struct replay_tally *tally,
 		struct replay_failure *failure);
 

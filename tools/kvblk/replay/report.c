@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk report: one HTML page of what iostat and replay printed, see report.h. */
+/* kvblk report: one HTML page from the output of iostat and replay, see report.h. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -13,12 +13,12 @@
 #include "replay/report.h"
 
 struct report_args {
-	struct cli_list list;	/* json alone, which is refused */
+	struct cli_list list;	/* json is refused */
 	const char *title;
 	struct cli_words files;
 };
 
-/* What is larger, or negative, is no rate, size or time. */
+/* limit of a rate, size or time */
 #define VALUE_MAX	1e18
 
 #define AT(field) CLI_FIELD(struct report_args, field)
@@ -50,9 +50,9 @@ static const struct cli_syntax report_syntax = {
 	       "Example:\n  kvblk iostat kv0 5 720 -o json > kv0.jsonl; kvblk report kv0.jsonl > kv0.html",
 };
 
-/* ---- what was printed ---- */
+/* ---- input ---- */
 
-/* Columns of a run: names in the JSON of iostat. */
+/* columns of a run; names in the JSON of iostat */
 enum value {
 	TIME, PUT_MIB, GET_MIB, HIT, PUT50, PUT99, GET50, GET99, CAPACITY, FREE, USED, SLOTS,
 	VALUES,
@@ -64,12 +64,12 @@ static const char *const value_names[VALUES] = {
 };
 
 /**
- * struct run - of a pool, as iostat told it
- * @next: the next one
- * @pool: its name
- * @nr: intervals
- * @room: for so many
- * @y: the columns; NaN where there is no value
+ * struct run - output of iostat for a pool
+ * @next: next run
+ * @pool: name of the pool
+ * @nr: number of intervals
+ * @room: allocated intervals
+ * @y: the columns; NaN: no value
  */
 struct run {
 	struct run *next;
@@ -80,16 +80,16 @@ struct run {
 };
 
 /**
- * struct input - all that was read
- * @runs: of iostat
- * @replays: JSON of replay, an array
+ * struct input - everything that was read
+ * @runs: runs of iostat
+ * @replays: results of replay, a JSON array
  */
 struct input {
 	struct run *runs;
 	json_t *replays;
 };
 
-/* NaN: it is no such number. */
+/* Returns the number called @name; NaN if it is missing or out of range. */
 static double number(const json_t *json, const char *name)
 {
 	const json_t *value = json_object_get(json, name);
@@ -128,7 +128,7 @@ static bool run_grow(struct run *run)
 	return true;
 }
 
-/* An interval; NULL, or what is wrong with it. */
+/* Add an interval. Returns NULL, or what is wrong with @line. */
 static const char *take_interval(struct input *input, const json_t *line)
 {
 	struct run *run = run_of(input, json_string_value(json_object_get(line, "pool")));
@@ -142,7 +142,7 @@ static const char *take_interval(struct input *input, const json_t *line)
 			return value_names[v];
 		run->y[v][run->nr] = value;
 	}
-	/* no latency where nothing was done: a logarithm has no 0 */
+	/* no operation, no latency: a logarithm of 0 does not exist */
 	for (int v = PUT50; v <= GET99; v++) {
 		if (run->y[v][run->nr] <= 0)
 			run->y[v][run->nr] = NAN;
@@ -154,7 +154,7 @@ static const char *take_interval(struct input *input, const json_t *line)
 	return NULL;
 }
 
-/* Takes one of the values in a file; returns what is wrong with it, or NULL. */
+/* Add one value of a file. Returns NULL, or what is wrong with the value. */
 static const char *take(struct input *input, json_t *value)
 {
 	if (!json_is_object(json_object_get(value, "latency_ns")))
@@ -189,7 +189,7 @@ static int read_text(struct input *input, const char *name, const char *text)
 		if (wrong)
 			return cli_fail("%s:%u: no line of kvblk iostat -o json, which go up in time: \"%s\" is missing or wrong",
 					name, line, wrong);
-		/* of what was read, the position is that behind it */
+		/* the error's position is behind the text that was read */
 		for (int i = 0; i < error.position; i++)
 			line += *text++ == '\n';
 	}
@@ -310,7 +310,7 @@ static void write_charts(FILE *to, struct run *run)
 		  { { "p50", run->y[GET50] }, { "p99", run->y[GET99] } } },
 		{ "Latency of puts, upper bounds", CHART_NS, run->nr, run->y[TIME],
 		  { { "p50", run->y[PUT50] }, { "p99", run->y[PUT99] } } },
-		/* made of sizes below */
+		/* computed from the sizes below */
 		{ "How full the pool is", CHART_PERCENT, run->nr, run->y[TIME],
 		  { { "flash", run->y[FREE] }, { "index", run->y[USED] } } },
 	};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk report: one HTML page with plots. report.c reads what iostat and replay
- * printed, and makes the page; report_svg.c draws.
+ * kvblk report: one HTML page with plots. report.c reads the output of iostat and replay,
+ * and writes the page; report_svg.c draws.
  *
- * The rule: the page needs nothing else: no script, no font, no network.
+ * The rule: the page is self-contained, without script, font or network.
  */
 #ifndef KVBLK_REPORT_H
 #define KVBLK_REPORT_H
@@ -17,7 +17,7 @@
 /**
  * struct chart_series - a line in a plot
  * @name: for the legend
- * @y: a value for each time; NaN: there is none
+ * @y: a value for each time; NaN: no value
  */
 struct chart_series {
 	const char *name;
@@ -25,10 +25,10 @@ struct chart_series {
 };
 
 /**
- * enum chart_unit - of the values
+ * enum chart_unit - unit of the values
  * @CHART_MIB_S: MiB a second
  * @CHART_PERCENT: 0 to 100
- * @CHART_NS: nanoseconds, drawn by their logarithm
+ * @CHART_NS: nanoseconds, on a logarithmic scale
  */
 enum chart_unit {
 	CHART_MIB_S,
@@ -38,10 +38,10 @@ enum chart_unit {
 
 /**
  * struct chart - a plot over time
- * @title: above it
- * @unit: of all series
+ * @title: title above the plot
+ * @unit: unit of all series
  * @nr_times: entries of @times and of each @y
- * @times: seconds since 1970, each later than the one before
+ * @times: seconds since 1970, in ascending order
  * @series: the lines; one without a name ends them
  */
 struct chart {
@@ -54,20 +54,20 @@ struct chart {
 
 /**
  * struct chart_bar - latencies of one kind
- * @name: of the kind
- * @values: nanoseconds, 0: none
+ * @name: name of the kind
+ * @values: nanoseconds; 0: no value
  */
 struct chart_bar {
 	const char *name;
 	double values[4];
 };
 
-/* Draws it; with no value at all it says so. */
+/* Draw the plot. Without any value, write a sentence instead. */
 void chart_draw(FILE *to, const struct chart *chart);
-/* Draws @nr of them, each with a bar for p50, p90, p99 and p99.9. */
+/* Draw @nr groups of bars for p50, p90, p99 and p99.9. */
 void chart_draw_bars(FILE *to, const char *title, const struct chart_bar *bars, size_t nr);
 
-/* Writes @text so that it is text in HTML. */
+/* Write @text, escaped for HTML. */
 void chart_text(FILE *to, const char *text);
 
 #endif

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* Plots as SVG, see report.h. Each is as wide as the page, its numbers are those of its data. */
+/*
+ * Plots as SVG, see report.h. A plot scales to the width of the page; coordinates are
+ * units of the drawing.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -8,7 +11,7 @@
 #include "cli/cli.h"
 #include "replay/report.h"
 
-/* The drawing, and in it the room of the lines. */
+/* the drawing, and the area of the lines in it */
 #define WIDTH		900.0
 #define HEIGHT		240.0
 #define LEFT		76.0
@@ -16,10 +19,10 @@
 #define TOP		34.0
 #define BOTTOM		(HEIGHT - 28)
 
-/* More points than that can't be told apart; of what lies between the worst is drawn. */
+/* more points cannot be distinguished, so a point stands for several times */
 #define POINTS_MAX	900
 
-/* Told apart by all eyes, and on paper. */
+/* distinguishable for colour-blind readers, and in print */
 static const char *const colors[CHART_SERIES_MAX] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7" };
 static const char *const quantiles[] = { "p50", "p90", "p99", "p99.9" };
 
@@ -46,12 +49,12 @@ void chart_text(FILE *to, const char *text)
 }
 
 /**
- * struct axis - from values to places
- * @log: by their logarithms
+ * struct axis - maps values to places
+ * @log: logarithmic scale
  * @low: value at the bottom, or on the left
- * @high: at the top, or on the right
- * @from: its place
- * @to: its place
+ * @high: value at the top, or on the right
+ * @from: place of @low
+ * @to: place of @high
  */
 struct axis {
 	bool log;
@@ -69,7 +72,7 @@ static double place(const struct axis *axis, double value)
 	return axis->from + share * (axis->to - axis->from);
 }
 
-/* 1, 2 or 5 times a power of ten: at most 5 steps from 0 to @high. */
+/* Returns 1, 2 or 5 times a power of ten: at most 5 steps from 0 to @high. */
 static double round_step(double high)
 {
 	double power = pow(10, floor(log10(high / 5)));
@@ -104,7 +107,7 @@ static void draw_grid(FILE *to, const struct axis *y, double value, const char *
 		LEFT, RIGHT, place(y, value), place(y, value), LEFT - 6, place(y, value) + 4, text);
 }
 
-/* "10 us": of a power of ten */
+/* Write a power of ten as "10 us" to @buf. Returns @buf. */
 static char *format_tick(double ns, char *buf, size_t len)
 {
 	static const char *const units[] = { "ns", "us", "ms", "s" };
@@ -116,7 +119,7 @@ static char *format_tick(double ns, char *buf, size_t len)
 	return buf;
 }
 
-/* Makes the axis of the values, and draws its grid. */
+/* Compute the axis of the values, and draw the grid. Returns the axis. */
 static struct axis draw_values(FILE *to, enum chart_unit unit, double low, double high)
 {
 	struct axis y = { .log = unit == CHART_NS, .from = BOTTOM, .to = TOP };
@@ -174,7 +177,7 @@ static struct axis draw_times(FILE *to, const struct chart *chart)
 	return x;
 }
 
-/* The value to draw for times @from to @to - 1: the mean of rates, the worst latency. */
+/* Returns the value for times @from to @to - 1: the mean of rates, the worst latency. */
 static double drawn(const struct chart *chart, const double *y, size_t from, size_t to)
 {
 	double sum = 0, worst = -1;
@@ -203,7 +206,7 @@ static void draw_series(FILE *to, const struct chart *chart, const struct axis *
 		size_t end = i + each < chart->nr_times ? i + each : chart->nr_times;
 		double value = drawn(chart, values, i, end);
 
-		/* a gap where there is nothing */
+		/* leave a gap without a value */
 		if (!isnan(value))
 			fprintf(to, "%c%.1f %.1f%s", down ? 'L' : 'M', place(x, chart->times[end - 1]),
 				place(y, value), down ? "" : "h0.01");

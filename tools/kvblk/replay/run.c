@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The threads of a replay, see replay.h. */
+/* Threads of a replay, see replay.h. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -29,12 +29,12 @@ struct worker {
 	struct kvblk_result *results;
 	struct kvblk_piece *pieces;
 	struct kvblk_op_ext *exts;
-	/* keys of the request at hand, packed */
+	/* keys of the current request, packed */
 	char *keys;
 };
 
 struct replay {
-	/* set before the threads start, then only read */
+	/* set before the threads start, then read-only */
 	struct replay_opts opts;
 	const struct trace *trace;
 	struct kvblk *kv;
@@ -49,7 +49,7 @@ struct replay {
 	_Atomic unsigned int nr_running;
 	_Atomic bool stopped;
 
-	/* protects @failure, and the sleep on @stop_cond against a stop */
+	/* protects @failure, and sleeping on @stop_cond against a stop */
 	pthread_mutex_t lock;
 	pthread_cond_t stop_cond;
 	struct replay_failure failure;
@@ -65,7 +65,7 @@ uint64_t replay_now_ns(void)
 
 static void count(struct worker *w, enum replay_counter counter, uint64_t n)
 {
-	/* one writer: no need for a locked add */
+	/* no locked add: there is a single writer */
 	atomic_store_explicit(&w->tally->counter[counter],
 			      replay_count(w->tally, counter) + n,
 			      memory_order_relaxed);
@@ -89,7 +89,7 @@ void replay_stop(struct replay *replay)
 	pthread_mutex_unlock(&replay->lock);
 }
 
-/* The first failure is the one to tell. */
+/* Record the failure and stop the replay; only the first failure counts. */
 static void fail(struct replay *replay, const struct replay_failure *failure)
 {
 	pthread_mutex_lock(&replay->lock);
@@ -106,7 +106,7 @@ static void call_failed(struct replay *replay, const char *what, int err)
 	fail(replay, &failure);
 }
 
-/* Sleeps until the request is due; false when the replay was stopped. */
+/* Sleep until the request is due. Returns false if the replay was stopped. */
 static bool wait_until_due(struct worker *w, const struct trace_req *req)
 {
 	struct replay *replay = w->replay;
@@ -116,7 +116,7 @@ static bool wait_until_due(struct worker *w, const struct trace_req *req)
 
 	if (replay->opts.speed <= 0)
 		return !stopped(replay);
-	/* a trace need not be in order of time */
+	/* the requests of a trace need not be in order of time */
 	if (req->timestamp_ms > first_ms)
 		since_ms = req->timestamp_ms - first_ms;
 	due_ns = replay->start_ns +
@@ -151,7 +151,7 @@ static void name_blocks(struct worker *w, const struct trace_req *req)
 	char key[REPLAY_KEY_LEN + 1];
 
 	for (uint32_t i = 0; i < req->nr; i++) {
-		/* without --verify any bytes will do: names of their own */
+		/* blocks without --verify hold arbitrary bytes, so their names differ */
 		snprintf(key, sizeof(key), "replay-%c/%08x/%016llx",
 			 w->replay->opts.verify ? 'v' : 'n',
 			 w->replay->opts.block_size,
@@ -193,7 +193,10 @@ static void time_batch(struct worker *w, enum replay_time batch,
 	hist_add(&w->tally->time[block], ns / nr, nr);
 }
 
-/* Gets blocks [@from, @from + @nr). False: stop. @leading: hits without hole */
+/*
+ * Get the blocks [@from, @from + @nr). Returns false to stop. *@leading: hits before the
+ * first miss.
+ */
 static bool get_batch(struct worker *w, uint32_t from, uint32_t nr,
 		      uint32_t *leading)
 {
@@ -234,7 +237,10 @@ static bool get_batch(struct worker *w, uint32_t from, uint32_t nr,
 	return true;
 }
 
-/* Puts blocks [@from, @from + @nr) of @end. False: stop. @declined: by the policy */
+/*
+ * Put the blocks [@from, @from + @nr) of @end. Returns false to stop. *@declined: the policy
+ * declined some.
+ */
 static bool put_batch(struct worker *w, uint32_t from, uint32_t nr, uint32_t end,
 		      bool *declined)
 {
@@ -291,7 +297,7 @@ static bool put_batch(struct worker *w, uint32_t from, uint32_t nr, uint32_t end
 	return true;
 }
 
-/* Gets the leading blocks; returns how many came, *@going: no reason to stop */
+/* Get the leading blocks. Returns the number of hits; clears *@going on a stop. */
 static uint32_t get_leading(struct worker *w, uint32_t found, bool *going)
 {
 	uint32_t done = 0;
@@ -324,7 +330,7 @@ static bool put_rest(struct worker *w, uint32_t from, uint32_t end)
 			return false;
 		from += nr;
 	}
-	/* behind a declined block all is worthless: a hole ends a prefix */
+	/* blocks after a declined one are useless: a hole ends a prefix */
 	count(w, REPLAY_DECLINED, end - from);
 	return true;
 }
@@ -347,14 +353,14 @@ static bool run_request(struct worker *w, const struct trace_req *req)
 		return false;
 	}
 	hist_add(&w->tally->time[REPLAY_LOOKUP], replay_now_ns() - start_ns, 1);
-	/* before its hits: who looks meanwhile sees no more hits than blocks */
+	/* count references before hits, so that a reader never sees more hits than blocks */
 	count(w, REPLAY_REFS, req->nr);
 
 	leading = get_leading(w, found, &going);
 	if (going)
 		going = put_rest(w, leading, req->nr);
 	if (lease) {
-		/* -ENOENT: it ran out while the request was under way */
+		/* -ENOENT: the lease expired during the request */
 		err = kvblk_lease_release(kv, lease);
 		if (err && err != -ENOENT && going) {
 			call_failed(w->replay, "lease release", err);
@@ -452,7 +458,10 @@ static uint32_t most_blocks(const struct replay *replay)
 	return most;
 }
 
-/* Opens the pool and checks its limits against the trace and the options. */
+/*
+ * Open the pool and check its limits against the trace and the options. Returns an enum
+ * cli_exit.
+ */
 static int open_pool(struct replay *replay)
 {
 	const struct replay_opts *opts = &replay->opts;
@@ -487,7 +496,7 @@ static int open_pool(struct replay *replay)
 	}
 	replay->slot_size = (opts->block_size + page - 1) / page * page;
 	slots = opts->buffer_size / replay->slot_size;
-	/* memory that no batch can use is not taken */
+	/* do not allocate memory that no batch can use */
 	most = most_blocks(replay);
 	if (slots > most)
 		slots = most;
@@ -511,7 +520,7 @@ static int start_threads(struct replay *replay)
 			return cli_fail("no memory for the buffers of %u threads; choose a smaller --buffer or fewer --threads",
 					nr);
 	}
-	/* a stop between here and the last start is seen by wait_until_due() */
+	/* wait_until_due() notices a stop before the last start */
 	atomic_store(&replay->nr_running, nr);
 	replay->start_ns = replay_now_ns();
 	for (unsigned int i = 0; i < nr; i++) {

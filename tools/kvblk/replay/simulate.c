@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * The simulated log under the module's own policy and index, and the caches
- * that they are compared with.
+ * The simulated log under the module's own policy and index, and the caches it is compared
+ * with.
  *
- * All are given a trace whose ids have been renamed 0, 1, 2 ... in order of
- * first use, so that what is known of a block lies in an array. A request's
- * hits are its leading blocks that are present. These are touched, and so are
- * those behind a hole: the runtime offers them again, and a put of a block that
- * exists touches it.
+ * All of them get a trace whose ids are renamed 0, 1, 2 ... in order of first use, so that
+ * state of a block lies in an array. Hits of a request are its leading blocks that are
+ * present. Hits are touched, and so are blocks behind a hole, because the runtime offers
+ * them again, and a put of an existing block touches it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,18 +19,18 @@
 
 #define BLOCK_BYTES	4096ULL
 #define NR_SEGMENTS	256
-#define FREE_SEGMENTS	2	/* what reclaim keeps ready */
-#define SLOTS_PER_BLOCK	2	/* room in the index: load is not its concern here */
+#define FREE_SEGMENTS	2	/* free segments that reclaim maintains */
+#define SLOTS_PER_BLOCK	2	/* large enough that the index never evicts */
 #define NOWHERE		UINT32_MAX
-/* as kernel/dram/demote.c: looked at together, of one chain or of none */
+/* batch sizes of kernel/dram/demote.c: blocks of one chain, or blocks without a chain */
 #define RUN		1024
 #define RUN_SINGLE	16
 
 /**
  * struct renamed - a trace with dense names
- * @names: the blocks of all requests
- * @hashes: a spread id for each name
- * @nr: names
+ * @names: blocks of all requests
+ * @hashes: hashed id of each name
+ * @nr: number of names
  */
 struct renamed {
 	uint32_t *names;
@@ -64,7 +63,7 @@ static int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
 		return -ENOMEM;
 	}
 	for (uint64_t i = 0; i < t->nr_refs; i++) {
-		/* one to one, whatever the salt */
+		/* a bijection for every salt */
 		uint64_t hash = spread(t->ids[i] ^ (salt ? spread(salt) : 0));
 
 		for (s = hash & (slots - 1);
@@ -82,10 +81,10 @@ static int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
 }
 
 /**
- * struct ring - names in order, linked by number; the head is no name
- * @prev: of each name, NOWHERE for those that are not in it
- * @next: of each name
- * @head: before the first and behind the last one
+ * struct ring - ordered names, linked by number; the head is no name
+ * @prev: predecessor of each name; NOWHERE: not in the ring
+ * @next: successor of each name
+ * @head: before the first and behind the last name
  */
 struct ring {
 	uint32_t *prev;
@@ -134,9 +133,9 @@ static void ring_remove(struct ring *ring, uint32_t name)
 
 /**
  * struct seg - a segment of the simulated log
- * @blocks: names of what was written to it, in order
+ * @blocks: names of the blocks written, in order
  * @nr: entries of @blocks
- * @stamp: the policy's, 0 for free
+ * @stamp: the policy's stamp; 0: free
  * @class: &enum kvblk_policy_class
  */
 struct seg {
@@ -147,17 +146,17 @@ struct seg {
 };
 
 /**
- * struct object - a block in the host's memory; struct kvblk_dram_block
- * @parent: of its chain
- * @seg: where its entry is, if it counts
- * @off: likewise
- * @gen: likewise
- * @chain: the request that put it; 0: none, it is a copy
- * @heat: its entry's when it was last at the cold end
- * @continues: @parent was there
- * @goes_on: the chain's next blocks came in another batch
- * @touched: a get has found it since
- * @needed: it was asked for since it was put
+ * struct object - a block in host memory, like struct kvblk_dram_block
+ * @parent: hash of the chain's parent
+ * @seg: segment of its index entry, if the entry is current
+ * @off: offset of that entry
+ * @gen: generation of that entry
+ * @chain: request that put the block; 0: a copy
+ * @heat: heat of the entry when the block was last at the cold end
+ * @continues: @parent was present
+ * @goes_on: the next blocks of the chain came in another batch
+ * @touched: a get has found the block since
+ * @needed: the block was requested since the put
  */
 struct object {
 	uint64_t parent;
@@ -172,7 +171,7 @@ struct object {
 	bool needed;
 };
 
-/* What becomes of an object at the cold end. */
+/* action for a block at the cold end */
 enum fate {
 	FATE_STAYS,
 	FATE_STALE,
@@ -182,13 +181,13 @@ enum fate {
 };
 
 /**
- * struct run - objects that go, or not, together
- * @nr: how many
- * @names: theirs, the coldest first: a chain's last
- * @slots: their entries
+ * struct run - blocks that are decided together
+ * @nr: number of blocks
+ * @names: names, the coldest first, so a chain's last block first
+ * @slots: index entries
  * @fates: &enum fate
- * @ask: those of FATE_ASK, in prefix order
- * @ids: theirs
+ * @ask: indexes of blocks with FATE_ASK, in prefix order
+ * @ids: ids of these blocks
  */
 struct run {
 	uint32_t nr;
@@ -200,15 +199,15 @@ struct run {
 };
 
 /**
- * struct dram - the host's memory in front of the log
- * @limit: blocks that it holds, 0: there is none
- * @used: blocks in it
+ * struct dram - host memory in front of the log
+ * @limit: capacity in blocks; 0: no such tier
+ * @used: blocks in memory
  * @mode: &enum sim_dram_mode
- * @promote: of what is read from flash a copy stays
- * @lru: their names, the coldest first
- * @objects: of each name
- * @chains: number of the last one
- * @run: what is being looked at
+ * @promote: keep a copy of blocks read from flash
+ * @lru: names, the coldest first
+ * @objects: by name
+ * @chains: number of the last chain
+ * @run: current batch
  */
 struct dram {
 	uint64_t limit;
@@ -222,27 +221,27 @@ struct dram {
 };
 
 /**
- * struct sim - a run
- * @policy: the module's
- * @index: the module's
+ * struct sim - a simulation
+ * @policy: the module's policy
+ * @index: the module's index
  * @gens: generation of each segment, for @index
- * @n: the trace's names
+ * @n: names of the trace
  * @segs: the log
  * @nr_segs: entries of @segs
- * @seg_blocks: blocks in each
- * @nr_free: free ones
- * @open: the open segment of each class, NOWHERE for none
- * @parent: of each name: the name before it, NOWHERE for none
- * @recs: room for a segment's records
- * @slots: their index entries
- * @names: their names
- * @cand: room for reclaim's candidates
- * @cand_seg: their segments
- * @missing: room for a request's absent names
- * @ids: their ids
- * @dram: the host's memory
- * @batch: puts of a request offered together, 0: all
- * @r: what comes of it
+ * @seg_blocks: blocks in each segment
+ * @nr_free: free segments
+ * @open: open segment of each class; NOWHERE: none
+ * @parent: by name: the name before it; NOWHERE: none
+ * @recs: buffer for the records of a segment
+ * @slots: index entries of @recs
+ * @names: names of @recs
+ * @cand: buffer for reclaim's candidates
+ * @cand_seg: segments of @cand
+ * @missing: buffer for the missing names of a request
+ * @ids: ids of @missing
+ * @dram: host memory
+ * @batch: puts of a request offered together; 0: all
+ * @r: the result
  */
 struct sim {
 	struct kvblk_policy policy;
@@ -293,7 +292,10 @@ static void open_segment(struct sim *s, enum kvblk_policy_class class)
 	s->open[class] = i;
 }
 
-/* Gives @name the entry @slot in place of @old, or of none (NULL). */
+/*
+ * Set the entry of @name to @slot. @old: the current entry; NULL: none. Returns 0 or a
+ * negative errno.
+ */
 static int enter(struct sim *s, uint32_t name, const struct kvblk_slot *old,
 		 const struct kvblk_slot *slot)
 {
@@ -308,7 +310,10 @@ static int enter(struct sim *s, uint32_t name, const struct kvblk_slot *old,
 	return ret < 0 ? ret : 0;
 }
 
-/* Writes @name to the log; @old is where it was, or NULL. */
+/*
+ * Write @name to the log. @old: the current entry; NULL: none. Returns 0 or a negative
+ * errno.
+ */
 static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 		  const struct kvblk_slot *old)
 {
@@ -328,7 +333,7 @@ static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 	return enter(s, name, old, &slot);
 }
 
-/* Lists the sealed segments to @s->cand. */
+/* Fill @s->cand with the sealed segments. Returns their number. */
 static uint32_t list_sealed(struct sim *s)
 {
 	uint32_t nr = 0;
@@ -349,7 +354,7 @@ static uint32_t list_sealed(struct sim *s)
 	return nr;
 }
 
-/* Lists what is still found in segment @index to @s->recs. */
+/* Fill @s->recs with the live blocks of segment @index. Returns their number. */
 static uint32_t list_live(struct sim *s, uint32_t index)
 {
 	const struct seg *seg = &s->segs[index];
@@ -397,13 +402,16 @@ static int reclaim(struct sim *s)
 		append(s, s->names[i], KVBLK_CLASS_HOT, &s->slots[i]);
 		s->r->copies++;
 	}
-	s->gens[index]++;	/* what was not copied is no longer found */
+	s->gens[index]++;	/* invalidates the blocks that were not copied */
 	s->segs[index].stamp = 0;
 	s->nr_free++;
 	return 0;
 }
 
-/* Writes a put, or (@old: its entry) what leaves memory, to the log. */
+/*
+ * Write a put to the log, or a block that leaves memory (@old: its entry). Returns 0 or a
+ * negative errno.
+ */
 static int put(struct sim *s, uint32_t name, const struct kvblk_slot *old)
 {
 	s->r->admitted++;
@@ -427,7 +435,7 @@ static bool user_has(const struct dram *d, uint32_t name)
 	return d->limit && d->mode == SIM_DRAM_USER && ring_has(&d->lru, name);
 }
 
-/* A runtime's own memory keeps a request's blocks, of these the first for longest. */
+/* Keep a request's blocks in the runtime's own memory, the first block for longest. */
 static void user_keep(struct dram *d, const uint32_t *names, uint32_t nr)
 {
 	while (nr-- > 0) {
@@ -441,7 +449,7 @@ static void user_keep(struct dram *d, const uint32_t *names, uint32_t nr)
 	}
 }
 
-/* Touches the leading blocks of @names that are present; returns how many. */
+/* Touch the leading blocks of @names that are present. Returns their number. */
 static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 {
 	struct kvblk_slot slot;
@@ -463,13 +471,13 @@ static bool object_is(const struct object *obj, const struct kvblk_slot *slot)
 	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen;
 }
 
-/* A block of which no other tier has a copy. */
+/* Returns whether memory has the only copy of the block. */
 static bool in_memory_only(const struct sim *s, const struct kvblk_slot *slot)
 {
 	return slot->seg == s->nr_segs;
 }
 
-/* Is the block of @slot in memory, or a copy of it? */
+/* Returns whether the block of @slot, or a copy, is in memory. */
 static bool in_memory(const struct sim *s, uint32_t name, const struct kvblk_slot *slot)
 {
 	return s->dram.limit && ring_has(&s->dram.lru, name) &&
@@ -482,7 +490,7 @@ static void dram_remove(struct sim *s, uint32_t name)
 	s->dram.used--;
 }
 
-/* Has it been asked for since it was met last? */
+/* Returns whether the block was requested since the last call, and resets that state. */
 static bool object_hot(struct object *obj, const struct kvblk_slot *slot)
 {
 	bool hot = obj->touched || slot->heat != obj->heat;
@@ -508,7 +516,7 @@ static enum fate object_fate(const struct sim *s, uint32_t name, struct kvblk_sl
 	return s->dram.mode == SIM_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
 }
 
-/* Takes the coldest ones: of one chain, or of none. */
+/* Take the coldest blocks: of one chain, or without a chain. */
 static void run_take(struct dram *d)
 {
 	const struct ring *lru = &d->lru;
@@ -524,7 +532,7 @@ static void run_take(struct dram *d)
 	}
 }
 
-/* What the policy says of those that it is to be asked about. */
+/* Let the policy decide on the blocks with FATE_ASK. */
 static void run_ask(struct sim *s)
 {
 	struct run *run = &s->dram.run;
@@ -549,7 +557,7 @@ static void run_ask(struct sim *s)
 		run->fates[run->ask[i]] = i < admitted ? FATE_WRITE : FATE_DROP;
 }
 
-/* It goes as @fate says. */
+/* Carry out @fate. Returns 0 or a negative errno. */
 static int object_go(struct sim *s, uint32_t name, const struct kvblk_slot *slot,
 		     enum fate fate)
 {
@@ -570,7 +578,7 @@ static int object_go(struct sim *s, uint32_t name, const struct kvblk_slot *slot
 	return 0;
 }
 
-/* Makes room once memory is 15/16 full, down to 7/8. */
+/* Once memory is 15/16 full, evict down to 7/8. Returns 0 or a negative errno. */
 static int dram_shrink(struct sim *s)
 {
 	struct dram *d = &s->dram;
@@ -591,7 +599,7 @@ static int dram_shrink(struct sim *s)
 	return ret;
 }
 
-/* The block of @slot is in memory from now on, in place of a stale one. */
+/* Put the block of @slot into memory, instead of a stale one. */
 static void dram_add(struct sim *s, uint32_t name, const struct kvblk_slot *slot,
 		     const struct object *as)
 {
@@ -607,7 +615,7 @@ static void dram_add(struct sim *s, uint32_t name, const struct kvblk_slot *slot
 	s->dram.used++;
 }
 
-/* Gets blocks that are present. The lookup has touched them: all may stay in memory. */
+/* Get blocks that are present. All may stay in memory, because the lookup has touched them. */
 static int get(struct sim *s, const uint32_t *names, uint32_t nr)
 {
 	const struct object copy = { .touched = true };
@@ -615,7 +623,7 @@ static int get(struct sim *s, const uint32_t *names, uint32_t nr)
 	int ret = 0;
 	uint32_t i;
 
-	/* before any of these can be evicted: the runtime has a lease */
+	/* mark all before any can be evicted: the runtime has a lease */
 	for (i = 0; i < nr; i++) {
 		if (!present(s, names[i], &slot) || !in_memory(s, names[i], &slot))
 			continue;
@@ -633,7 +641,7 @@ static int get(struct sim *s, const uint32_t *names, uint32_t nr)
 	return ret;
 }
 
-/* Puts a chain into memory: the policy is asked when it leaves. */
+/* Put a chain into memory; the policy decides at eviction. Returns 0 or a negative errno. */
 static int put_to_memory(struct sim *s, const struct kvblk_policy_chain *chain)
 {
 	const struct object as = {
@@ -656,7 +664,7 @@ static int put_to_memory(struct sim *s, const struct kvblk_policy_chain *chain)
 	return ret ?: dram_shrink(s);
 }
 
-/* Puts a chain to the log, as much of it as the policy admits. As put_chain(). */
+/* Put the admitted part of a chain into the log. Returns as put_chain() does. */
 static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
 {
 	uint32_t admitted = kvblk_policy_admit(&s->policy, chain);
@@ -666,7 +674,7 @@ static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
 	int ret = 0;
 
 	s->r->declined += chain->nr - admitted;
-	/* Last first: what depends on a block is reclaimed before it. */
+	/* last first, so that a block is reclaimed after the blocks that depend on it */
 	while (!ret && admitted--) {
 		uint32_t name = s->missing[admitted];
 
@@ -681,8 +689,8 @@ static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
 }
 
 /*
- * A batch of puts: blocks [@from, @from + @nr) of a request, and others of it follow
- * (@goes_on) or not.
+ * A batch of puts: blocks [@from, @from + @nr) of a request. @goes_on: more blocks of the
+ * request follow.
  */
 struct offer {
 	const uint32_t *names;
@@ -691,7 +699,10 @@ struct offer {
 	bool goes_on;
 };
 
-/* 1: some were declined, so that what is behind them is not offered; 0; or an error. */
+/*
+ * Returns 1 if blocks were declined, so that the rest is not offered; 0; or a negative
+ * errno.
+ */
 static int put_chain(struct sim *s, const struct offer *o)
 {
 	struct kvblk_policy_chain chain = {
@@ -703,7 +714,7 @@ static int put_chain(struct sim *s, const struct offer *o)
 	for (i = o->from; i < o->from + o->nr; i++) {
 		s->parent[o->names[i]] = i ? o->names[i - 1] : NOWHERE;
 		if (present(s, o->names[i], &slot)) {
-			/* it exists, behind a hole that this request fills */
+			/* the block exists behind a hole that this request fills */
 			touch(s, &slot);
 			continue;
 		}
@@ -740,7 +751,7 @@ static int request(struct sim *s, const uint32_t *names, uint32_t nr)
 		o.goes_on = o.from + o.nr < nr;
 		ret = put_chain(s, &o);
 	}
-	/* what is not offered any more is declined, too */
+	/* blocks that are not offered count as declined */
 	s->r->puts += nr - o.from;
 	s->r->declined += nr - o.from;
 	if (user)
@@ -777,7 +788,7 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	s->open[KVBLK_CLASS_NEW] = NOWHERE;
 	s->open[KVBLK_CLASS_HOT] = NOWHERE;
 	s->segs = calloc(s->nr_segs, sizeof(*s->segs));
-	/* one more for what is in memory only */
+	/* one more generation, for blocks in memory only */
 	s->gens = calloc(s->nr_segs + 1, sizeof(*s->gens));
 	s->parent = malloc((s->n->nr + 1) * sizeof(*s->parent));
 	s->recs = calloc(s->seg_blocks, sizeof(*s->recs));
@@ -814,7 +825,7 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	return 0;
 }
 
-/* Frees what sim_init() allocated, also when it failed. */
+/* Free what sim_init() allocated, also after a failure. */
 static void sim_destroy(struct sim *s)
 {
 	kvblk_policy_destroy(&s->policy);
@@ -835,7 +846,7 @@ static void sim_destroy(struct sim *s)
 	ring_free(&s->dram.lru);
 }
 
-/* The governor's looks that were due by @now_s. */
+/* Run the governor's decisions that were due by @now_s. Returns 0 or a negative errno. */
 static int govern(struct sim *s, struct governor *g, double budget,
 		  unsigned int most, double *next_s, double now_s)
 {
@@ -861,7 +872,7 @@ static int govern(struct sim *s, struct governor *g, double budget,
 	return ret;
 }
 
-/* Counts a request of @refs blocks for its day; there were @hits and @writes. */
+/* Add a request of @refs blocks to its day. @hits, @writes: totals before the request. */
 static void count_day(const struct sim *s, double now_s, uint32_t refs,
 		      uint64_t hits, uint64_t writes)
 {
@@ -909,7 +920,7 @@ static int simulate_policy(const struct trace *t, const struct renamed *n,
 	return ret;
 }
 
-/* FIFO and LRU: the oldest first. */
+/* Simulate FIFO or LRU: evict the oldest block. */
 static int simulate_queue(const struct trace *t, const struct renamed *n,
 			  bool lru, struct sim_result *r)
 {
@@ -948,10 +959,10 @@ static int simulate_queue(const struct trace *t, const struct renamed *n,
 }
 
 /**
- * struct farthest - a heap of (name, its next use), the farthest use first
- * @key: next use; stale when it differs from the name's own
+ * struct farthest - a heap of names, farthest next use first
+ * @key: next use; stale if it differs from the name's current one
  * @name: the name
- * @nr: entries
+ * @nr: number of entries
  */
 struct farthest {
 	uint32_t *key;
@@ -989,7 +1000,10 @@ static void farthest_pop(struct farthest *f)
 	f->name[i] = name;
 }
 
-/* Knows the future: keeps what is used again soonest, writes nothing else. */
+/*
+ * Simulate the offline optimum: keep the blocks that are used again soonest, write no
+ * others.
+ */
 static int simulate_optimum(const struct trace *t, const struct renamed *n,
 			    struct sim_result *r)
 {

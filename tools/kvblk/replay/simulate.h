@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs a trace through the module's own policy and index over a simulated
- * log, without any I/O: what would be hit, what would be written.
+ * Run a trace through the module's own policy and index over a simulated log, without I/O,
+ * and count hits and writes.
  *
- * One request looks up all its blocks, which touches the leading ones that
- * are present, then puts the others as one chain, as a runtime does. A block of
- * these that is present, behind a hole, is touched by its put.
+ * A request looks up all its blocks, which touches the leading blocks that are present, then
+ * puts the others as one chain, as a runtime does. Such a put touches a block that exists
+ * behind a hole.
  *
- * The host's memory in front of the log is kernel/dram/demote.c without its leases,
- * nodes and memory pressure, and with a writer that is always done in time.
+ * Host memory in front of the log behaves as kernel/dram/demote.c, without leases, nodes and
+ * memory pressure, and with a writer that never lags.
  */
 #ifndef KVBLK_SIMULATE_H
 #define KVBLK_SIMULATE_H
@@ -19,7 +19,7 @@
 #include "replay/trace.h"
 
 /**
- * enum sim_cache - what is simulated
+ * enum sim_cache - simulated caches
  * @SIM_POLICY: the module's policy, on a log of segments
  * @SIM_FIFO: for comparison, block by block
  * @SIM_LRU: for comparison, block by block
@@ -33,12 +33,12 @@ enum sim_cache {
 };
 
 /**
- * enum sim_dram_mode - what the host's memory does with puts; the module's, and one more
- * @SIM_DRAM_THROUGH: they go to flash, and a copy stays
- * @SIM_DRAM_EVICT: they stay until room is wanted, then go as the policy says
- * @SIM_DRAM_TOUCHED: likewise, but only what was asked for goes to flash
- * @SIM_DRAM_USER: for comparison: it is a runtime's own, LRU; what it lacks is asked of
- *	the pool, and what is new is put to both
+ * enum sim_dram_mode - treatment of puts by host memory: the module's modes, and one more
+ * @SIM_DRAM_THROUGH: write puts to flash, keep a copy
+ * @SIM_DRAM_EVICT: keep puts until space is needed, then let the policy decide
+ * @SIM_DRAM_TOUCHED: like @SIM_DRAM_EVICT, but write only requested blocks to flash
+ * @SIM_DRAM_USER: for comparison: a runtime's own LRU memory; misses are looked up in the
+ *	pool, and new blocks are put to both
  */
 enum sim_dram_mode {
 	SIM_DRAM_THROUGH,
@@ -48,9 +48,9 @@ enum sim_dram_mode {
 };
 
 /**
- * struct sim_found - what a request found
- * @lead: blocks of its leading run
- * @dram: of those, in memory
+ * struct sim_found - result of a request's lookup
+ * @lead: blocks of the leading run
+ * @dram: blocks of the leading run that were in memory
  */
 struct sim_found {
 	uint32_t lead;
@@ -58,24 +58,25 @@ struct sim_found {
 };
 
 /**
- * struct sim_opts - how to simulate; all 0 but the capacity is fine
+ * struct sim_opts - options of a simulation; all but the capacity may be 0
  * @cache: &enum sim_cache
- * @capacity: blocks that the cache holds, as a share of the trace's distinct
- *	blocks; used when @capacity_blocks is 0
- * @capacity_blocks: the same as a number of blocks
- * @dram: blocks that the host's memory holds, as @capacity; 0: no such tier
+ * @capacity: blocks that the cache holds, as a share of the trace's distinct blocks; used if
+ *	@capacity_blocks is 0
+ * @capacity_blocks: blocks that the cache holds
+ * @dram: blocks that host memory holds, as a share of the trace's distinct blocks; 0: no
+ *	such tier
  * @dram_mode: &enum sim_dram_mode
- * @dram_promote: of what is read from flash a copy stays in memory
- * @nr_segments: segments of the log, 0 for 256
- * @admit_permille: of struct kvblk_policy; negative for its default
- * @first_permille: of struct kvblk_policy; negative for its default
- * @reinsert_permille: of struct kvblk_policy; negative for its default
- * @budget: writes allowed in a day of the trace, in capacities of the cache; the
- *	daemon's governor then moves @admit_permille, from there downwards, and
- *	@first_permille. 0: none
- * @batch: blocks that are put together, 0: all of a request
- * @salt: another number gives the blocks other ids, which shows what is chance
- * @found: room for what each request found, with the module's policy; or NULL
+ * @dram_promote: keep a copy of blocks read from flash
+ * @nr_segments: segments of the log; 0: 256
+ * @admit_permille: of struct kvblk_policy; negative: the default
+ * @first_permille: of struct kvblk_policy; negative: the default
+ * @reinsert_permille: of struct kvblk_policy; negative: the default
+ * @budget: writes allowed in a day of the trace, in capacities of the cache: the daemon's
+ *	governor then lowers @admit_permille from its value, and moves @first_permille. 0:
+ *	none
+ * @batch: blocks put together; 0: all of a request
+ * @salt: changes all ids, to show the influence of chance
+ * @found: array for the result of each request, with the module's policy; or NULL
  */
 struct sim_opts {
 	enum sim_cache cache;
@@ -94,7 +95,7 @@ struct sim_opts {
 	struct sim_found *found;
 };
 
-/* Options with the policy's defaults */
+/* options with the policy's defaults */
 #define SIM_OPTS_DEFAULT {						\
 	.capacity = 0.05,						\
 	.dram_mode = SIM_DRAM_EVICT,					\
@@ -106,12 +107,12 @@ struct sim_opts {
 
 /**
  * struct sim_day - a day of the trace
- * @refs: blocks referenced
- * @hits: of those, found in a request's leading run
- * @writes: blocks written, copies included
- * @admit_permille: at its end
- * @first_permille: at its end
- * @second_permille: at its end
+ * @refs: referenced blocks
+ * @hits: referenced blocks found in a request's leading run
+ * @writes: written blocks, copies included
+ * @admit_permille: value at the end of the day
+ * @first_permille: value at the end of the day
+ * @second_permille: value at the end of the day
  */
 struct sim_day {
 	uint64_t refs;
@@ -123,25 +124,25 @@ struct sim_day {
 };
 
 /**
- * struct sim_result - what came of it
- * @capacity_blocks: what was simulated
- * @dram_blocks: likewise
+ * struct sim_result - result of a simulation
+ * @capacity_blocks: simulated capacity
+ * @dram_blocks: simulated capacity of memory
  * @requests: requests
- * @refs: blocks referenced
- * @hits: of those, found in a request's leading run
- * @dram_hits: of @hits, found in memory
+ * @refs: referenced blocks
+ * @hits: referenced blocks found in a request's leading run
+ * @dram_hits: hits in memory
  * @puts: blocks offered by puts
- * @admitted: of those, written
- * @declined: of those, not; what is left is in memory at the end
- * @dram_writes: of @admitted, those that left memory for flash
- * @dram_drops: of @declined, those that left memory
- * @dram_copies: blocks read from flash of which a copy stayed in memory
- * @copies: blocks written again by reclaim
+ * @admitted: blocks of @puts that were written
+ * @declined: blocks of @puts that were not; the difference to @puts is in memory at the end
+ * @dram_writes: blocks of @admitted that left memory for flash
+ * @dram_drops: blocks of @declined that left memory
+ * @dram_copies: blocks read from flash that were copied to memory
+ * @copies: blocks rewritten by reclaim
  * @writes: @admitted + @copies
  * @hit_ratio: @hits / @refs
  * @writes_per_hit: @writes / @hits
  * @writes_per_block: @writes / @refs
- * @days: with a budget: each day of the trace, the first SIM_DAYS_MAX of them
+ * @days: with a budget: the first SIM_DAYS_MAX days of the trace
  * @nr_days: entries of @days
  */
 struct sim_result {
@@ -166,7 +167,7 @@ struct sim_result {
 	uint32_t nr_days;
 };
 
-/* Simulates @t. 0, -EINVAL or -ENOMEM. */
+/* Simulate @t. Returns 0, -EINVAL or -ENOMEM. */
 int simulate(const struct trace *t, const struct sim_opts *o,
 	     struct sim_result *r);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Traces of chat requests: the blocks that each request's prompt is made of,
- * in prefix order. Read from a file in the format of the Mooncake traces (one
- * JSON object a line: timestamp in ms, hash_ids), or made up.
+ * Traces of chat requests: the blocks of each request's prompt, in prefix order. A trace is
+ * read from a file in the format of the Mooncake traces (one JSON object a line: timestamp
+ * in ms, hash_ids), or synthetic.
  */
 #ifndef KVBLK_TRACE_H
 #define KVBLK_TRACE_H
@@ -13,8 +13,8 @@
 /**
  * struct trace_req - a request
  * @timestamp_ms: arrival, from the start of the trace
- * @nr: blocks
- * @ids: their names, in prefix order; equal ids are equal prefixes
+ * @nr: number of blocks
+ * @ids: ids of the blocks, in prefix order; equal ids are equal prefixes
  */
 struct trace_req {
 	uint64_t timestamp_ms;
@@ -27,8 +27,8 @@ struct trace_req {
  * @reqs: the requests
  * @nr_reqs: entries of @reqs
  * @nr_refs: blocks of all requests
- * @nr_distinct: different ids among them
- * @ids: what the @ids of the requests point into
+ * @nr_distinct: number of different ids
+ * @ids: array that @ids of the requests point into
  */
 struct trace {
 	struct trace_req *reqs;
@@ -39,14 +39,14 @@ struct trace {
 };
 
 /**
- * struct trace_builder - a trace being built; begins zeroed
+ * struct trace_builder - a trace under construction; starts zeroed
  * @reqs: requests so far
  * @nr_reqs: entries of @reqs
- * @max_reqs: room in @reqs
+ * @max_reqs: allocated entries of @reqs
  * @ids: ids so far
  * @nr_ids: entries of @ids
- * @max_ids: room in @ids
- * @nr_taken: of @ids, those that belong to a request
+ * @max_ids: allocated entries of @ids
+ * @nr_taken: ids that belong to a complete request
  */
 struct trace_builder {
 	struct trace_req *reqs;
@@ -58,33 +58,32 @@ struct trace_builder {
 	size_t nr_taken;
 };
 
-/* Adds a block to the request that trace_add_req() will end. 0 or -ENOMEM. */
+/* Add a block to the request that trace_add_req() will complete. Returns 0 or -ENOMEM. */
 int trace_add_id(struct trace_builder *b, uint64_t id);
-/* Ends a request: its blocks are those added since the last one. */
+/* Complete a request from the blocks added since the last call. Returns 0, -EINVAL or -ENOMEM. */
 int trace_add_req(struct trace_builder *b, uint64_t timestamp_ms);
-/* Makes @t of what was added and leaves @b empty, also on error. */
+/* Move everything added to @t and empty @b, also on error. Returns 0 or -ENOMEM. */
 int trace_finish(struct trace_builder *b, struct trace *t);
-/* Frees what was added. */
+/* Free everything added. */
 void trace_discard(struct trace_builder *b);
 
 /**
- * struct trace_synthetic_opts - character of made-up traffic
+ * struct trace_synthetic_opts - properties of synthetic traffic
  * @seed: same seed and options, same trace
- * @nr_reqs: requests to make
- * @nr_prompts: different system prompts, shared by Zipf's law; 0 for none
+ * @nr_reqs: number of requests
+ * @nr_prompts: different system prompts, shared by Zipf's law; 0: none
  * @prompt_blocks: blocks of each system prompt
  * @first_blocks: mean new blocks of a session's first turn
  * @turn_blocks: mean new blocks of each later turn
- * @continue_permille: chance that a turn is followed by another one
+ * @continue_permille: probability that a turn is followed by another one
  * @think_ms: mean time to the next turn
  * @gap_ms: mean time between arrivals of new sessions
- * @popular: sessions that are asked again by Zipf's law (shared documents);
- *	0 for none
- * @popular_permille: share of first turns that open one of them
- * @scan_permille: share of first turns that are a one-touch batch job of
- *	eight times @first_blocks
- * @daily_permille: how much more and fewer sessions begin by day and by night than
- *	the mean, below 1000
+ * @popular: shared documents that sessions ask about, by Zipf's law; 0: none
+ * @popular_permille: share of first turns that open such a document
+ * @scan_permille: share of first turns that are a batch job of eight times @first_blocks,
+ *	never used again
+ * @daily_permille: deviation of the rate of new sessions from the mean, up by day and down
+ *	by night, below 1000
  */
 struct trace_synthetic_opts {
 	uint64_t seed;
@@ -102,7 +101,7 @@ struct trace_synthetic_opts {
 	uint32_t daily_permille;
 };
 
-/* Chat like the conversation trace's. Change fields, then make the trace. */
+/* chat like that of the conversation trace */
 #define TRACE_SYNTHETIC_CHAT {						\
 	.seed = 1, .nr_reqs = 12000, .nr_prompts = 8, .prompt_blocks = 2, \
 	.first_blocks = 14, .turn_blocks = 5, .continue_permille = 500,	\
@@ -110,18 +109,17 @@ struct trace_synthetic_opts {
 }
 
 /*
- * Named characters: "chat" (the default), "prompts" (long shared system
- * prompts), "long" (sessions of many turns), "once" (hardly anything comes
- * again), "scan" (chat with batch jobs in between), "documents" (popular
- * documents asked about), "week" (a week of it, busy by day). Fills @o; 0 or
- * -ENOENT.
+ * Set @o to a named kind: "chat" (the default), "prompts" (long shared system prompts),
+ * "long" (sessions of many turns), "once" (hardly any block is used again), "scan" (chat
+ * with batch jobs in between), "documents" (questions about popular documents), "week" (a
+ * week, busy by day). Returns 0 or -ENOENT.
  */
 int trace_synthetic_preset(const char *name, struct trace_synthetic_opts *o);
 
 /**
  * struct trace_error - a line that is no request
- * @line: its number, from 1
- * @why: what is wrong with it
+ * @line: number of the line, from 1
+ * @why: what is wrong with the line
  */
 struct trace_error {
 	size_t line;
@@ -129,15 +127,15 @@ struct trace_error {
 };
 
 /*
- * Reads @path ("-": stdin) to @t. 0 or a negative errno; on -EBADMSG @e tells
- * the first line that is not a request. Blank lines are skipped.
+ * Read @path ("-": stdin) to @t. Blank lines are skipped. Returns 0 or a negative errno;
+ * -EBADMSG: @e describes the first line that is no request.
  */
 int trace_load(const char *path, struct trace *t, struct trace_error *e);
 
-/* Makes the trace that @o describes. 0, -EINVAL or -ENOMEM. */
+/* Generate the trace that @o describes. Returns 0, -EINVAL or -ENOMEM. */
 int trace_synthetic(const struct trace_synthetic_opts *o, struct trace *t);
 
-/* Frees what trace_load() or trace_synthetic() made; harmless on a zeroed @t. */
+/* Free a trace; a zeroed @t is allowed. */
 void trace_free(struct trace *t);
 
 #endif

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Reads a trace line by line: a file of any size takes no more memory than
- * its ids.
- */
+/* Read a trace line by line, so that a file of any size takes only the memory of its ids. */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -15,10 +12,10 @@
 
 #include "replay/trace.h"
 
-/* ms, 30,000 years: a larger one is in another unit */
+/* ms, 30,000 years: a larger timestamp is in another unit */
 #define TIMESTAMP_MAX	1e15
 
-/* Sets why a line is no request. */
+/* Record why a line is no request. Returns -EBADMSG. */
 __attribute__((format(printf, 2, 3))) static int bad(struct trace_error *e,
 						     const char *format, ...)
 {
@@ -37,7 +34,10 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* An id names a block and all before it, so none comes twice in a request. */
+/*
+ * Refuse an id that appears twice in a request: an id names a block with everything before
+ * it.
+ */
 static int check_ids(const uint64_t *ids, size_t nr, struct trace_error *e)
 {
 	uint64_t *sorted = calloc(nr ? nr : 1, sizeof(*sorted));
@@ -55,7 +55,7 @@ static int check_ids(const uint64_t *ids, size_t nr, struct trace_error *e)
 	return ret;
 }
 
-/* A timestamp in milliseconds. */
+/* Read a timestamp in milliseconds. Returns 0 or -EBADMSG. */
 static int read_time(json_t *when, uint64_t *ms, struct trace_error *e)
 {
 	double value = json_number_value(when);
@@ -72,7 +72,7 @@ static int read_time(json_t *when, uint64_t *ms, struct trace_error *e)
 	return 0;
 }
 
-/* Adds the request that @text holds; a blank line is none. */
+/* Add the request in @text; skip a blank line. Returns 0 or a negative errno. */
 static int add_line(struct trace_builder *b, const char *text, size_t len,
 		    struct trace_error *e)
 {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Builds traces, and makes up traffic that looks like chat: sessions that
- * arrive by Poisson, share system prompts by Zipf's law and grow by a turn at
- * a time, answers included.
+ * Build traces, and generate traffic that resembles chat: sessions arrive by a Poisson
+ * process, share system prompts by Zipf's law, and grow turn by turn, answers included.
  */
 #include <errno.h>
 #include <math.h>
@@ -131,14 +130,14 @@ void trace_free(struct trace *t)
 }
 
 /**
- * struct session - a conversation under way
- * @when: time of its next turn
- * @prompt: its system prompt, or NO_PROMPT
- * @document: what the ids of a shared document's blocks are made from
- * @document_nr: blocks of that document, 0 for none
- * @name: what the ids of its own blocks are made from
- * @nr: blocks of its own so far
- * @scan: it has one turn and nothing of it comes again
+ * struct session - a conversation in progress
+ * @when: time of the next turn
+ * @prompt: system prompt, or NO_PROMPT
+ * @document: seed of the ids of a shared document's blocks
+ * @document_nr: blocks of that document; 0: none
+ * @name: seed of the ids of the session's own blocks
+ * @nr: own blocks so far
+ * @scan: a batch job: one turn, never used again
  */
 struct session {
 	double when;
@@ -151,14 +150,14 @@ struct session {
 };
 
 #define NO_PROMPT	UINT32_MAX
-#define BLOCKS_MAX	4096	/* of a session: longer ones end */
+#define BLOCKS_MAX	4096	/* limit of a session's blocks */
 
 struct maker {
 	const struct trace_synthetic_opts *o;
 	struct trace_builder b;
 	uint64_t dice;
-	double *prompt_zipf, *popular_zipf;	/* cumulated shares */
-	struct session *heap;			/* by @when, earliest first */
+	double *prompt_zipf, *popular_zipf;	/* cumulative shares */
+	struct session *heap;			/* ordered by @when, earliest first */
 	size_t nr, max;
 };
 
@@ -168,7 +167,10 @@ static double uniform(struct maker *m)
 	return (double)(m->dice >> 11) / (double)(1ULL << 53);
 }
 
-/* Von Neumann's way, which takes no logarithm: runs of falling numbers. */
+/*
+ * Draw from an exponential distribution by von Neumann's method (runs of falling numbers),
+ * without a logarithm.
+ */
 static double exponential(struct maker *m, double mean)
 {
 	for (double whole = 0;; whole++) {
@@ -291,13 +293,16 @@ static int add_turn(struct maker *m, const struct session *s)
 		ret = add_blocks(m, s->document, s->document_nr);
 	if (!ret)
 		ret = add_blocks(m, s->name, s->nr);
-	/* The last block is not full yet: the next turn has another there. */
+	/* the last block is not full, so the next turn replaces it */
 	if (!ret)
 		ret = trace_add_id(&m->b, mix(~s->name + s->nr) >> 1);
 	return ret ? ret : trace_add_req(&m->b, (uint64_t)s->when);
 }
 
-/* Of arrivals, as a share of the mean: least at the trace's begin, midnight. */
+/*
+ * Returns the rate of arrivals relative to the mean; the minimum is at the trace's start,
+ * midnight.
+ */
 static double rate_at(const struct trace_synthetic_opts *o, double when_ms)
 {
 	double days = when_ms / (24 * 3600 * 1000.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The model of ttft.h: its presets, its options and its arithmetic. */
+/* The model of ttft.h: presets, options and arithmetic. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 
 #define MIB		1048576.0
 #define BF16_BYTES	2
-#define TOKENS		512	/* of a block of the Mooncake traces */
+#define TOKENS		512	/* tokens in a block of the Mooncake traces */
 
-/* The rest is in plan_models. From config.json: hidden_size, intermediate_size. */
+/* hidden_size and intermediate_size of config.json; plan_models has the rest */
 static const struct ttft_model {
 	const char *name;
 	unsigned int hidden;
@@ -25,7 +25,7 @@ static const struct ttft_model {
 	{ 0 },
 };
 
-/* Peak of BF16 on the tensor cores without sparsity. */
+/* peak of BF16 on the tensor cores, without sparsity */
 static const struct ttft_gpu {
 	const char *name;
 	double flops;
@@ -35,7 +35,7 @@ static const struct ttft_gpu {
 	{ 0 },
 };
 
-/* "6000" or "6000,100us" */
+/* Parse "6000" or "6000,100us". */
 static void take_load(const struct argp_state *state, const char *what, const char *text,
 		      struct ttft_load *load)
 {
@@ -90,8 +90,8 @@ void ttft_defaults(struct ttft_opts *o)
 }
 
 /*
- * Of @nr tokens behind @before others: two for each weight of the layers, and four for
- * each element of queries and each token that is attended to.
+ * Returns the operations to compute @nr tokens after @before others: two for each weight of
+ * the layers, and four for each element of the queries and each token attended to.
  */
 static double prefill_flops(const struct ttft_model *m, double before, double nr)
 {
@@ -102,7 +102,10 @@ static double prefill_flops(const struct ttft_model *m, double before, double nr
 	return plan->layers * nr * (2 * weights + 4 * hidden * (before + nr / 2));
 }
 
-/* Of a request of @nr blocks, of which @lead were found: a token is left in any case. */
+/*
+ * Returns the time to compute a request of @nr blocks with @lead hits; at least one token is
+ * computed.
+ */
 static double compute_s(const struct ttft_opts *o, uint32_t nr, uint32_t lead)
 {
 	double all = (double)nr * o->tokens, before = (double)lead * o->tokens;
@@ -120,11 +123,11 @@ static double load_s(const struct ttft_load *load, double bytes)
 
 /**
  * struct queue - requests that wait for servers
- * @o: what is modelled
+ * @o: options
  * @block: bytes of a block
- * @prestage: what waits is brought from flash to memory
- * @staging_s: when that has been done for those so far
- * @free_s: when each server is free
+ * @prestage: load the blocks of waiting requests from flash to memory
+ * @staging_s: time when the prestaging so far is complete
+ * @free_s: time when each server is free
  * @busy_s: work of all servers
  */
 struct queue {
@@ -136,7 +139,7 @@ struct queue {
 	double busy_s;
 };
 
-/* How many of @nr blocks are in memory at @until_s, if they may come from @from_s on. */
+/* Returns how many of @nr blocks are in memory at @until_s, if loading may begin at @from_s. */
 static double prestaged(struct queue *q, double nr, double from_s, double until_s)
 {
 	const struct ttft_load *flash = &q->o->flash;
@@ -149,7 +152,7 @@ static double prestaged(struct queue *q, double nr, double from_s, double until_
 	return fmax(0, fmin(nr, blocks));
 }
 
-/* The time to first token of a request that arrives at @now_s. */
+/* Returns the time to first token of a request that arrives at @now_s. */
 static double serve(struct queue *q, const struct trace_req *req, const struct sim_found *found)
 {
 	double now_s = (double)req->timestamp_ms / 1000, start_s, work_s, *server = q->free_s;
@@ -176,7 +179,7 @@ static int compare_times(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Fills the next row. */
+/* Fill @row with the results of one case. Returns 0 or -ENOMEM. */
 static int run_queue(const struct ttft_opts *o, const struct trace *t,
 		     const struct sim_found *found, bool prestage, struct ttft_row *row)
 {

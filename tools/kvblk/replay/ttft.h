@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk replay --simulate --ttft: a model of the time to first token, for what the
- * simulation says that each request finds.
+ * kvblk replay --simulate --ttft: a model of the time to first token, from the hits that the
+ * simulation counts for each request.
  *
- * Requests wait for one of some servers, in order of arrival. A server loads the
- * blocks that were found, one tier after the other, then computes the other tokens of
- * the prompt; with that the first token is there, and the next request's turn comes.
+ * Requests wait for one of several servers, in order of arrival. A server loads the blocks
+ * found, one tier after the other, then computes the remaining tokens of the prompt. The
+ * first token is then complete, and the server is free.
  */
 #ifndef KVBLK_REPLAY_TTFT_H
 #define KVBLK_REPLAY_TTFT_H
@@ -17,9 +17,9 @@
 #include "replay/trace.h"
 
 /**
- * struct ttft_load - how blocks of a tier come to a server
- * @bytes_s: bytes in a second; 0: not given
- * @latency_s: until the first ones come, once for each request
+ * struct ttft_load - speed at which a server loads blocks of a tier
+ * @bytes_s: bytes a second; 0: not given
+ * @latency_s: time until the first block, once a request
  */
 struct ttft_load {
 	double bytes_s;
@@ -27,13 +27,13 @@ struct ttft_load {
 };
 
 /**
- * struct ttft_opts - what is modelled
- * @model: of the table in ttft.c; NULL: nothing is
- * @gpu: likewise
- * @nr_gpus: of each server
- * @nr_servers: that requests wait for
- * @tokens: of a block
- * @mfu: share of its peak that a GPU computes at
+ * struct ttft_opts - options of the model
+ * @model: entry of the table in ttft.c; NULL: no model
+ * @gpu: entry of the table in ttft.c
+ * @nr_gpus: GPUs of each server
+ * @nr_servers: number of servers
+ * @tokens: tokens in a block
+ * @mfu: share of the GPU's peak that a server reaches
  * @flash: loads from flash
  * @dram: loads from memory
  */
@@ -51,13 +51,13 @@ struct ttft_opts {
 #define TTFT_ROWS	5
 
 /**
- * struct ttft_row - what comes of it in one case
- * @name: in JSON
- * @title: in text
- * @mean_s: time to first token, from arrival
- * @p50_s: the same
- * @p99_s: the same
- * @load: work for the servers in a second of the trace, as a share of what they can do
+ * struct ttft_row - results of one case
+ * @name: name in JSON
+ * @title: name in text
+ * @mean_s: mean time to first token, from arrival
+ * @p50_s: median time to first token
+ * @p99_s: 99th percentile of the time to first token
+ * @load: work for the servers in a second of the trace, as a share of their capacity
  * @writes_per_block: of struct sim_result
  */
 struct ttft_row {
@@ -71,7 +71,7 @@ struct ttft_row {
 };
 
 /**
- * struct ttft - all cases
+ * struct ttft - results of all cases
  * @rows: the cases
  * @nr: entries of @rows
  */
@@ -80,11 +80,11 @@ struct ttft {
 	size_t nr;
 };
 
-/* Options of a struct ttft_opts, which ttft_defaults() fills before. */
+/* options of a struct ttft_opts; ttft_defaults() fills the struct before */
 extern const struct cli_option ttft_options[];
 void ttft_defaults(struct ttft_opts *o);
 
-/* Simulates each case of @sim's pool. 0, -EINVAL or -ENOMEM. */
+/* Simulate each case of @sim's pool. Returns 0, -EINVAL or -ENOMEM. */
 int ttft_run(const struct ttft_opts *o, const struct trace *t,
 	     const struct sim_opts *sim, struct ttft *ttft);
 
