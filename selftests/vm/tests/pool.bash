@@ -19,9 +19,9 @@ flash() {
 
 # kvblk ARGUMENT...: run the command. On a busy machine a device may not respond within a request's 5 seconds; the
 # request then continues, which is no failure. Callers wait for the resulting state. "pool destroy" is waited for here,
-# because a test may remove the device next.
+# because a test may remove the device next; its warning is in the kernel log then.
 kvblk() {
-	local rc=0 said=$tmp/said.$BASHPID
+	local rc=0 said=$tmp/said.$BASHPID logged
 	case "${1-} ${2-}" in
 	"pool create" | "pool import" | "pool destroy" | "member add" | "member remove") ;;
 	*)
@@ -30,10 +30,13 @@ kvblk() {
 		return $rc
 		;;
 	esac
+	[ "$2" != destroy ] || logged=$(dmesg | wc -l)
 	command kvblk "$@" 2>"$said" || rc=$?
 	cat "$said" >&2
 	[ $rc != 0 ] && grep -q 'the request goes on' "$said" || return $rc
-	[ "$2" != destroy ] || wait_for 60 pool_is_gone "$3"
+	[ "$2" = destroy ] || return 0
+	wait_for 60 pool_is_gone "$3"
+	! dmesg | tail -n +$((logged + 1)) | grep "down,\? as after a crash" >&2 || return 4
 }
 
 # pool_create [OPTION...] DEVICE...: create a pool, wait until all members are up, and destroy it at the end of the
