@@ -5,8 +5,8 @@
  * failure is reported once, and again if the reason changes. All memory of earlier passes
  * may be dropped at any time: steps are then reported and tried once more.
  */
-#ifndef KVBLKD_APPLY_H
-#define KVBLKD_APPLY_H
+#ifndef KVBLKD_APPLY_APPLY_H
+#define KVBLKD_APPLY_APPLY_H
 
 #include "apply/plan.h"
 

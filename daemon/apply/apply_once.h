@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* kvblkd --apply: one pass, for "kvblk apply". */
-#ifndef KVBLKD_ONCE_H
-#define KVBLKD_ONCE_H
+#ifndef KVBLKD_APPLY_APPLY_ONCE_H
+#define KVBLKD_APPLY_APPLY_ONCE_H
 
 #include <stdbool.h>
 

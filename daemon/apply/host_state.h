@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reader of the host's state: kernel, sysfs and devices; see struct state in plan.h. */
-#ifndef KVBLKD_STATE_H
-#define KVBLKD_STATE_H
+#ifndef KVBLKD_APPLY_HOST_STATE_H
+#define KVBLKD_APPLY_HOST_STATE_H
 
 #include "apply/plan.h"
 

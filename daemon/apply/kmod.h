@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Kernel modules, through libkmod. */
-#ifndef KVBLKD_MODULES_H
-#define KVBLKD_MODULES_H
+#ifndef KVBLKD_APPLY_KMOD_H
+#define KVBLKD_APPLY_KMOD_H
 
 #include <stdbool.h>
 

@@ -5,8 +5,8 @@
  * step formats a device, destroys a pool or disconnects a controller: a note asks the
  * operator instead.
  */
-#ifndef KVBLKD_PLAN_H
-#define KVBLKD_PLAN_H
+#ifndef KVBLKD_APPLY_PLAN_H
+#define KVBLKD_APPLY_PLAN_H
 
 #include "kvblk.h"
 #include "config/config.h"

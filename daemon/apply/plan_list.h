@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* List of steps under construction, shared by plan.c and plan_pool.c. */
-#ifndef KVBLKD_PLAN_LIST_H
-#define KVBLKD_PLAN_LIST_H
+#ifndef KVBLKD_APPLY_PLAN_LIST_H
+#define KVBLKD_APPLY_PLAN_LIST_H
 
 #include "apply/plan.h"
 

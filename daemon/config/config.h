@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wanted state of the host: validated values, independent of the file's syntax. */
-#ifndef KVBLKD_CONFIG_H
-#define KVBLKD_CONFIG_H
+#ifndef KVBLKD_CONFIG_CONFIG_H
+#define KVBLKD_CONFIG_CONFIG_H
 
 #include "common/tunables.h"
 #include "config/settings.h"

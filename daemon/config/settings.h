@@ -3,8 +3,8 @@
  * Settings of a configuration file. A row defines a setting's name, type, allowed values and
  * destination. Checks, error messages and the man page are made from the row.
  */
-#ifndef KVBLKD_SETTINGS_H
-#define KVBLKD_SETTINGS_H
+#ifndef KVBLKD_CONFIG_SETTINGS_H
+#define KVBLKD_CONFIG_SETTINGS_H
 
 #include <libconfig.h>
 #include <stdbool.h>

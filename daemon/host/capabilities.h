@@ -4,8 +4,8 @@
  * pages of discovery controllers, and CAP_SYS_MODULE. File ownership covers the rest:
  * /dev/nvme-fabrics, devices, sysfs files and secrets belong to root.
  */
-#ifndef KVBLKD_RIGHTS_H
-#define KVBLKD_RIGHTS_H
+#ifndef KVBLKD_HOST_CAPABILITIES_H
+#define KVBLKD_HOST_CAPABILITIES_H
 
 /* Drop all other capabilities. Returns 0 or a negative errno. */
 int rights_drop(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* NVMe and NVMe-oF, through libnvme 1.x. Only fabrics.c uses that library. */
-#ifndef KVBLKD_FABRICS_H
-#define KVBLKD_FABRICS_H
+#ifndef KVBLKD_HOST_FABRICS_H
+#define KVBLKD_HOST_FABRICS_H
 
 #include <stddef.h>
 

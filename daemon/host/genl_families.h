@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Notifications about generic netlink families, which appear and vanish with their modules. */
-#ifndef KVBLKD_FAMILIES_H
-#define KVBLKD_FAMILIES_H
+#ifndef KVBLKD_HOST_GENL_FAMILIES_H
+#define KVBLKD_HOST_GENL_FAMILIES_H
 
 struct families;
 

@@ -4,8 +4,8 @@
  * the logs, because a device may be silent for minutes. A device that is not an NVMe drive has
  * no such log, without an error. Each deterioration is one log line with advice.
  */
-#ifndef KVBLKD_SMART_H
-#define KVBLKD_SMART_H
+#ifndef KVBLKD_HOST_SMART_H
+#define KVBLKD_HOST_SMART_H
 
 #include <stdbool.h>
 #include <stddef.h>

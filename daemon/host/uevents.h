@@ -3,8 +3,8 @@
  * Uevents of block devices and NVMe controllers: the kernel's messages, so that udev is not
  * needed, and udevd's, for the links in /dev/disk.
  */
-#ifndef KVBLKD_UEVENTS_H
-#define KVBLKD_UEVENTS_H
+#ifndef KVBLKD_HOST_UEVENTS_H
+#define KVBLKD_HOST_UEVENTS_H
 
 #include <stdbool.h>
 

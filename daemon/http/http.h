@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* HTTP listeners in an sd_event loop, without a thread. The loop never waits for a client. */
-#ifndef KVBLKD_HTTP_H
-#define KVBLKD_HTTP_H
+#ifndef KVBLKD_HTTP_HTTP_H
+#define KVBLKD_HTTP_HTTP_H
 
 #include <stddef.h>
 #include <sys/types.h>

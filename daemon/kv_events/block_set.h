@@ -4,8 +4,8 @@
  * batches yield the set of hashes whose blocks are in the pools. Except for the time in a batch,
  * the output depends on the input only.
  */
-#ifndef KVBLKD_KVEVENTS_H
-#define KVBLKD_KVEVENTS_H
+#ifndef KVBLKD_KV_EVENTS_BLOCK_SET_H
+#define KVBLKD_KV_EVENTS_BLOCK_SET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * Hash table of entries that begin with a key of 64 bits, not 0. Entries are stored in one array
  * and move: a pointer to an entry is valid until the next table_add() or table_remove().
  */
-#ifndef KVBLKD_TABLE_H
-#define KVBLKD_TABLE_H
+#ifndef KVBLKD_KV_EVENTS_HASH_TABLE_H
+#define KVBLKD_KV_EVENTS_HASH_TABLE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * KV events in the format of vLLM and SGLang. A batch is the msgpack array [time, [event, ...],
  * rank], an event is a map with a "type". Input is from the network and is not trusted.
  */
-#ifndef KVBLKD_KVWIRE_H
-#define KVBLKD_KVWIRE_H
+#ifndef KVBLKD_KV_EVENTS_MSGPACK_H
+#define KVBLKD_KV_EVENTS_MSGPACK_H
 
 #include <stdbool.h>
 #include <stddef.h>

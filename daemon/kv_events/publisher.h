@@ -3,8 +3,8 @@
  * The exporter of KV events: reads the change feeds of pools and publishes events, in a thread
  * with its own copy of the configuration. The daemon's main loop never waits for the thread.
  */
-#ifndef KVBLKD_KVFEED_H
-#define KVBLKD_KVFEED_H
+#ifndef KVBLKD_KV_EVENTS_PUBLISHER_H
+#define KVBLKD_KV_EVENTS_PUBLISHER_H
 
 #include <stdbool.h>
 

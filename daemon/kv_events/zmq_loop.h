@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* ZeroMQ sockets on an sd_event loop. A turn reads few messages, so as not to stall the loop. */
-#ifndef KVBLKD_ZMQLOOP_H
-#define KVBLKD_ZMQLOOP_H
+#ifndef KVBLKD_KV_EVENTS_ZMQ_LOOP_H
+#define KVBLKD_KV_EVENTS_ZMQ_LOOP_H
 
 #include <stddef.h>
 #include <systemd/sd-event.h>

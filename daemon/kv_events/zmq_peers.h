@@ -4,8 +4,8 @@
  * subscriptions nor a message without an end, and allocates about 33 times the bytes received.
  * The memory is bounded by limiting the number of peers and the bytes of each.
  */
-#ifndef KVBLKD_ZMQPEERS_H
-#define KVBLKD_ZMQPEERS_H
+#ifndef KVBLKD_KV_EVENTS_ZMQ_PEERS_H
+#define KVBLKD_KV_EVENTS_ZMQ_PEERS_H
 
 #include "kv_events/zmq_loop.h"
 

@@ -5,8 +5,8 @@
  * number and batch. No subscriber can stall the publisher or hold more than a few messages: a
  * slow one loses batches, detects that by the numbers, and requests a replay.
  */
-#ifndef KVBLKD_ZMQPUB_H
-#define KVBLKD_ZMQPUB_H
+#ifndef KVBLKD_KV_EVENTS_ZMQ_PUB_H
+#define KVBLKD_KV_EVENTS_ZMQ_PUB_H
 
 #include "kv_events/block_set.h"
 #include "kv_events/zmq_loop.h"

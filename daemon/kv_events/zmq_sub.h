@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Subscription to an engine's KV events. A lost batch costs tokens only: no replay is needed. */
-#ifndef KVBLKD_ZMQSUB_H
-#define KVBLKD_ZMQSUB_H
+#ifndef KVBLKD_KV_EVENTS_ZMQ_SUB_H
+#define KVBLKD_KV_EVENTS_ZMQ_SUB_H
 
 #include <stdbool.h>
 

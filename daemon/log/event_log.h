@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Log pools and events: one line for each event, with advice if the operator has to act. */
-#ifndef KVBLKD_REPORT_H
-#define KVBLKD_REPORT_H
+#ifndef KVBLKD_LOG_EVENT_LOG_H
+#define KVBLKD_LOG_EVENT_LOG_H
 
 #include "log/ratelimit.h"
 

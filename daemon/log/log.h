@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Log lines: to stderr, or with fields to the journal if stderr is the journal. */
-#ifndef KVBLKD_LOG_H
-#define KVBLKD_LOG_H
+#ifndef KVBLKD_LOG_LOG_H
+#define KVBLKD_LOG_LOG_H
 
 /* syslog's levels */
 enum log_line_level {

@@ -3,8 +3,8 @@
  * Rate limit of events, by type, pool and member. The first event is logged at once. Events
  * of the next LIMIT_SECONDS are counted, then reported as the last one and a number.
  */
-#ifndef KVBLKD_LIMIT_H
-#define KVBLKD_LIMIT_H
+#ifndef KVBLKD_LOG_RATELIMIT_H
+#define KVBLKD_LOG_RATELIMIT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Exporter of metrics and readiness by HTTP, if configured. */
-#ifndef KVBLKD_EXPORTER_H
-#define KVBLKD_EXPORTER_H
+#ifndef KVBLKD_METRICS_EXPORTER_H
+#define KVBLKD_METRICS_EXPORTER_H
 
 #include <systemd/sd-event.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Metrics of kvblkd. metrics.c defines each metric and generates its documentation. */
-#ifndef KVBLKD_METRICS_H
-#define KVBLKD_METRICS_H
+#ifndef KVBLKD_METRICS_METRICS_H
+#define KVBLKD_METRICS_METRICS_H
 
 #include <stdio.h>
 

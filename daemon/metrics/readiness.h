@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Readiness of the host's pools, computed from a snapshot and the configuration, without I/O. */
-#ifndef KVBLKD_READY_H
-#define KVBLKD_READY_H
+#ifndef KVBLKD_METRICS_READINESS_H
+#define KVBLKD_METRICS_READINESS_H
 
 #include "common/snapshot.h"
 #include "config/config.h"

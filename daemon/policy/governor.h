@@ -8,8 +8,8 @@
  * The governor is a pure function: time, bytes written and present setting in; new setting and
  * reason out. kvblkd and "kvblk replay --simulate" therefore share it.
  */
-#ifndef KVBLKD_GOVERNOR_H
-#define KVBLKD_GOVERNOR_H
+#ifndef KVBLKD_POLICY_GOVERNOR_H
+#define KVBLKD_POLICY_GOVERNOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

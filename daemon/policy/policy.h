@@ -9,8 +9,8 @@
  * Operators set the bounds: admit_permille, first_permille and second_permille never rise above
  * the value of the file or operator, low_permille and high_permille never fall below it.
  */
-#ifndef KVBLKD_POLICY_H
-#define KVBLKD_POLICY_H
+#ifndef KVBLKD_POLICY_POLICY_H
+#define KVBLKD_POLICY_POLICY_H
 
 #include "config/config.h"
 #include "host/smart.h"

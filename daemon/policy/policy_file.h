@@ -4,8 +4,8 @@
  * of JSON. A file is renamed into place when it is complete. A damaged file is reported and
  * ignored.
  */
-#ifndef KVBLKD_POLICY_FILE_H
-#define KVBLKD_POLICY_FILE_H
+#ifndef KVBLKD_POLICY_POLICY_FILE_H
+#define KVBLKD_POLICY_POLICY_FILE_H
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Paths of kvblkd's policy files, read by "kvblk policy explain". */
-#ifndef KVBLKD_POLICY_PLACE_H
-#define KVBLKD_POLICY_PLACE_H
+#ifndef KVBLKD_POLICY_POLICY_PATHS_H
+#define KVBLKD_POLICY_POLICY_PATHS_H
 
 #define POLICY_DIR		"/run/kvblkd"
 #define POLICY_MEMORY		"policy.json"

@@ -3,8 +3,8 @@
  * Record of the policy's inputs and decisions: a line of JSON for each look at a pool. The
  * record has all inputs, so that policy_test can repeat each decision from the lines.
  */
-#ifndef KVBLKD_POLICY_RECORD_H
-#define KVBLKD_POLICY_RECORD_H
+#ifndef KVBLKD_POLICY_POLICY_RECORD_H
+#define KVBLKD_POLICY_POLICY_RECORD_H
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
  * The policy of all pools, in a thread with its own copy of the configuration: looks, decides,
  * sets tunables, logs. The main loop never waits for the thread.
  */
-#ifndef KVBLKD_POLICY_RUN_H
-#define KVBLKD_POLICY_RUN_H
+#ifndef KVBLKD_POLICY_POLICY_THREAD_H
+#define KVBLKD_POLICY_POLICY_THREAD_H
 
 #include "config/config.h"
 

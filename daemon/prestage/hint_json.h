@@ -3,8 +3,8 @@
  * Prefetch requests in JSON: the body of POST /l2/prefetch, the payload of a hint, the keys of a
  * session. Unknown fields are rejected.
  */
-#ifndef KVBLKD_WANTS_H
-#define KVBLKD_WANTS_H
+#ifndef KVBLKD_PRESTAGE_HINT_JSON_H
+#define KVBLKD_PRESTAGE_HINT_JSON_H
 
 #include "prestage/sessions.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The socket for prefetch hints, if configured. */
-#ifndef KVBLKD_PRESTAGE_H
-#define KVBLKD_PRESTAGE_H
+#ifndef KVBLKD_PRESTAGE_HINT_SOCKET_H
+#define KVBLKD_PRESTAGE_HINT_SOCKET_H
 
 #include <systemd/sd-event.h>
 

@@ -4,8 +4,8 @@
  * are the running orders, their bytes and bandwidth, and for each user the number and memory of
  * queued orders. Callers never block.
  */
-#ifndef KVBLKD_PREFETCHER_H
-#define KVBLKD_PREFETCHER_H
+#ifndef KVBLKD_PRESTAGE_PREFETCHER_H
+#define KVBLKD_PRESTAGE_PREFETCHER_H
 
 #include "lib/kvblk.h"
 #include "prestage/hint_json.h"

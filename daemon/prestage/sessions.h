@@ -4,8 +4,8 @@
  * blocks, each named by its prefix. The numbers of sessions and bytes are limited. If a limit is
  * reached, the user with the most sessions or bytes loses the session used longest ago.
  */
-#ifndef KVBLKD_CHAINS_H
-#define KVBLKD_CHAINS_H
+#ifndef KVBLKD_PRESTAGE_SESSIONS_H
+#define KVBLKD_PRESTAGE_SESSIONS_H
 
 #include <jansson.h>
 #include <stdbool.h>
