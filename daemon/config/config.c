@@ -24,83 +24,83 @@
 #define FABRIC(field)	.offset = offsetof(struct config_fabric, field)
 #define POOL(field)	.offset = offsetof(struct config_pool, field)
 
-#define AN_NQN		"an NQN: nqn. and up to 219 characters, none of them a blank or a comma"
-#define A_UUID		"a uuid"
+#define AN_NQN		"an NQN, nqn. and up to 219 characters without blanks and commas"
+#define A_UUID		"a UUID"
 #define A_PATH		"a path that begins with a slash"
 
 static const struct setting root_rows[] = {
 	{ .name = "modules", .type = SETTING_LIST, ROOT(modules), .most = 64,
 	  .valid = is_module_name, .allowed = "the name of a kernel module",
-	  .doc = "Kernel modules to load. Those that subsystems and pools need are loaded anyway." },
+	  .doc = "Kernel modules to load. Modules that subsystems and pools need are loaded in any case." },
 	{ .name = "host_nqn", .type = SETTING_TEXT, ROOT(host_nqn),
 	  .valid = is_nqn, .allowed = AN_NQN,
-	  .doc = "The name of this host for subsystems that have no host_nqn. Default: that in /etc/nvme/hostnqn." },
+	  .doc = "NQN of this host, for subsystems without host_nqn. Default: the NQN in /etc/nvme/hostnqn." },
 	{ .name = "host_id", .type = SETTING_TEXT, ROOT(host_id),
 	  .valid = is_uuid, .allowed = A_UUID,
-	  .doc = "The identity of this host for subsystems that have no host_id. Default: that in /etc/nvme/hostid." },
+	  .doc = "UUID of this host, for subsystems without host_id. Default: the UUID in /etc/nvme/hostid." },
 	{ 0 },
 };
 
 static const struct setting fabric_rows[] = {
 	{ .name = "nqn", .type = SETTING_TEXT, FABRIC(nqn), .vital = true, .required = true,
 	  .valid = is_nqn, .allowed = AN_NQN,
-	  .doc = "The subsystem's name." },
+	  .doc = "NQN of the subsystem." },
 	{ .name = "transport", .type = SETTING_TEXT, FABRIC(transport), .vital = true,
 	  .valid = is_transport, .allowed = "tcp, rdma, fc or loop",
-	  .doc = "How it is reached. Default: tcp." },
+	  .doc = "Transport of the connection. Default: tcp." },
 	{ .name = "address", .type = SETTING_TEXT, FABRIC(address), .vital = true,
 	  .valid = is_address, .allowed = "an address without blanks and commas",
-	  .doc = "The target's address, for tcp and rdma an IPv4 or IPv6 address or a host name. A name stands for one connection, to the first of its addresses that answers. It is resolved for each try; a connection that is up stays where it is, whatever the name leads to by then. Only loop needs none." },
+	  .doc = "Address of the target. For tcp and rdma: an IPv4 address, an IPv6 address or a host name. kvblkd resolves a host name at each attempt to connect, and connects once: to the first of its addresses that responds. An established connection does not follow a later change of the name. Required for each transport but loop." },
 	{ .name = "port", .type = SETTING_NUMBER, FABRIC(port), .vital = true, .least = 1, .most = 65535,
 	  .standard = 4420,
-	  .doc = "The target's port. Default: 4420; 8009 for a discovery controller." },
+	  .doc = "Port of the target. Default: 4420, or 8009 for a discovery controller." },
 	{ .name = "host_address", .type = SETTING_TEXT, FABRIC(host_address), .vital = true,
 	  .valid = is_address, .allowed = "an address without blanks and commas",
-	  .doc = "The address of this host to connect from." },
+	  .doc = "Address of this host from which to connect." },
 	{ .name = "host_interface", .type = SETTING_TEXT, FABRIC(host_interface), .vital = true,
 	  .valid = is_address, .allowed = "the name of a network interface",
-	  .doc = "The network interface to connect from." },
+	  .doc = "Network interface from which to connect." },
 	{ .name = "host_nqn", .type = SETTING_TEXT, FABRIC(host_nqn), .vital = true,
 	  .valid = is_nqn, .allowed = AN_NQN,
-	  .doc = "The name of this host for this subsystem." },
+	  .doc = "NQN of this host for this subsystem. Default: host_nqn of the host." },
 	{ .name = "host_id", .type = SETTING_TEXT, FABRIC(host_id), .vital = true,
 	  .valid = is_uuid, .allowed = A_UUID,
-	  .doc = "The identity of this host for this subsystem." },
+	  .doc = "UUID of this host for this subsystem. Default: host_id of the host." },
 	{ .name = "dhchap_secret_file", .type = SETTING_TEXT, FABRIC(secret_file), .vital = true,
 	  .valid = is_path, .allowed = A_PATH,
-	  .doc = "A file that holds this host's secret for DH-HMAC-CHAP (DHHC-1:...), and that only its owner can read." },
+	  .doc = "File with this host's DH-HMAC-CHAP secret (DHHC-1:...). Its mode must deny access to group and others, as 0600 does." },
 	{ .name = "dhchap_ctrl_secret_file", .type = SETTING_TEXT, FABRIC(ctrl_secret_file), .vital = true,
 	  .valid = is_path, .allowed = A_PATH,
-	  .doc = "The same for the target's secret: the target must prove that it knows it." },
+	  .doc = "File with the target's DH-HMAC-CHAP secret, for bidirectional authentication. Requires dhchap_secret_file, and the same mode." },
 	{ .name = "tls", .type = SETTING_BOOL, FABRIC(tls), .vital = true,
-	  .doc = "Encrypt the connection with TLS; needs tlshd. Default: false." },
+	  .doc = "Encrypt the connection with TLS. Requires tcp and tlshd. Default: false." },
 	{ .name = "tls_key_file", .type = SETTING_TEXT, FABRIC(tls_key_file), .vital = true,
 	  .valid = is_path, .allowed = A_PATH,
-	  .doc = "A file that holds a key for TLS (NVMeTLSkey-1:...), and that only its owner can read. Default: the key is in the keyring." },
+	  .doc = "File with a TLS key (NVMeTLSkey-1:...). Requires tls, and the same mode as dhchap_secret_file. Default: the key is already in the keyring." },
 	{ .name = "io_queues", .type = SETTING_NUMBER, FABRIC(io_queues), .most = 65535,
-	  .doc = "Queues for I/O. Default: 0, as many as the driver likes." },
+	  .doc = "Number of I/O queues. Default: 0, the driver's choice." },
 	{ .name = "write_queues", .type = SETTING_NUMBER, FABRIC(write_queues), .most = 65535,
-	  .doc = "Queues for writes alone, beside io_queues. Default: 0, none." },
+	  .doc = "Number of additional queues for writes only. Default: 0." },
 	{ .name = "poll_queues", .type = SETTING_NUMBER, FABRIC(poll_queues), .most = 65535,
-	  .doc = "Queues that are polled. Default: 0, none." },
+	  .doc = "Number of additional queues that are polled. Default: 0." },
 	{ .name = "queue_size", .type = SETTING_NUMBER, FABRIC(queue_size), .least = 16,
-	  .most = 1024, .standard = 128, .doc = "Entries of a queue. Default: 128." },
+	  .most = 1024, .standard = 128, .doc = "Entries of each queue. Default: 128." },
 	{ .name = "fast_io_fail", .type = SETTING_NUMBER, FABRIC(fast_io_fail), .least = -1,
 	  .most = 86400, .standard = 8,
-	  .doc = "Seconds after which I/O to a lost target fails: a bit more than the tunable suspect_ms. Default: 8; -1: not before ctrl_loss." },
+	  .doc = "Seconds after which I/O to an unreachable target fails. Recommended: slightly more than the tunable suspect_ms. Default: 8. -1: I/O fails only after ctrl_loss." },
 	{ .name = "ctrl_loss", .type = SETTING_NUMBER, FABRIC(ctrl_loss), .least = -1,
 	  .most = 86400, .standard = 600,
-	  .doc = "Seconds after which the driver gives a lost target up. kvblkd goes on trying then. Default: 600; -1: never." },
+	  .doc = "Seconds after which the driver stops reconnecting to an unreachable target. kvblkd then retries the connection. Default: 600. -1: the driver never stops." },
 	{ .name = "reconnect_delay", .type = SETTING_NUMBER, FABRIC(reconnect_delay),
 	  .least = 1, .most = 3600, .standard = 2,
-	  .doc = "Seconds between two tries of the driver. Default: 2." },
+	  .doc = "Seconds between two attempts of the driver to reconnect. Default: 2." },
 	{ .name = "keep_alive", .type = SETTING_NUMBER, FABRIC(keep_alive), .least = 1,
 	  .most = 86400, .standard = 5,
-	  .doc = "Seconds after which a silent connection is lost. Default: 5." },
+	  .doc = "Keep-alive timeout in seconds: a connection without a response for this long is lost. Default: 5." },
 	{ .name = "header_digest", .type = SETTING_BOOL, FABRIC(header_digest),
-	  .doc = "The transport's checksums of headers. Default: false." },
+	  .doc = "Use the transport's header digest. Default: false." },
 	{ .name = "data_digest", .type = SETTING_BOOL, FABRIC(data_digest),
-	  .doc = "The transport's checksums of data; puts are copied then. Default: false." },
+	  .doc = "Use the transport's data digest. kvblk then copies the payload of each put. Default: false." },
 	{ 0 },
 };
 
@@ -109,24 +109,24 @@ static const struct setting fabric_rows[] = {
 
 static const struct setting budget_rows[] = {
 	{ .name = "drive_writes", .type = SETTING_REAL, BUDGET(drive_writes), .most = 1000,
-	  .doc = "Times that a member may be written in full, a day: the DWPD of its data sheet." },
+	  .doc = "Drive writes per day (DWPD): how often a member may be written in full each day. See the drive's data sheet." },
 	{ .name = "bytes", .type = SETTING_SIZE, BUDGET(bytes), .least = 1 << 20,
-	  .most = 1ll << 50, .doc = "Bytes that may be written to a member, a day." },
+	  .most = 1ll << 50, .doc = "Bytes that may be written to a member each day." },
 	{ .name = "life_days", .type = SETTING_NUMBER, BUDGET(life_days), .least = 1,
 	  .most = 36500,
-	  .doc = "Days that each drive is to last, from any day on. What it may write a day follows from its SMART log, percentage used and data units written. A drive that has no such log, or has used no percent yet, is not limited by this." },
+	  .doc = "Days that each drive must last, counted anew at each measurement. The daily budget is computed from two fields of the SMART log: percentage used, data units written. A drive without a SMART log, or with 0 % used, is not limited by this setting." },
 	{ .name = "interval", .type = SETTING_NUMBER, BUDGET(interval), .least = 1,
 	  .most = 3600, .standard = 300,
-	  .doc = "Seconds between two looks. What was not written, or was too much, is remembered for 288 of them, a day with the default of 300. A shorter interval keeps the budget in shorter times, and costs hits." },
+	  .doc = "Seconds between two measurements. Unused and exceeded budget is carried over for 288 intervals: one day with the default of 300 s. A shorter interval enforces the budget over shorter periods, and costs hits." },
 	{ 0 },
 };
 
 static const struct setting reserve_rows[] = {
 	{ .name = "seconds", .type = SETTING_NUMBER, RESERVE(seconds), .most = 3600,
-	  .doc = "Seconds that the free segments are to last for, when as much is written as at the peak of the last hour and reclaim frees as much as it was seen to. Default: 0, low_permille and high_permille are left alone." },
+	  .doc = "Seconds that the free segments must last at the peak write rate and the peak reclaim rate of the last hour. Default: 0, kvblkd does not change low_permille and high_permille." },
 	{ .name = "most_permille", .type = SETTING_NUMBER, RESERVE(most_permille), .least = 2,
 	  .most = 500, .standard = 100,
-	  .doc = "The most that low_permille may become. Default: 100." },
+	  .doc = "Upper limit of low_permille. Default: 100." },
 	{ 0 },
 };
 
@@ -134,36 +134,36 @@ static const struct setting pool_rows[] = {
 	{ .name = "name", .type = SETTING_TEXT, POOL(name), .vital = true, .required = true,
 	  .valid = is_pool_name,
 	  .allowed = "1 to 31 letters, digits, '.', '-' or '_', the first one a letter or digit",
-	  .doc = "The pool's name. A later file may name a pool again, to say something else of it." },
+	  .doc = "Name of the pool. A later file may name the pool again, to change some of its settings." },
 	{ .name = "uuid", .type = SETTING_TEXT, POOL(uuid), .vital = true,
 	  .valid = is_uuid, .allowed = A_UUID,
-	  .doc = "The pool's identity, needed where several pools have this name." },
+	  .doc = "UUID of the pool. Required if several pools have this name." },
 	{ .name = "members", .type = SETTING_LIST, POOL(members), .vital = true, .most = POOL_MEMBERS,
-	  .valid = is_member, .allowed = "a member's uuid, or the path of a device, best one in /dev/disk/by-id",
-	  .doc = "The pool's members. Default: those that are written on the members. A device is never formatted." },
+	  .valid = is_member, .allowed = "the UUID of a member or the path of a device, preferably in /dev/disk/by-id",
+	  .doc = "Members of the pool. Default: the members that the superblocks list. kvblkd never formats a device." },
 	{ .name = "degraded_after", .type = SETTING_NUMBER, POOL(degraded_after), .least = -1,
 	  .most = 86400, .standard = -1,
-	  .doc = "Seconds after which the pool is imported without the members that are still missing. Default: -1, never." },
+	  .doc = "Seconds after which the pool is imported without its missing members. Default: -1, never." },
 	{ .name = "index_slots", .type = SETTING_NUMBER, POOL(index_slots), .least = 64,
 	  .most = 1ll << 36, .standard = 0,
-	  .doc = "Entries of the pool's index, the most blocks that it can hold, from its next import on; not fewer than it had. Default: as many as it had." },
+	  .doc = "Entries of the pool's index, the upper limit of its blocks. Takes effect at the next import. A smaller number than the present one is rejected. Default: the present number." },
 	{ .name = "block_size", .type = SETTING_SIZE, POOL(block_size), .least = 1,
 	  .most = 64 << 20, .standard = 0,
-	  .doc = "Bytes in the blocks that runtimes put, a hint for who sizes pools." },
+	  .doc = "Bytes of the blocks that runtimes put. A hint for the operator; kvblkd ignores it." },
 	{ .name = "model", .type = SETTING_TEXT, POOL(model),
 	  .valid = is_any, .allowed = "printable characters",
-	  .doc = "The model that the blocks are of, a hint as well." },
+	  .doc = "Model to which the blocks belong. A hint for the operator; kvblkd ignores it." },
 	{ .name = "ready", .type = SETTING_TEXT, POOL(ready),
-	  .valid = is_share, .allowed = "any, all, or a number of percent from 1% to 100%",
-	  .doc = "The members that serve when /ready says that the pool is ready: any of them, all, or a share. Default: any, for what the others have are misses, which are always allowed." },
+	  .valid = is_share, .allowed = "any, all, or a percentage from 1% to 100%",
+	  .doc = "Members that must serve before /ready reports the pool as ready: any one of them, all, or a percentage. Default: any, because a get of a block on another member is a miss, which is always allowed." },
 	{ .name = "ready_below", .type = SETTING_NUMBER, POOL(ready_below), .most = 100,
-	  .doc = "Percent of the pool that leases and readers may hold back from reclaim; from there on /ready says that it is not ready. Default: 0, any." },
+	  .doc = "Percentage of the pool that leases and readers may withhold from reclaim. From this percentage on, /ready reports the pool as not ready. Default: 0, no limit." },
 	{ .name = "tunables", .type = SETTING_TUNABLES, POOL(tunables),
-	  .doc = "Tunables, by the names that they have in sysfs. Those that are not named are left alone." },
+	  .doc = "Tunables, by their names in sysfs. Tunables that are not listed stay unchanged." },
 	{ .name = "budget", .type = SETTING_GROUP, POOL(budget), .rows = budget_rows,
-	  .doc = "What may be written to each member, at least one of drive_writes, bytes and life_days; the least counts. kvblkd keeps to it by what it admits: it moves admit_permille, first_permille and second_permille, at most up to what the pool's tunables here, or an operator, have set." },
+	  .doc = "Write budget of each member: at least one of drive_writes, bytes and life_days. The smallest of them applies. kvblkd enforces the budget by admission: it changes admit_permille, first_permille and second_permille. It never raises them above the values in tunables, or above those that an operator set." },
 	{ .name = "reserve", .type = SETTING_GROUP, POOL(reserve), .rows = reserve_rows,
-	  .doc = "Free segments ahead of the write rate: kvblkd moves low_permille and high_permille, never below what they were." },
+	  .doc = "Free segments to keep for bursts of writes. kvblkd changes low_permille and high_permille, but never below their original values." },
 	{ 0 },
 };
 
@@ -196,7 +196,7 @@ static const struct setting metrics_rows[] = {
 	  .doc = "Address to listen on. Default: 127.0.0.1." },
 	{ .name = "port", .type = SETTING_NUMBER, .offset = offsetof(struct config_metrics, port),
 	  .least = 1, .most = 65535, .standard = 9733,
-	  .doc = "Port to listen on. kvblkd has no right to take one below 1024. Default: 9733." },
+	  .doc = "Port to listen on. kvblkd has no capability to bind a port below 1024. Default: 9733." },
 	{ 0 },
 };
 
@@ -257,38 +257,38 @@ static bool is_other_endpoint(const char *endpoint)
 static const struct setting kv_events_rows[] = {
 	{ .name = "endpoint", .type = SETTING_TEXT, KV_EVENTS(endpoint),
 	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
-	  .doc = "Where batches of events are published. Default: tcp://127.0.0.1:5557." },
+	  .doc = "Endpoint at which batches of events are published. Default: tcp://127.0.0.1:5557." },
 	{ .name = "replay", .type = SETTING_TEXT, KV_EVENTS(replay),
 	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
-	  .doc = "Where subscribers ask for batches that they have missed. Default: tcp://127.0.0.1:5558." },
+	  .doc = "Endpoint at which subscribers request missed batches. Default: tcp://127.0.0.1:5558." },
 	{ .name = "topic", .type = SETTING_TEXT, KV_EVENTS(topic),
 	  .valid = is_any, .allowed = "printable characters",
-	  .doc = "The topic of all messages. Default: none." },
+	  .doc = "Topic of all messages. Default: none." },
 	{ .name = "medium", .type = SETTING_TEXT, KV_EVENTS(medium),
-	  .valid = is_module_name, .allowed = "up to 55 characters, none of them a blank, a comma or a slash",
-	  .doc = "The medium that events name: a router decides by it what a block there is worth. Default: STORAGE." },
+	  .valid = is_module_name, .allowed = "up to 55 characters without blanks, commas and slashes",
+	  .doc = "Medium that the events name. A router uses it to weigh where a block is stored. Default: STORAGE." },
 	{ .name = "pools", .type = SETTING_LIST, KV_EVENTS(pools), .vital = true, .most = KVEVENTS_POOLS,
 	  .valid = is_pool_name, .allowed = "the name of a pool",
-	  .doc = "The pools whose blocks the events are about. Default: all that the configuration describes." },
+	  .doc = "Pools whose blocks the events report. Default: all pools of the configuration." },
 	{ .name = "sources", .type = SETTING_LIST, KV_EVENTS(sources), .most = KV_EVENTS_SOURCES,
 	  .valid = is_other_endpoint, .allowed = "tcp://HOST:PORT or ipc:///PATH",
-	  .doc = "Where the engines that use the pools publish their own KV events, from which kvblkd learns the tokens of blocks. kvblkd may connect to a socket at PATH that others than its owner may write to. What answers there is trusted: it can make kvblkd take any memory. Default: none." },
+	  .doc = "Endpoints at which the engines that use the pools publish their own KV events. kvblkd learns the tokens of blocks from these events. It can connect to a socket at PATH only if users other than the owner may write to the socket. kvblkd trusts the publisher, which can make it allocate any amount of memory. Default: none." },
 	{ .name = "hash_only", .type = SETTING_BOOL, KV_EVENTS(hash_only),
-	  .doc = "Tell a block whose tokens are not known as stored, too, by its hash alone. Default: false." },
+	  .doc = "Report a block as stored even if its tokens are unknown, by its hash alone. Default: false." },
 	{ .name = "parts", .type = SETTING_NUMBER, KV_EVENTS(parts), .least = 1, .most = 4096,
 	  .standard = 1,
-	  .doc = "Blocks that a hash must have in the pools to be stored, as one of each rank of an engine with tensor parallelism. Default: 1." },
+	  .doc = "Blocks with the same hash that the pools must hold before the hash is reported as stored: for example, one block of each rank of an engine with tensor parallelism. Default: 1." },
 	{ .name = "buffer_bytes", .type = SETTING_SIZE, KV_EVENTS(buffer_bytes), .least = 64 << 10,
 	  .most = 1ll << 40, .standard = 64 << 20,
-	  .doc = "Memory for batches that are kept for subscribers that ask; one that asks for more gets all that is stored. About as much may wait for each subscriber. Default: 64M." },
+	  .doc = "Memory for batches that subscribers may request again. A subscriber that requests older batches gets the complete set of stored blocks instead. The queue of each subscriber may take about as much memory. Default: 64M." },
 	{ .name = "token_bytes", .type = SETTING_SIZE, KV_EVENTS(token_bytes), .least = 1 << 20,
 	  .most = 1ll << 45, .standard = 1 << 30,
-	  .doc = "Memory for the tokens of blocks: about 300 bytes for a block of 16 tokens, 1000 for one of 256. When it is full, the tokens of blocks that are in no pool go first; then blocks are told as if their tokens were not known. Default: 1G." },
+	  .doc = "Memory for the tokens of blocks: about 300 bytes for a block of 16 tokens, 1000 bytes for a block of 256. When it is full, kvblkd drops the tokens of blocks that are in no pool. If that is not enough, it treats the tokens of further blocks as unknown. Default: 1G." },
 	{ .name = "journal", .type = SETTING_NUMBER, KV_EVENTS(journal), .least = 1024,
 	  .most = 4194304, .standard = KV_EVENTS_JOURNAL,
-	  .doc = "Changes of a pool that wait for kvblkd, a power of two; when more come, kvblkd reads the whole pool again. Default: 65536." },
+	  .doc = "Entries of each pool's change feed, a power of two. If the feed overflows, kvblkd reads the whole pool again. Default: 65536." },
 	{ .name = "repeat", .type = SETTING_NUMBER, KV_EVENTS(repeat), .most = 3600, .standard = 5,
-	  .doc = "Seconds without an event after which the last batch is sent again, for subscribers that are new or have lost it. Default: 5; 0: never." },
+	  .doc = "Seconds without an event after which the last batch is sent again, for new subscribers and for those that lost it. Default: 5. 0: never." },
 	{ 0 },
 };
 
@@ -309,42 +309,42 @@ static bool is_mode(const char *text)
 
 static const struct setting prestage_rows[] = {
 	{ .name = "socket", .type = SETTING_TEXT, PRESTAGE(socket),
-	  .valid = is_socket_path, .allowed = "a path that begins with a slash, of at most 107 characters",
-	  .doc = "The socket. Default: /run/kvblkd/prestage.sock." },
+	  .valid = is_socket_path, .allowed = "a path that begins with a slash, at most 107 characters",
+	  .doc = "Path of the socket. Default: /run/kvblkd/prestage.sock." },
 	{ .name = "group", .type = SETTING_TEXT, PRESTAGE(group), .vital = true,
 	  .valid = is_module_name, .allowed = "the name of a group",
-	  .doc = "The socket's group, for which kvblkd has the right only when it starts. Default: root." },
+	  .doc = "Group of the socket. kvblkd can set it only when it starts, because it drops the capability then. Default: root." },
 	{ .name = "mode", .type = SETTING_TEXT, PRESTAGE(mode), .vital = true,
-	  .valid = is_mode, .allowed = "an octal mode, as 0660",
-	  .doc = "The socket's mode: who may write to it may give hints. Default: 0660." },
+	  .valid = is_mode, .allowed = "an octal mode, such as 0660",
+	  .doc = "Mode of the socket. A user with write permission may send hints. Default: 0660." },
 	{ .name = "pools", .type = SETTING_LIST, PRESTAGE(pools), .vital = true, .most = POOL_MEMBERS, .required = true,
 	  .valid = is_pool_name, .allowed = "the name of a pool",
-	  .doc = "The pools that callers may use, and no others." },
+	  .doc = "Pools that callers may use." },
 	{ .name = "parallel", .type = SETTING_NUMBER, PRESTAGE(parallel), .least = 1, .most = 16,
 	  .standard = 2,
-	  .doc = "Requests that bring blocks in at a time, up to 64 MiB under way for each. Default: 2." },
+	  .doc = "Requests that load blocks at the same time, each with up to 64 MiB in flight. Default: 2." },
 	{ .name = "waiting", .type = SETTING_NUMBER, PRESTAGE(waiting), .least = 1, .most = 10000,
 	  .standard = 256,
-	  .doc = "Requests of a user that wait for their turn or hold a lease; more are deferred. As many that are over are remembered. Default: 256." },
+	  .doc = "Requests of each user that may be queued or hold a lease. Further requests are deferred. kvblkd remembers as many completed requests. Default: 256." },
 	{ .name = "waiting_bytes", .type = SETTING_SIZE, PRESTAGE(waiting_bytes), .least = 1 << 20, .most = 1ll << 40,
 	  .standard = 64 << 20,
-	  .doc = "Memory for the requests of a user; more are deferred. More than 8 users share eight times as much. Default: 64M." },
+	  .doc = "Memory for the requests of each user. Further requests are deferred. More than 8 users share eight times this size. Default: 64M." },
 	{ .name = "bandwidth", .type = SETTING_SIZE, PRESTAGE(bandwidth), .most = 1ll << 50,
-	  .doc = "Bytes a second that all requests together bring in. Default: 0, no limit: but gets go first." },
+	  .doc = "Bytes per second that all requests together may load. Default: 0, no limit; gets still have priority." },
 	{ .name = "request_bytes", .type = SETTING_SIZE, PRESTAGE(request_bytes), .most = 1ll << 50,
-	  .doc = "The most that one request brings in; one for more is clipped. Default: 0, no limit." },
+	  .doc = "Bytes that one request may load. A larger request is clipped. Default: 0, no limit." },
 	{ .name = "body", .type = SETTING_SIZE, PRESTAGE(body), .least = 4096, .most = 64 << 20,
 	  .standard = 8 << 20,
-	  .doc = "The longest request, in bytes; a user may have four of that length under way. Default: 8M." },
+	  .doc = "Longest request in bytes. A user may send four requests of this length at the same time. Default: 8M." },
 	{ .name = "sessions", .type = SETTING_NUMBER, PRESTAGE(sessions), .most = 10000000,
 	  .standard = 10000,
-	  .doc = "Sessions whose keys are remembered. Of the user who has most of them, or of session_bytes if those are short, the one that was longest not named goes first. Default: 10000." },
+	  .doc = "Sessions whose keys are remembered. If there are more, or if they exceed session_bytes, kvblkd drops the least recently used session of the user that has most sessions or uses most of session_bytes. Default: 10000." },
 	{ .name = "session_bytes", .type = SETTING_SIZE, PRESTAGE(session_bytes), .most = 1ll << 40,
 	  .standard = 64 << 20,
 	  .doc = "Memory for the keys of sessions. Default: 64M." },
 	{ .name = "lease", .type = SETTING_NUMBER, PRESTAGE(lease), .least = 1, .most = 3600,
 	  .standard = 60,
-	  .doc = "The longest lease that a caller may have, in seconds. Default: 60." },
+	  .doc = "Longest lease that a caller may request, in seconds. Default: 60." },
 	{ 0 },
 };
 
@@ -361,9 +361,9 @@ struct section {
 };
 
 static const struct section sections[] = {
-	{ "subsystems", fabric_rows, "NVMe-oF subsystems to connect to, one group for each address of each." },
-	{ "discovery", fabric_rows, "Discovery controllers. What they tell of is connected to, with the settings of the group." },
-	{ "pools", pool_rows, "Pools to have up." },
+	{ "subsystems", fabric_rows, "NVMe-oF subsystems to connect to. Each address of a subsystem has its own group." },
+	{ "discovery", fabric_rows, "Discovery controllers. kvblkd connects to the subsystems that they report, with the settings of the group." },
+	{ "pools", pool_rows, "Pools to import." },
 };
 
 /* Append a zeroed entry to *array. Returns the entry, NULL without memory. */
@@ -407,7 +407,7 @@ static void read_fabric(const config_setting_t *group, bool discovery,
 	unsigned int before = errors->vital;
 
 	if (!fabric) {
-		config_error(errors, group, "no memory");
+		config_error(errors, group, "out of memory");
 		return;
 	}
 	settings_default(rows, fabric);
@@ -427,17 +427,17 @@ static void read_fabric(const config_setting_t *group, bool discovery,
 					   fabric->address);
 	}
 	if (fabric->tls && !same(fabric->transport, "tcp"))
-		config_vital_error(errors, group, "tls is for the transport tcp alone");
+		config_vital_error(errors, group, "tls requires the transport tcp");
 	if (fabric->tls_key_file && !fabric->tls)
-		config_vital_error(errors, group, "tls_key_file has no use without tls = true");
+		config_vital_error(errors, group, "tls_key_file requires tls = true");
 	if (fabric->ctrl_secret_file && !fabric->secret_file)
-		config_vital_error(errors, group, "dhchap_ctrl_secret_file has no use without dhchap_secret_file");
+		config_vital_error(errors, group, "dhchap_ctrl_secret_file requires dhchap_secret_file");
 	if (fabric->fast_io_fail > fabric->ctrl_loss && fabric->ctrl_loss >= 0)
-		config_vital_error(errors, group, "fast_io_fail %" PRId64 " must not be above ctrl_loss %" PRId64,
+		config_vital_error(errors, group, "fast_io_fail %" PRId64 " must not exceed ctrl_loss %" PRId64,
 			     fabric->fast_io_fail, fabric->ctrl_loss);
 	for (size_t i = 0; fabric->nqn && i < *nr - 1; i++) {
 		if (same_fabric(&(*list)[i], fabric))
-			config_vital_error(errors, group, "the same subsystem at the same address was described before");
+			config_vital_error(errors, group, "duplicate: an earlier group has the same subsystem and address");
 	}
 	if (errors->vital == before)
 		return;
@@ -459,14 +459,14 @@ static struct config_pool *pool_of(struct config *config, size_t nr_before,
 			continue;
 		if (i < nr_before)
 			return &config->pools[i];
-		config_error(errors, group, "this file described pool %s before", text);
+		config_error(errors, group, "duplicate: an earlier group of this file has the name %s", text);
 		return NULL;
 	}
 	pool = grow(&config->pools, &config->nr_pools, sizeof(*pool));
 	if (pool)
 		settings_default(pool_rows, pool);
 	else
-		config_error(errors, group, "no memory");
+		config_error(errors, group, "out of memory");
 	return pool;
 }
 
@@ -508,13 +508,13 @@ static void check_policy(const config_setting_t *group, struct config_pool *pool
 	const config_setting_t *budget = config_setting_get_member(group, "budget");
 
 	if (budget && config_setting_is_group(budget) && !config_has_budget(pool))
-		config_error(errors, budget, "one of drive_writes, bytes and life_days is needed");
+		config_error(errors, budget, "drive_writes, bytes or life_days is missing");
 	for (int i = 0; i < 2; i++) {
 		char **text = &pool->tunables[tunable_find(moved[i]) - tunables];
 
 		if (!pool->reserve.seconds || !*text)
 			continue;
-		config_error(errors, group, "reserve moves %s, which must not be among the tunables then",
+		config_error(errors, group, "%s must not be among the tunables, because reserve changes it",
 			     moved[i]);
 		drop_text(text);
 	}
@@ -526,7 +526,7 @@ static void check_members(const config_setting_t *group, const struct config_poo
 	for (size_t i = 0; i < pool->members.nr; i++) {
 		for (size_t j = 0; j < i; j++) {
 			if (same(pool->members.text[i], pool->members.text[j]))
-				config_vital_error(errors, group, "members: %s is there twice",
+				config_vital_error(errors, group, "members: %s is listed twice",
 						   pool->members.text[i]);
 		}
 	}
@@ -587,7 +587,7 @@ static void check_kv_events(const config_setting_t *group, struct config_kv_even
 			    struct config_errors *errors)
 {
 	if (same(kv->endpoint, kv->replay))
-		config_vital_error(errors, group, "endpoint and replay must not be the same");
+		config_vital_error(errors, group, "endpoint and replay must differ");
 	if (kv->journal & (kv->journal - 1)) {
 		config_error(errors, group, "journal %" PRId64 " must be a power of two", kv->journal);
 		kv->journal = KV_EVENTS_JOURNAL;
@@ -604,7 +604,7 @@ static void check_kv_events(const config_setting_t *group, struct config_kv_even
 		for (size_t j = 0; j < i; j++) {
 			if (!same(kv->sources.text[i], kv->sources.text[j]))
 				continue;
-			config_error(errors, group, "sources: %s is there twice", kv->sources.text[i]);
+			config_error(errors, group, "sources: %s is listed twice", kv->sources.text[i]);
 			free(kv->sources.text[i]);
 			kv->sources.text[i--] = kv->sources.text[--kv->sources.nr];
 			break;
@@ -720,7 +720,7 @@ static void syntax_error(const config_t *file, const char *path, struct config_e
 	errors->nr++;
 	if (config_error_type(file) == CONFIG_ERR_FILE_IO)
 		fprintf(errors->to, "%s: %s\n", path, errno ? strerror(errno) :
-			"it, or a file that it includes, can't be read");
+			"cannot read the file, or a file that it includes");
 	else
 		fprintf(errors->to, "%s:%d: %s\n",
 			config_error_file(file) ? config_error_file(file) : path,
@@ -853,17 +853,17 @@ void config_print_settings(FILE *to)
 	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
 		fprintf(to, ".SS %s\n%s\n", sections[i].name, sections[i].doc);
 		if (!strcmp(sections[i].name, "discovery"))
-			fputs("The settings are those of subsystems, but for nqn.\n", to);
+			fputs("The settings are those of subsystems, without nqn.\n", to);
 		else
 			print_rows(to, sections[i].rows);
 	}
-	fputs(".SS exporters.metrics\nWhat Prometheus scrapes, and whether the host is ready: /metrics, /ready and /healthz by HTTP. "
-	      "exporters is a group, and so is metrics. Without it nothing listens.\n", to);
+	fputs(".SS exporters.metrics\nHTTP server with the pages /metrics for Prometheus, /ready and /healthz. "
+	      "exporters and metrics are groups. Without the group metrics no server runs.\n", to);
 	print_rows(to, metrics_rows);
-	fputs(".SS exporters.kv_events\nKV events for routers, by ZeroMQ, in the format of vLLM and SGLang. "
+	fputs(".SS exporters.kv_events\nKV events for routers, over ZeroMQ, in the format of vLLM and SGLang. "
 	      "kv_events is a group. Without it nothing is published.\n", to);
 	print_rows(to, kv_events_rows);
-	fputs(".SS prestage\nA socket that takes hints of what will be wanted, and brings it into the pools' memory; see kvblkd(8). "
+	fputs(".SS prestage\nSocket that accepts hints of blocks that will be needed, which kvblkd then loads into the pools' memory; see kvblkd(8). "
 	      "prestage is a group. Without it there is no socket.\n", to);
 	print_rows(to, prestage_rows);
 }

@@ -76,17 +76,17 @@ char *setting_allowed(const struct setting *row, char *buf, size_t len)
 		break;
 	case SETTING_SIZE:
 		snprintf(buf, len, "a number from %" PRId64 " to %" PRId64
-			 ", or a text with a suffix, as 2M", row->least, row->most);
+			 ", or a string with a suffix, such as 2M", row->least, row->most);
 		break;
 	case SETTING_TEXT:
-		snprintf(buf, len, "a text, %s", row->allowed);
+		snprintf(buf, len, "a string: %s", row->allowed);
 		break;
 	case SETTING_LIST:
-		snprintf(buf, len, "a list of at most %" PRId64 " texts, each %s",
+		snprintf(buf, len, "a list of at most %" PRId64 " strings, each %s",
 			 row->most, row->allowed);
 		break;
 	case SETTING_TUNABLES:
-		snprintf(buf, len, "a group of tunables, each as sysfs takes it");
+		snprintf(buf, len, "a group of tunables, with values as in sysfs");
 		break;
 	case SETTING_REAL:
 		snprintf(buf, len, "a number above %" PRId64 ", up to %" PRId64,
@@ -202,7 +202,7 @@ static void read_text(const struct setting *row, const config_setting_t *setting
 	free(*value);
 	*value = strdup(text);
 	if (!*value)
-		config_error(errors, setting, "no memory");
+		config_error(errors, setting, "out of memory");
 }
 
 /* Read a list. A list in a later file replaces the one of an earlier file. */
@@ -219,7 +219,7 @@ static void read_list(const struct setting *row, const config_setting_t *setting
 	texts_free(value);
 	value->text = calloc((size_t)length + 1, sizeof(*value->text));
 	if (!value->text) {
-		config_error(errors, setting, "no memory");
+		config_error(errors, setting, "out of memory");
 		return;
 	}
 	for (int i = 0; i < length; i++) {
@@ -251,7 +251,7 @@ static void read_tunable(const struct tunable *tunable, const config_setting_t *
 	free(*value);
 	*value = strdup(found);
 	if (!*value)
-		config_error(errors, setting, "no memory");
+		config_error(errors, setting, "out of memory");
 }
 
 static void read_tunables(const struct setting *row, const config_setting_t *group,
@@ -270,7 +270,7 @@ static void read_tunables(const struct setting *row, const config_setting_t *gro
 			read_tunable(tunable, setting, &values[tunable - tunables], errors);
 			continue;
 		}
-		config_error(errors, setting, "there is no such tunable; there are:");
+		config_error(errors, setting, "unknown tunable; known tunables:");
 		for (size_t t = 0; t < nr_tunables && errors->to; t++)
 			fprintf(errors->to, "\t%s\n", tunables[t].name);
 	}
@@ -338,7 +338,7 @@ static bool is_among(const char *name, const char *const *names)
 static void tell_unknown(const struct setting *rows, const config_setting_t *setting,
 			 const char *const *others, struct config_errors *errors)
 {
-	config_error(errors, setting, "there is no such setting; there are:");
+	config_error(errors, setting, "unknown setting; known settings:");
 	for (; *others && errors->to; others++)
 		fprintf(errors->to, "\t%s\n", *others);
 	for (; rows->name && errors->to; rows++)

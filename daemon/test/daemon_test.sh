@@ -52,7 +52,7 @@ printf 'pools = (\n{ name = "kv0"; tunables: { suspect_ms = 1; }; } );\n' > "$di
 expect 0 '' --check "$dir/right"
 expect 1 '/wrong:2: pools\[0\]\.tunables\.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000, or with a unit, as 3s$' --check "$dir/wrong"
 printf 'exporters: {\nkv_events: { medium = "a b"; journal = 1500; };\n};\n' > "$dir/wrong-events"
-expect 1 '/wrong-events:2: exporters\.kv_events\.medium: a b is not allowed, it must be a text, up to 55 characters' --check "$dir/wrong-events"
+expect 1 '/wrong-events:2: exporters\.kv_events\.medium: a b is not allowed, it must be a string: up to 55 characters' --check "$dir/wrong-events"
 expect 1 '/wrong-events:2: exporters\.kv_events: journal 1500 must be a power of two$' --check "$dir/wrong-events"
 expect 1 '/none: No such file or directory$' --check "$dir/none"
 expect 0 '' --check "$here/../doc/kvblkd.conf"
@@ -223,7 +223,7 @@ starts_with_errors() {
 	coproc "$kvblkd" --config "$dir/errors" 2>&1
 	pid=$COPROC_PID
 	exec 3<&"${COPROC[0]}"
-	says 'errors.d/90-pool-set-kv0.conf:1: pools\[0\].tunables.old_tunable: there is no such tunable' &&
+	says 'errors.d/90-pool-set-kv0.conf:1: pools\[0\].tunables.old_tunable: unknown tunable' &&
 		says 'what is wrong is left out, the rest is in force' && says "listening on 127.0.0.1 port $port"
 	verdict $? "it starts in spite of an unknown word, which it tells"
 	answers 200 '^kvblkd_config_valid 0$' "$port" /metrics
