@@ -213,9 +213,9 @@ static void print_gauge(struct out *out, const char *name, const char *help, uin
 /* Print the process metrics, named as in Prometheus' client libraries. */
 static void print_process(struct out *out, const struct metrics *metrics)
 {
-	print_gauge(out, "process_resident_memory_bytes", "Memory of kvblkd.", metrics->process_bytes);
-	print_gauge(out, "process_open_fds", "Descriptors that kvblkd has open.", metrics->process_fds);
-	begin(out, &(struct metric){ "process_cpu_seconds", METRIC_COUNTER, "Time that kvblkd has run on a CPU.",
+	print_gauge(out, "process_resident_memory_bytes", "Resident memory of kvblkd.", metrics->process_bytes);
+	print_gauge(out, "process_open_fds", "Open file descriptors of kvblkd.", metrics->process_fds);
+	begin(out, &(struct metric){ "process_cpu_seconds", METRIC_COUNTER, "CPU time that kvblkd has used.",
 				     { 0 } });
 	if (out->format != METRICS_TABLE)
 		fprintf(out->to, "process_cpu_seconds_total %.6f\n", metrics->process_cpu_s);
@@ -223,20 +223,20 @@ static void print_process(struct out *out, const struct metrics *metrics)
 
 static void print_daemon(struct out *out, const struct metrics *metrics)
 {
-	begin(out, &(struct metric){ "kvblk_build", METRIC_INFO, "1, and kvblkd's version.",
+	begin(out, &(struct metric){ "kvblk_build", METRIC_INFO, "1; the label is the version of kvblkd.",
 				     { "version" } });
 	if (out->format != METRICS_TABLE)
 		sample(out, 1, VALUES(KVBLK_VERSION));
-	print_gauge(out, "kvblk_up", "1 if the module is loaded and has answered, else 0.", metrics->up);
-	print_gauge(out, "kvblk_ready", "1 if /ready answers 200, else 0.", metrics->ready);
+	print_gauge(out, "kvblk_up", "1 if the module is loaded and responds, else 0.", metrics->up);
+	print_gauge(out, "kvblk_ready", "1 if /ready returns 200, else 0.", metrics->ready);
 	print_gauge(out, "kvblkd_config_valid",
-		    "1 if the configuration that kvblkd read last has no error, else 0: then what is wrong was left out, or after a reload what was in force stays.",
+		    "1 if the configuration that kvblkd read last has no error, else 0. At the start kvblkd skips invalid settings; on a reload with errors it keeps the previous configuration.",
 		    metrics->config_valid);
 	print_gauge(out, "kvblkd_steps_failed",
-		    "Steps to what the configuration describes that failed and are tried again, such as a connection or an import.",
+		    "Steps towards the configured state that failed and are retried, such as a connection or an import.",
 		    metrics->steps_failed);
 	begin(out, &(struct metric){ "kvblk_scrape_duration_seconds", METRIC_GAUGE,
-				     "What it took to ask the module.", { 0 } });
+				     "Time to query the module.", { 0 } });
 	if (out->format != METRICS_TABLE)
 		fprintf(out->to, "kvblk_scrape_duration_seconds %.9f\n", metrics->seconds);
 }
@@ -244,20 +244,20 @@ static void print_daemon(struct out *out, const struct metrics *metrics)
 #define KV_EVENTS(field)	offsetof(struct kvevents_counts, field)
 
 static const struct field kv_events_fields[] = {
-	{ { "kvblk_kv_events_stored", METRIC_COUNTER, "Hashes that KV events told as stored.", { 0 } },
+	{ { "kvblk_kv_events_stored", METRIC_COUNTER, "Hashes that KV events reported as stored.", { 0 } },
 	  KV_EVENTS(stored) },
-	{ { "kvblk_kv_events_removed", METRIC_COUNTER, "Hashes that KV events told as removed.", { 0 } },
+	{ { "kvblk_kv_events_removed", METRIC_COUNTER, "Hashes that KV events reported as removed.", { 0 } },
 	  KV_EVENTS(removed) },
 	{ { "kvblk_kv_events_losses", METRIC_COUNTER,
-	    "Times that a pool changed faster than kvblkd read its journal, and was read anew.", { 0 } },
+	    "Overflows of a pool's change feed, each followed by a read of the whole pool.", { 0 } },
 	  KV_EVENTS(lost) },
 	{ { "kvblk_kv_events_untold", METRIC_COUNTER,
-	    "Blocks whose tokens found no room in token_bytes.", { 0 } },
+	    "Blocks whose tokens did not fit into token_bytes.", { 0 } },
 	  KV_EVENTS(untold) },
 	{ { "kvblk_kv_events_hashes", METRIC_GAUGE,
-	    "Hashes whose blocks are in the pools, as subscribers to KV events should have it.", { 0 } },
+	    "Hashes with blocks in the pools, as reported to subscribers of KV events.", { 0 } },
 	  KV_EVENTS(hashes) },
-	{ { "kvblk_kv_events_token_bytes", METRIC_GAUGE, "Memory that the tokens of blocks take.", { 0 } },
+	{ { "kvblk_kv_events_token_bytes", METRIC_GAUGE, "Memory for the tokens of blocks.", { 0 } },
 	  KV_EVENTS(token_bytes) },
 };
 
@@ -291,9 +291,9 @@ static const char *const outcomes[] = {
 #define PRESTAGE(field)	offsetof(struct prestage_counts, field)
 
 static const struct field prestage_fields[] = {
-	{ { "kvblk_prestage_bytes", METRIC_COUNTER, "Bytes that hints brought into memory.", { 0 } },
+	{ { "kvblk_prestage_bytes", METRIC_COUNTER, "Bytes that were loaded into memory for hints.", { 0 } },
 	  PRESTAGE(prefetches.bytes) },
-	{ { "kvblk_prestage_waiting", METRIC_GAUGE, "Hints that wait for their turn.", { 0 } },
+	{ { "kvblk_prestage_waiting", METRIC_GAUGE, "Queued hints.", { 0 } },
 	  PRESTAGE(prefetches.waiting) },
 	{ { "kvblk_prestage_sessions", METRIC_GAUGE, "Sessions whose keys are remembered.", { 0 } },
 	  PRESTAGE(sessions) },
@@ -305,12 +305,12 @@ static void print_prestage(struct out *out, const struct metrics *metrics)
 	bool values = metrics->prestages && out->format != METRICS_TABLE;
 
 	begin(out, &(struct metric){ "kvblk_prestage_requests", METRIC_COUNTER,
-				     "Requests and hints at the socket prestage, by what they were told: accepted, clipped (in part), deferred (too many wait), rejected (wrong), missing (a session that is not known).",
+				     "Requests and hints at the prestage socket, by outcome: accepted, clipped (accepted in part), deferred (too many are queued), rejected (invalid), missing (unknown session).",
 				     { "outcome" } });
 	for (int i = 0; i < PRESTAGE_OUTCOMES && values; i++)
 		sample(out, counts->requests[i], VALUES(outcomes[i]));
 	begin(out, &(struct metric){ "kvblk_prestage_blocks", METRIC_COUNTER,
-				     "Blocks that hints named, by what became of them: loaded, resident (were in memory), missing, clipped (left out), expired (the deadline passed).",
+				     "Blocks that hints named, by result: loaded, resident (already in memory), missing, clipped (beyond a limit of bytes), expired (after the deadline).",
 				     { "result" } });
 	for (unsigned int i = 1; i < PREFETCHER_STATES && values; i++)
 		sample(out, counts->prefetches.blocks[i], VALUES(kvblk_prefetch_state_name(i)));
@@ -328,12 +328,12 @@ static const struct field pool_fields[] = {
 	    "Bytes in the segments of all members that are up or restoring.", { "pool" } },
 	  POOL_FIELD(capacity) },
 	{ { "kvblk_free_bytes", METRIC_GAUGE,
-	    "Bytes in segments that hold nothing, of members that are up.", { "pool" } },
+	    "Bytes in empty segments of members that are up.", { "pool" } },
 	  POOL_FIELD(free) },
 	{ { "kvblk_index_entries", METRIC_GAUGE,
-	    "Entries of the index, the most blocks that the pool can hold.", { "pool" } },
+	    "Entries of the index: the upper limit of blocks in the pool.", { "pool" } },
 	  POOL_FIELD(index_slots) },
-	{ { "kvblk_index_bytes", METRIC_GAUGE, "Memory that the index takes.", { "pool" } },
+	{ { "kvblk_index_bytes", METRIC_GAUGE, "Memory for the index.", { "pool" } },
 	  POOL_FIELD(index_bytes) },
 };
 
@@ -357,7 +357,7 @@ static void print_pools(struct out *out, const struct snapshot *snapshot)
 	static const char *const healths[] = { "down", "degraded", "ok" };
 
 	begin(out, &(struct metric){ "kvblk_pool_health", METRIC_GAUGE,
-				     "1 for the health that the pool has, else 0: ok, degraded (some members do not serve, or take no puts) or down (no member serves).",
+				     "1 for the present health of the pool, else 0: ok, degraded (some members do not serve, or accept no puts) or down (no member serves).",
 				     { "pool", "health" } });
 	for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next) {
 		for (int i = 0; i < 3; i++)
@@ -377,7 +377,7 @@ static void print_rules(struct out *out, const struct metrics *metrics)
 	double ratio;
 
 	begin(out, &(struct metric){ "kvblk_tunable", METRIC_GAUGE,
-				     "The tunables of the pool that are numbers, as they are set now.",
+				     "Present values of the pool's numeric tunables.",
 				     { "pool", "tunable" } });
 	for (p = metrics->snapshot.pools; p; p = p->next) {
 		for (size_t i = 0; i < nr_tunables; i++) {
@@ -386,7 +386,7 @@ static void print_rules(struct out *out, const struct metrics *metrics)
 		}
 	}
 	begin(out, &(struct metric){ "kvblk_budget_ratio", METRIC_GAUGE,
-				     "What is written to the pool, as a share of its budget: the mean of a quarter of a day with the default interval, and the budget itself at the beginning. Nothing for a pool without a budget.",
+				     "Write rate of the pool as a share of its budget: a mean over a quarter of a day with the default interval, 1 at the start. No sample for a pool without a budget.",
 				     { "pool" } });
 	for (p = metrics->snapshot.pools; p; p = p->next) {
 		ratio = metrics->budget_ratio(p->name);
@@ -403,20 +403,20 @@ static void print_members(struct out *out, const struct snapshot *snapshot)
 	char uuid[40];
 
 	begin(out, &(struct metric){ "kvblk_member", METRIC_INFO,
-				     "1, and which drive the member is: path, as it was added; device, the kernel's name now; uuid of the member; place, NQN and namespace or serial number, of a missing one where it was last.",
+				     "1; the labels identify the member's drive: path, as it was added; device, the kernel's present name; uuid of the member; place, the NQN and namespace or the serial number, of a missing member the last one known.",
 				     { "pool", "member", "path", "device", "uuid", "place" } });
 	for (m = snapshot->members; m; m = m->next)
 		sample(out, 1, VALUES(m->pool, m->name, m->path, m->device,
 				      uuid_format(m->uuid, uuid), m->place));
 	begin(out, &(struct metric){ "kvblk_member_state", METRIC_GAUGE,
-				     "1 for the state that the member has, else 0: up, read-only (it answers writes with errors: its blocks are served, puts go elsewhere), or one of those in which its blocks are misses: restoring, suspect (it does not answer), failing (it answers with errors), dead, removing, missing, unrestored (they could not be read).",
+				     "1 for the present state of the member, else 0: up, read-only (writes fail: its blocks are served, puts use other members), or a state in which gets of its blocks miss: restoring, suspect (no response), failing (responds with errors), dead, removing, missing, unrestored (its blocks could not be read).",
 				     { "pool", "member", "state" } });
 	for (m = snapshot->members; m; m = m->next) {
 		for (const char *const *c = ready_conditions; *c; c++)
 			sample(out, !strcmp(ready_condition(m), *c), VALUES(m->pool, m->name, *c));
 	}
 	begin(out, &(struct metric){ "kvblk_member_size_bytes", METRIC_GAUGE,
-				     "Bytes of the member's device.", { "pool", "member" } });
+				     "Size of the member's device.", { "pool", "member" } });
 	for (m = snapshot->members; m; m = m->next) {
 		if (m->state != KVBLK_MEMBER_STATUS_MISSING)
 			sample(out, m->size, VALUES(m->pool, m->name));
@@ -456,17 +456,17 @@ static const struct {
 	bool rated;		/* only for a drive that reports wear */
 } drive_fields[] = {
 	{ { "kvblk_member_drive_used_ratio", METRIC_GAUGE,
-	    "The share of its drive's life that is used, which may pass 1. As all of the drive's: read each ten minutes, and of NVMe drives alone. A target of Linux tells neither this nor spare blocks and warnings.",
+	    "Used share of the drive's life; may exceed 1. All metrics of drives are read every ten minutes, from NVMe drives only. A Linux target reports no used life, spare blocks or warnings.",
 	    OF_MEMBER }, drive_used, true },
 	{ { "kvblk_member_drive_spare_ratio", METRIC_GAUGE,
-	    "The share of its drive's spare blocks that is left.", OF_MEMBER }, drive_spare, true },
+	    "Remaining share of the drive's spare blocks.", OF_MEMBER }, drive_spare, true },
 	{ { "kvblk_member_drive_warnings", METRIC_GAUGE,
-	    "The critical warnings of its drive, bits as in the SMART log; 0: none.",
+	    "Critical warnings of the drive, bits as in the SMART log; 0: none.",
 	    OF_MEMBER }, drive_warnings, true },
 	{ { "kvblk_member_drive_written_bytes", METRIC_COUNTER,
-	    "Bytes written to its drive in the drive's life.", OF_MEMBER }, drive_written, false },
+	    "Bytes written to the drive during its life.", OF_MEMBER }, drive_written, false },
 	{ { "kvblk_member_drive_read_timestamp_seconds", METRIC_GAUGE,
-	    "When its drive answered last, in seconds since 1970: what it told then stays until it tells something else.",
+	    "Time of the drive's last response, in seconds since 1970. The other metrics of the drive keep the values of this response.",
 	    OF_MEMBER }, drive_time, false },
 };
 
@@ -559,7 +559,7 @@ static void print_counters(struct out *out, const struct numbers *numbers)
 	if (!numbers->members)
 		print_group(out, numbers, true, names, "miss_", (struct metric){
 			"kvblk_misses", METRIC_COUNTER,
-			"Gets of blocks that are not here, by reason: absent, expired, member (it does not serve), moved, layout, read_error, damaged, unproven.",
+			"Gets that missed, by reason: absent, expired, member (which does not serve), moved, layout, read_error, damaged, unproven.",
 			{ "pool", "reason" } });
 }
 
@@ -574,7 +574,7 @@ static void print_gauges(struct out *out, const struct numbers *numbers)
 {
 	char full[NAME_LEN];
 	struct metric segments = { full, METRIC_GAUGE,
-		"Segments by state: free, ready (to take records), open, sealed (full), retiring (reclaimed, with readers).",
+		"Segments by state: free, ready (to receive records), open, sealed (full), retiring (reclaimed, with readers).",
 		{ "pool", numbers->members ? "member" : "state", numbers->members ? "state" : NULL } };
 
 	for (unsigned int i = 0; i < GAUGES; i++) {
@@ -600,7 +600,7 @@ static void print_latencies(struct out *out, const struct snapshot *snapshot)
 	char size[24];
 
 	begin(out, &(struct metric){ "kvblk_transfer_seconds", METRIC_HISTOGRAM,
-				     "Puts and gets by the bytes they moved: at most size_max, and more than the class before.",
+				     "Puts and gets by the bytes that they transferred: at most size_max, and more than the previous class.",
 				     { "pool", "op", "size_max" } });
 	for (const struct kvblk_stats *s = snapshot->size_stats; s; s = s->next) {
 		snprintf(size, sizeof(size), "%" PRIu64, s->size_max);
@@ -610,7 +610,7 @@ static void print_latencies(struct out *out, const struct snapshot *snapshot)
 		}
 	}
 	begin(out, &(struct metric){ "kvblk_request_seconds", METRIC_HISTOGRAM,
-				     "Deletes and lookup calls. The module has no sum of them: buckets only.",
+				     "Deletes and lookup calls. Buckets only, because the module keeps no sum.",
 				     { "pool", "op" } });
 	for (const struct kvblk_stats *s = snapshot->stats; s; s = s->next) {
 		for (unsigned int i = 0; i < LATENCIES; i++) {
@@ -619,7 +619,7 @@ static void print_latencies(struct out *out, const struct snapshot *snapshot)
 		}
 	}
 	begin(out, &(struct metric){ "kvblk_member_transfer_seconds", METRIC_HISTOGRAM,
-				     "Puts and gets of a member. The module has no sum of them: buckets only.",
+				     "Puts and gets of a member. Buckets only, because the module keeps no sum.",
 				     { "pool", "member", "op" } });
 	for (const struct kvblk_stats *s = snapshot->member_stats; s; s = s->next) {
 		for (unsigned int i = 0; i < LATENCIES; i++) {
