@@ -115,7 +115,7 @@ static unsigned int load_config(struct daemon *d, struct config *config)
 	FILE *to;
 
 	if (!strcmp(d->config_path, CONFIG_PATH) && access(CONFIG_PATH, F_OK)) {
-		log_line(LOG_LINE_INFO, "no " CONFIG_PATH ": pools and subsystems are left alone");
+		log_line(LOG_LINE_INFO, "no " CONFIG_PATH ": pools and subsystems stay unchanged");
 		*config = (struct config){ 0 };
 		errors = 0;
 	} else {
@@ -140,7 +140,7 @@ static bool read_first_config(struct daemon *d)
 		return true;
 	if (d->config.unreadable)
 		return false;
-	log_line(LOG_LINE_WARNING, "%s has errors: what is wrong is left out, the rest is in force",
+	log_line(LOG_LINE_WARNING, "%s has errors; invalid settings are skipped, the rest is in force",
 		 d->config_path);
 	return true;
 }
@@ -150,7 +150,7 @@ static void follow_prestage(struct daemon *d)
 	int err = prestage_follow(d->event, &d->config);
 
 	if (err < 0)
-		log_line(LOG_LINE_WARNING, "prestage: no hints are taken: %s", strerror(-err));
+		log_line(LOG_LINE_WARNING, "prestage: cannot open hint socket: %s; hints disabled", strerror(-err));
 }
 
 static void reload(struct daemon *d)
@@ -169,7 +169,7 @@ static void reload(struct daemon *d)
 		follow_prestage(d);
 	} else {
 		config_free(&config);
-		log_line(LOG_LINE_WARNING, "%s has errors: what was in force stays",
+		log_line(LOG_LINE_WARNING, "%s has errors; keeping the previous configuration",
 			 d->config_path);
 	}
 }
@@ -179,7 +179,8 @@ static void tell_step(void *arg, const struct step *step, enum apply_outcome out
 {
 	(void)arg;
 	if (outcome == APPLY_FAILED)
-		log_line(LOG_LINE_WARNING, "%s: failed: %s; trying again", step->text, why);
+		log_line(LOG_LINE_WARNING, "%s: failed: %s; retrying within %d s", step->text, why,
+			 APPLY_LONGEST_GAP);
 	else
 		log_line(LOG_LINE_INFO, "%s%s", step->text, outcome == APPLY_DONE ? ": done" : "");
 }
@@ -238,12 +239,12 @@ static void want_pass(struct daemon *d)
 static void tell_manager(struct daemon *d)
 {
 	if (d->apply_error)
-		sd_notify(0, "STATUS=the state of this host can't be read; trying again");
+		sd_notify(0, "STATUS=cannot read host state; retrying");
 	else if (d->result.nr_failed || d->result.nr_notes)
-		sd_notifyf(0, "STATUS=%u steps failed and are tried again, %u notes; see the log",
+		sd_notifyf(0, "STATUS=%u steps failed and are retried, %u notes; see the log",
 			   d->result.nr_failed, d->result.nr_notes);
 	else
-		sd_notify(0, "STATUS=as the configuration has it");
+		sd_notify(0, "STATUS=host matches the configuration");
 	/* not ready if the pass failed, or if it used a file that is to be loaded again */
 	if (d->apply_error || d->reload)
 		return;
@@ -265,8 +266,8 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	/* reading the host state counts as a step */
 	d->facts.steps_failed = d->result.nr_failed + !!d->apply_error;
 	if (d->apply_error) {
-		log_line(LOG_LINE_WARNING, "the state of this host can't be read: %s",
-			 strerror(-d->apply_error));
+		log_line(LOG_LINE_WARNING, "cannot read host state: %s; retrying in %d s",
+			 strerror(-d->apply_error), LIMIT_SECONDS);
 		d->result.next = LIMIT_SECONDS;
 	}
 	tell_manager(d);
@@ -338,11 +339,11 @@ static void read_events(struct daemon *d)
 		} else if (err == -EAGAIN) {
 			break;
 		} else if (err == -ENOBUFS) {
-			log_line(LOG_LINE_WARNING, "events were lost; this is how things are:");
+			log_line(LOG_LINE_WARNING, "events were lost; present state of the pools:");
 			report_pools();
 			want_pass(d);
 		} else {
-			log_line(LOG_LINE_WARNING, "events: %s; listening anew", strerror(-err));
+			log_line(LOG_LINE_WARNING, "events: %s; subscribing again", strerror(-err));
 			stop_listening(d);
 			start_listening(d);
 		}
@@ -378,7 +379,7 @@ static void start_listening(struct daemon *d)
 	if (err == -ENOENT)
 		log_line(LOG_LINE_INFO, "the module kvblk is not loaded; waiting for it");
 	else
-		log_line(LOG_LINE_WARNING, "can't listen to the module's events: %s",
+		log_line(LOG_LINE_WARNING, "cannot listen to the module's events: %s",
 			 strerror(-err));
 }
 
@@ -437,8 +438,8 @@ static int on_end(sd_event_source *source, const struct signalfd_siginfo *si, vo
 	struct daemon *d = arg;
 
 	(void)source;
-	(void)si;
-	log_line(LOG_LINE_INFO, "asked to end");
+	log_line(LOG_LINE_INFO, "received %s; exiting",
+		 si->ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
 	sd_notify(0, "STOPPING=1");
 	return sd_event_exit(d->event, 0);
 }
@@ -505,7 +506,7 @@ static int open_all(struct daemon *d)
 		return -errno;
 	d->uevent_fd = uevents_open();
 	if (d->uevent_fd < 0)
-		log_line(LOG_LINE_WARNING, "devices that come are not seen at once: %s",
+		log_line(LOG_LINE_WARNING, "cannot listen to uevents: %s; new devices may be noticed late",
 			 strerror(-d->uevent_fd));
 	err = sd_event_new(&d->event);
 	if (err >= 0)
@@ -524,17 +525,17 @@ int loop(const char *config_path)
 	if (!read_first_config(&d))
 		return EXIT_CONFIG;
 	if (policy_open() == -EBUSY) {
-		log_line(LOG_LINE_WARNING, "kvblkd runs already; see systemctl status kvblkd");
+		log_line(LOG_LINE_WARNING, "kvblkd is already running; see systemctl status kvblkd");
 		return EXIT_FAILURE;
 	}
 	prestage_listen(&d.config);
 	err = rights_drop();
 	if (err)
-		log_line(LOG_LINE_WARNING, "can't give up privileges: %s", strerror(-err));
+		log_line(LOG_LINE_WARNING, "cannot drop capabilities: %s; continuing as root", strerror(-err));
 	/* watch for the module first, or else a module loaded before start_listening() is missed */
 	err = open_all(&d);
 	if (err < 0) {
-		log_line(LOG_LINE_WARNING, "can't begin: %s", strerror(-err));
+		log_line(LOG_LINE_WARNING, "cannot start: %s", strerror(-err));
 		return EXIT_FAILURE;
 	}
 	start_listening(&d);

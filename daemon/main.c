@@ -53,7 +53,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'o':
 		args->json = !strcmp(arg, "json");
 		if (!args->json && strcmp(arg, "text") != 0)
-			argp_error(state, "-o %s: the formats are json and text", arg);
+			argp_error(state, "-o %s: unknown format; pass json or text", arg);
 		return 0;
 	case OPT_CHECK:
 		exit(check_file(arg));
@@ -64,11 +64,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		metrics_print(stdout, METRICS_TABLE, &(struct metrics){ .up = false });
 		exit(EXIT_SUCCESS);
 	case ARGP_KEY_ARG:
-		argp_error(state, "\"%s\": there is nothing to give here", arg);
+		argp_error(state, "unexpected argument \"%s\"", arg);
 		return 0;
 	case ARGP_KEY_END:
 		if (!args->apply && (args->dry_run || args->json))
-			argp_error(state, "--dry-run and -o are for --apply");
+			argp_error(state, "--dry-run and -o require --apply");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -77,13 +77,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option options[] = {
 	{ "config", OPT_CONFIG, "FILE", 0,
-	  "The configuration is in FILE and FILE.d/*.conf (default: " CONFIG_PATH ")", 0 },
+	  "Read the configuration from FILE and FILE.d/*.conf (default: " CONFIG_PATH ")", 0 },
 	{ "apply", OPT_APPLY, NULL, 0,
-	  "Bring the host to what the configuration describes, once, and end: what \"kvblk apply\" does", 0 },
-	{ "dry-run", OPT_DRY_RUN, NULL, 0, "With --apply: print what would be done", 0 },
-	{ "output", 'o', "FORMAT", 0, "With --apply: json, or text (the default)", 0 },
+	  "Apply the configuration to the host once and exit, as \"kvblk apply\" does", 0 },
+	{ "dry-run", OPT_DRY_RUN, NULL, 0, "With --apply: print the steps and change nothing", 0 },
+	{ "output", 'o', "FORMAT", 0, "With --apply: output format, json or text (the default)", 0 },
 	{ "check", OPT_CHECK, "FILE", 0,
-	  "Check the configuration in FILE and FILE.d/*.conf, print what is wrong, and end", 0 },
+	  "Check the configuration in FILE and FILE.d/*.conf, print its errors and exit", 0 },
 	/* hidden: tests compare the man page and Documentation/metrics.rst with their output */
 	{ "settings", OPT_SETTINGS, NULL, OPTION_HIDDEN, NULL, 0 },
 	{ "metrics", OPT_METRICS, NULL, OPTION_HIDDEN, NULL, 0 },
@@ -99,8 +99,8 @@ static void print_version(FILE *to, struct argp_state *state)
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,
-	.doc = "Keep this host as kvblkd.conf describes it, and log what happens to its kvblk pools.\v"
-	       "Stays in the foreground and logs to stderr; under systemd with levels for the journal. SIGHUP makes it read the configuration again, SIGTERM and SIGINT end it.\n\n"
+	.doc = "Keep this host in the state that kvblkd.conf describes, and log the events of its kvblk pools.\v"
+	       "kvblkd runs in the foreground and logs to stderr, under systemd with priorities for the journal. SIGHUP reloads the configuration, SIGTERM and SIGINT stop kvblkd.\n\n"
 	       "Example:\n  systemctl enable --now kvblkd; journalctl -fu kvblkd",
 };
 

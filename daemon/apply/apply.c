@@ -14,7 +14,6 @@
 #include "host/fabrics.h"
 
 #define WHY_LEN		512
-#define LONGEST_GAP	60	/* longest delay between retries, seconds */
 #define LONGEST_SHIFT	6
 /* seconds; longer than the module takes to read a member again and fail */
 #define KEPT		600
@@ -172,7 +171,7 @@ static int set_value(const struct step *step, char *why)
 	if (fd >= 0)
 		close(fd);
 	if (err)
-		snprintf(why, WHY_LEN, "%s does not take %s: %s", path, step->value,
+		snprintf(why, WHY_LEN, "cannot write %s to %s: %s", step->value, path,
 			 strerror(err));
 	return -err;
 }
@@ -184,7 +183,7 @@ static int admin_result(struct kvblk_admin *admin, int err, char *why)
 
 	if (err == -EINPROGRESS) {
 		err = kvblk_admin_wait(admin, ADMIN_WAIT_MS);
-		message = "see the kernel's log";
+		message = "see the kernel log";
 	}
 	if (err == -EEXIST)
 		snprintf(why, WHY_LEN, "%s", message);
@@ -207,7 +206,7 @@ static int check_signatures(const struct step *step, char *why)
 		/* ignore scan errors: the module reports them */
 		if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
 		    signature_find(found, what, sizeof(what))) {
-			snprintf(why, WHY_LEN, "%s holds %s, too: if that is left over, remove it with wipefs",
+			snprintf(why, WHY_LEN, "%s also holds %s; if that is stale, remove it with wipefs",
 				 path, what);
 			err = -ENOTEMPTY;
 		}
@@ -229,7 +228,7 @@ static int import_pool(struct kvblk_admin *admin, const struct step *step, char 
 	int err;
 
 	if (!specs) {
-		snprintf(why, WHY_LEN, "no memory");
+		snprintf(why, WHY_LEN, "out of memory");
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < step->paths.nr; i++)
@@ -249,7 +248,7 @@ static int change_pool(const struct step *step, char *why)
 		return err;
 	err = kvblk_admin_open(&admin);
 	if (err) {
-		snprintf(why, WHY_LEN, "the module kvblk can't be talked to: %s", strerror(-err));
+		snprintf(why, WHY_LEN, "cannot connect to the module kvblk: %s", strerror(-err));
 		return err;
 	}
 	if (step->kind == STEP_IMPORT)
@@ -289,8 +288,8 @@ static void put_off(struct apply_known *known)
 {
 	known->next = now() + (1 << (known->failures < LONGEST_SHIFT ? known->failures :
 							LONGEST_SHIFT));
-	if (known->next > now() + LONGEST_GAP)
-		known->next = now() + LONGEST_GAP;
+	if (known->next > now() + APPLY_LONGEST_GAP)
+		known->next = now() + APPLY_LONGEST_GAP;
 	known->failures++;
 }
 
@@ -332,7 +331,7 @@ static bool take(struct apply *apply, const struct step *step, bool dry_run)
 	if (known && (known->done || known->next > now()))
 		return false;
 	if (known && known->may_fail && !*known->why) {
-		snprintf(known->why, sizeof(known->why), "it did not help");
+		snprintf(known->why, sizeof(known->why), "the member is still not restored");
 		apply->told(apply->arg, step, APPLY_FAILED, known->why);
 	}
 	if (carry_out(step, why)) {

@@ -10,6 +10,8 @@
 
 #include "apply/plan.h"
 
+#define APPLY_LONGEST_GAP	60	/* longest delay between retries of a step, seconds */
+
 /* Outcome of a step. */
 enum apply_outcome {
 	APPLY_NOTE,	/* a note, nothing to carry out */

@@ -74,7 +74,7 @@ int apply_once(const char *path, bool dry_run, bool json)
 	else
 		err = apply(&all, &config, dry_run, &result);
 	if (err)
-		fprintf(stderr, "kvblkd: the state of this host can't be read: %s\n",
+		fprintf(stderr, "kvblkd: cannot read host state: %s\n",
 			strerror(-err));
 	if (once.json) {
 		json_dumpf(once.json, stdout, JSON_INDENT(2));

@@ -157,7 +157,7 @@ static void plan_loads(const struct config *config, const struct state *state,
 		if (have < state->modules.nr)
 			continue;
 		if (is_settled(state, plan_module(names[i], settled))) {
-			add_step(steps, STEP_NOTE, "module %s was unloaded: it stays so until it is loaded, or kvblkd is reloaded",
+			add_step(steps, STEP_NOTE, "module %s was unloaded; to load it again, run modprobe or reload kvblkd",
 				 names[i]);
 			continue;
 		}

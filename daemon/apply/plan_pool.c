@@ -160,18 +160,18 @@ static void plan_return(const struct kvblk_pool_state *pool, const struct state 
 	uuid_format(member->uuid, uuid);
 	if (!found) {
 		add_step(steps, STEP_NOTE, "pool %s: waiting for the device of member %s (%s)%s%s",
-			 pool->name, member->name, uuid, *member->place ? ", which was at: " : "",
+			 pool->name, member->name, uuid, *member->place ? ", last seen at: " : "",
 			 member->place);
 		return;
 	}
 	if (twice) {
-		add_step(steps, STEP_NOTE, "pool %s: several devices are copies of member %s (%s): take all but one away",
+		add_step(steps, STEP_NOTE, "pool %s: several devices are copies of member %s (%s); disconnect all but one",
 			 pool->name, member->name, uuid);
 		return;
 	}
 	step = add_step(steps, STEP_ADD, is_lost(member) ?
-			"add %s to pool %s: it is the lost member %s (%s)" :
-			"add %s to pool %s: not all of member %s (%s) could be read",
+			"add %s to pool %s: lost member %s (%s)" :
+			"add %s to pool %s: member %s (%s) was not restored completely",
 			found->path, pool->name, member->name, uuid);
 	if (step) {
 		step->may_fail = !is_lost(member);
@@ -199,7 +199,7 @@ static void plan_members(const struct config_pool *wanted, const struct kvblk_po
 		}
 		if (!member && (*wanted->members.text[i] != '/' ||
 				device_of(state, wanted->members.text[i])))
-			add_step(steps, STEP_NOTE, "pool %s: %s is not a member; to add it: kvblk member add",
+			add_step(steps, STEP_NOTE, "pool %s: %s is not a member; to add it, run: kvblk member add",
 				 pool->name, wanted->members.text[i]);
 	}
 }
@@ -220,7 +220,7 @@ static void note_former(const struct config_pool *pool, const struct state *stat
 
 	for (found = state->found; found; found = found->next) {
 		if (found->former && !strcmp(found->pool, pool->name))
-			add_step(steps, STEP_NOTE, "pool %s: %s was a member, and holds something else now: left alone",
+			add_step(steps, STEP_NOTE, "pool %s: ignoring %s, a former member that now holds other data",
 				 pool->name, found->path);
 	}
 }
@@ -246,14 +246,14 @@ static const struct kvblk_found *newest(const struct config_pool *pool,
 
 	for_each_of(found, state, pool) {
 		if (best && !same_uuid(best->pool_uuid, found->pool_uuid)) {
-			add_step(steps, STEP_NOTE, "pool %s: there are two pools of this name: the setting uuid must tell which one",
+			add_step(steps, STEP_NOTE, "pool %s: two pools have this name; select one with the setting uuid",
 				 pool->name);
 			return NULL;
 		}
 		for (other = next_of(found->next, pool); other; other = next_of(other->next, pool)) {
 			if (!same_uuid(other->uuid, found->uuid))
 				continue;
-			add_step(steps, STEP_NOTE, "pool %s: %s and %s are copies of one member: take one away",
+			add_step(steps, STEP_NOTE, "pool %s: %s and %s are copies of one member; disconnect one of them",
 				 pool->name, found->path, other->path);
 			return NULL;
 		}
@@ -262,7 +262,7 @@ static const struct kvblk_found *newest(const struct config_pool *pool,
 			best = found;
 	}
 	if (!best)
-		add_step(steps, STEP_NOTE, "pool %s: waiting for its members, none is here; a new pool is made with: kvblk pool create",
+		add_step(steps, STEP_NOTE, "pool %s: waiting for its members, none found; to create a new pool, run: kvblk pool create",
 			 pool->name);
 	return best;
 }
@@ -316,7 +316,7 @@ static void add_import(const struct config_pool *pool, const struct state *state
 		words_add(&paths, found->path);
 	fclose(paths.to);
 	step = degraded ?
-		add_step(steps, STEP_IMPORT, "import pool %s from %s, degraded: %s did not come within %" PRId64 " s",
+		add_step(steps, STEP_IMPORT, "import pool %s from %s, degraded: %s missing after %" PRId64 " s",
 			 pool->name, paths.text, missing, pool->degraded_after) :
 		add_step(steps, STEP_IMPORT, "import pool %s from %s", pool->name, paths.text);
 	free(paths.text);
@@ -339,7 +339,7 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 	if (!best)
 		return;
 	if (strcmp(best->pool, pool->name) != 0) {
-		add_step(steps, STEP_NOTE, "pool %s: the pool of this uuid is called %s",
+		add_step(steps, STEP_NOTE, "pool %s: the pool with this UUID has the name %s",
 			 pool->name, best->pool);
 		return;
 	}
@@ -352,10 +352,10 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 	else if (pool->degraded_after >= 0 && waited >= pool->degraded_after)
 		add_import(pool, state, true, missing.text, steps);
 	else if (pool->degraded_after >= 0)
-		add_step(steps, STEP_NOTE, "pool %s: waiting for %s, for %" PRId64 " s, then it is imported degraded",
+		add_step(steps, STEP_NOTE, "pool %s: waiting for %s; degraded import after %" PRId64 " s",
 			 pool->name, missing.text, pool->degraded_after);
 	else
-		add_step(steps, STEP_NOTE, "pool %s: waiting for %s; without: kvblk pool import %s --degraded",
+		add_step(steps, STEP_NOTE, "pool %s: waiting for %s; to import the pool without, run: kvblk pool import %s --degraded",
 			 pool->name, missing.text, pool->name);
 	free(missing.text);
 }
@@ -393,12 +393,12 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 
 		pool = running(state, want->name);
 		if (!pool && is_settled(state, want->name)) {
-			add_step(steps, STEP_NOTE, "pool %s was taken down: it stays down until kvblkd is reloaded, or: kvblk apply",
+			add_step(steps, STEP_NOTE, "pool %s was taken down; to import it again, reload kvblkd or run: kvblk apply",
 				 want->name);
 		} else if (!pool) {
 			plan_import(want, state, state->waited ? state->waited[i] : 0, steps);
 		} else if (want->uuid && !is_uuid_of(pool->uuid, want->uuid)) {
-			add_step(steps, STEP_NOTE, "pool %s: another pool of this name is up; take it down with: kvblk pool destroy %s",
+			add_step(steps, STEP_NOTE, "pool %s: another pool of this name is up; to take it down, run: kvblk pool destroy %s",
 				 want->name, want->name);
 		} else {
 			plan_members(want, pool, state, steps);
@@ -407,7 +407,7 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 	}
 	for (pool = state->pools; pool; pool = pool->next) {
 		if (config->nr_pools && !wanted(config, pool->name))
-			add_step(steps, STEP_NOTE, "pool %s is up and not in the file: it is left as it is",
+			add_step(steps, STEP_NOTE, "pool %s is up but not in the file; it stays unchanged",
 				 pool->name);
 	}
 }

@@ -53,7 +53,7 @@ static int read_secret(const char *path, char secret[SECRET_LEN], char *why, siz
 		refuse(why, len, "%s holds a secret and others may read it: chmod 600 %s",
 		       path, path);
 	else if (!fgets(secret, SECRET_LEN, file) || !secret[strcspn(secret, "\r\n")])
-		refuse(why, len, "%s: it does not hold one line with a secret", path);
+		refuse(why, len, "%s holds no line with a secret", path);
 	else
 		ret = 0;
 	if (ret)
@@ -100,14 +100,14 @@ static int set_tls_key(const struct config_fabric *fabric, const char *host_nqn,
 	key = nvme_import_tls_key(secret, &key_len, &hmac);
 	explicit_bzero(secret, sizeof(secret));
 	if (!key)
-		return refuse(why, len, "%s: it does not hold a key of the form NVMeTLSkey-1:...",
+		return refuse(why, len, "%s holds no key of the form NVMeTLSkey-1:...",
 			      fabric->tls_key_file);
 	id = nvme_insert_tls_key_versioned(NULL, "psk", host_nqn, fabric->nqn, 1,
 					   (int)hmac, key, key_len);
 	explicit_bzero(key, (size_t)key_len);
 	free(key);
 	if (id <= 0)
-		return refuse(why, len, "%s: the keyring .nvme does not take it: %s",
+		return refuse(why, len, "cannot insert the key of %s into the keyring .nvme: %s",
 			      fabric->tls_key_file, strerror(errno));
 	cfg->tls_key = id;
 	return 0;
@@ -118,7 +118,7 @@ static int set_tls_key(const struct config_fabric *fabric, const char *host_nqn,
 {
 	(void)host_nqn;
 	(void)cfg;
-	return refuse(why, len, "%s: kvblkd was built with a libnvme that is too old for this: put the key into the keyring with nvme(1)",
+	return refuse(why, len, "cannot use %s: the libnvme of this build is too old; insert the key into the keyring with nvme(1)",
 		      fabric->tls_key_file);
 }
 #endif
@@ -157,7 +157,7 @@ static int connect_as(nvme_root_t root, const struct config_fabric *fabric,
 				fabric->host_address, fabric->host_interface,
 				strcmp(fabric->transport, "loop") ? port : NULL);
 	if (!host || !ctrl)
-		return refuse(why, len, "no memory");
+		return refuse(why, len, "out of memory");
 	set_options(fabric, &cfg);
 	err = set_secrets(host, ctrl, fabric, why, len);
 	if (!err && fabric->tls_key_file)
@@ -185,7 +185,7 @@ size_t fabrics_resolve(const char *name, char ips[FABRICS_IPS][CONFIG_IP_LEN], c
 	int err = getaddrinfo(name, NULL, &hints, &list);
 
 	if (err) {
-		refuse(why, len, "the name %s can't be resolved: %s", name,
+		refuse(why, len, "cannot resolve %s: %s", name,
 		       err == EAI_SYSTEM ? strerror(errno) : gai_strerror(err));
 		return 0;
 	}
@@ -194,7 +194,7 @@ size_t fabrics_resolve(const char *name, char ips[FABRICS_IPS][CONFIG_IP_LEN], c
 				   NI_NUMERICHOST);
 	freeaddrinfo(list);
 	if (!nr)
-		refuse(why, len, "the name %s leads to no address", name);
+		refuse(why, len, "%s resolves to no address", name);
 	return nr;
 }
 
@@ -224,9 +224,9 @@ int fabrics_connect(struct config_fabric *fabric, char *why, size_t len)
 	host_nqn = fabric->host_nqn ? strdup(fabric->host_nqn) : nvmf_hostnqn_from_file();
 	host_id = fabric->host_id ? strdup(fabric->host_id) : nvmf_hostid_from_file();
 	if (!root)
-		refuse(why, len, "no memory");
+		refuse(why, len, "out of memory");
 	else if (!host_nqn)
-		refuse(why, len, "this host has no name: give host_nqn, or make /etc/nvme/hostnqn with nvme gen-hostnqn");
+		refuse(why, len, "this host has no NQN; set host_nqn, or create /etc/nvme/hostnqn with nvme gen-hostnqn");
 	else if (fabric->named)
 		ret = connect_by_name(root, fabric, host_nqn, host_id, why, len);
 	else

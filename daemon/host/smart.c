@@ -47,11 +47,11 @@ static struct drives {
 /* Advice by bit of the critical warnings. */
 static const char *const warnings[] = {
 	"few spare blocks are left: replace the drive",
-	"it is too hot or too cold: look at its cooling",
-	"it is not reliable any more: replace the drive",
-	"it takes no writes any more: replace the drive",
-	"its memory is not backed up any more: replace the drive",
-	"its persistent memory is not reliable: replace the drive",
+	"temperature out of range: check the cooling",
+	"reliability degraded: replace the drive",
+	"media is read-only: replace the drive",
+	"backup of volatile memory failed: replace the drive",
+	"persistent memory is unreliable: replace the drive",
 };
 
 /* Returns the highest wear threshold that @used has reached, or 0. */
@@ -81,12 +81,12 @@ bool smart_worse(const struct smart *was, const struct smart *is, char *buf, siz
 			add(buf, len, warnings[i]);
 	}
 	if (is->spare < is->spare_least && !was_low && !(is->warning & 1)) {
-		snprintf(text, sizeof(text), "%u %% of its spare blocks are left, fewer than %u %%: replace the drive",
+		snprintf(text, sizeof(text), "%u %% of the spare blocks left, below the threshold of %u %%: replace the drive",
 			 is->spare, is->spare_least);
 		add(buf, len, text);
 	}
 	if (mark(is->used) > (was->valid ? mark(was->used) : 0)) {
-		snprintf(text, sizeof(text), "%u %% of its life are used: %s", is->used,
+		snprintf(text, sizeof(text), "%u %% of the rated life used: %s", is->used,
 			 is->used >= 100 ? "replace the drive" :
 			 "plan to replace it, or give the pool a smaller budget");
 		add(buf, len, text);
@@ -107,7 +107,7 @@ static void *read_all(void *arg)
 		fabrics_smart(health->path, &now);
 		now.asked = true;
 		if (now.valid && now.rated && !health->smart.valid)
-			log_line(LOG_LINE_INFO, "drive: pool %s, member %s, %s: %u %% of its life are used, %.1f MiB were written",
+			log_line(LOG_LINE_INFO, "drive: pool %s, member %s, %s: %u %% of the rated life used, %.1f MiB written",
 				 health->pool, health->member, health->path, now.used,
 				 now.written / (1024 * 1024));
 		if (smart_worse(&health->smart, &now, text, sizeof(text)))

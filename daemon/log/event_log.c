@@ -34,13 +34,13 @@ void report_pools(void)
 
 	err = kvblk_admin_open(&admin);
 	if (err) {
-		log_line(LOG_LINE_WARNING, "can't ask for the pools: %s",
+		log_line(LOG_LINE_WARNING, "cannot query the module for pools: %s",
 			 strerror(-err));
 		return;
 	}
 	err = kvblk_pool_get(admin, NULL, &pools);
 	if (err) {
-		log_line(LOG_LINE_WARNING, "can't list the pools: %s",
+		log_line(LOG_LINE_WARNING, "cannot list pools: %s",
 			 *kvblk_admin_message(admin) ?
 			 kvblk_admin_message(admin) : strerror(-err));
 		goto close_admin;
@@ -60,16 +60,16 @@ close_admin:
 
 /* Advice by event type. An event with a row is logged as a warning, any other as information. */
 static const char *const advice[] = {
-	[KVBLK_EVENT_MEMBER_DEAD] = "kvblkd adds it again when its device is back",
-	[KVBLK_EVENT_MEMBER_SUSPECT] = "look at the target and the network",
-	[KVBLK_EVENT_MEMBER_READ_ONLY] = "look whether the device is full or worn out, and at its lines in the kernel's log",
-	[KVBLK_EVENT_MEMBER_FAILING] = "look at the target, and at the device's lines in the kernel's log",
-	[KVBLK_EVENT_CHECKSUM] = "if they go on, replace the device",
-	[KVBLK_EVENT_READ_ERROR] = "look at the device's lines in the kernel's log",
-	[KVBLK_EVENT_WRITE_ERROR] = "look at the device's lines in the kernel's log",
-	[KVBLK_EVENT_RESTORE_FAILED] = "they stay on it, and kvblkd has them read again: look at the device's lines in the kernel's log",
-	[KVBLK_EVENT_NO_SPACE] = "reclaim is slower than they come: add members, or put less",
-	[KVBLK_EVENT_REQUEST_DONE] = "see the kernel's log",
+	[KVBLK_EVENT_MEMBER_DEAD] = "kvblkd adds the member again when its device returns",
+	[KVBLK_EVENT_MEMBER_SUSPECT] = "check the target and the network",
+	[KVBLK_EVENT_MEMBER_READ_ONLY] = "check whether the device is full or worn out, and its lines in the kernel log",
+	[KVBLK_EVENT_MEMBER_FAILING] = "check the target, and the device's lines in the kernel log",
+	[KVBLK_EVENT_CHECKSUM] = "if more blocks are damaged, replace the device",
+	[KVBLK_EVENT_READ_ERROR] = "check the device's lines in the kernel log",
+	[KVBLK_EVENT_WRITE_ERROR] = "check the device's lines in the kernel log",
+	[KVBLK_EVENT_RESTORE_FAILED] = "the blocks stay on the device, and kvblkd retries to read them; check the device's lines in the kernel log",
+	[KVBLK_EVENT_NO_SPACE] = "reclaim is slower than the puts: add members or put less",
+	[KVBLK_EVENT_REQUEST_DONE] = "see the kernel log",
 };
 
 static const char *advice_for(const struct kvblk_notice *notice)
@@ -101,6 +101,6 @@ void report_storms(struct limit *limit, int64_t now)
 	uint64_t more;
 
 	while ((kind = limit_next(limit, now, &more)))
-		log_of(kind->pool, kind->member, kind->level, "%s (the last of %" PRIu64 " more in %d s)", kind->text,
+		log_of(kind->pool, kind->member, kind->level, "%s (last of %" PRIu64 " more in %d s)", kind->text,
 			 more, LIMIT_SECONDS);
 }

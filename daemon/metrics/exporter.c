@@ -209,7 +209,7 @@ static int listen_there(struct exporter *exporter)
 	const struct http_rules rules = {
 		.answer = on_get,
 		.arg = exporter,
-		.pages = "there are /metrics, /ready and /healthz\n",
+		.pages = "not found; pages: /metrics, /ready, /healthz\n",
 	};
 	int fd = exporter->listens.address ? http_listen_ip(exporter->listens.address,
 							    (unsigned int)exporter->listens.port) :
@@ -235,8 +235,8 @@ static void start(struct exporter *exporter)
 		return;
 	}
 	if (!exporter->told)
-		log_line(LOG_LINE_WARNING, "metrics: can't listen on %s port %" PRId64 ": %s; trying again",
-			 want->address, want->port, strerror(-err));
+		log_line(LOG_LINE_WARNING, "metrics: cannot listen on %s port %" PRId64 ": %s; retrying every %d s",
+			 want->address, want->port, strerror(-err), (int)(RETRY_US / 1000000));
 	exporter->told = true;
 	sd_event_source_set_time_relative(exporter->retry, RETRY_US);
 	sd_event_source_set_enabled(exporter->retry, SD_EVENT_ONESHOT);

@@ -72,7 +72,7 @@ static unsigned int tell_members(const struct kvblk_pool_state *pool,
 		if (!strcmp(m->pool, pool->name) && (!ready_serves(m) || m->read_only))
 			nr += reason(to, "pool %s: member %s is %s%s\n", pool->name, m->name,
 				     ready_condition(m),
-				     ready_serves(m) ? ": it serves its blocks, and takes no puts" : "");
+				     ready_serves(m) ? ": its blocks are served, puts use other members" : "");
 	}
 	return nr;
 }
@@ -98,7 +98,7 @@ static unsigned int check_members(const struct kvblk_pool_state *pool, const cha
 	if (serve && 100ul * serve >= share_of(ready) * nr)
 		return 0;
 	reasons = tell_members(pool, snapshot, to);
-	return reasons ? reasons : reason(to, "pool %s: it has no member\n", pool->name);
+	return reasons ? reasons : reason(to, "pool %s has no member\n", pool->name);
 }
 
 static unsigned int check_pool(const struct kvblk_pool_state *pool, const struct config_pool *rules,
@@ -108,7 +108,7 @@ static unsigned int check_pool(const struct kvblk_pool_state *pool, const struct
 	double held = ready_held(pool, snapshot_stats(snapshot->stats, pool->name, ""));
 
 	if (rules->ready_below && held >= (double)rules->ready_below)
-		reasons += reason(to, "pool %s: leases and readers hold %.1f %% of it, ready_below is %d\n",
+		reasons += reason(to, "pool %s: leases and readers hold %.1f %%, the limit ready_below is %d %%\n",
 				  pool->name, held, (int)rules->ready_below);
 	return reasons;
 }
@@ -133,11 +133,11 @@ unsigned int ready_reasons(const struct config *config, const struct snapshot *s
 	if (err == -ENOENT)
 		return reason(to, "the module kvblk is not loaded\n");
 	if (err)
-		return reason(to, "the module kvblk does not answer: %s\n", strerror(-err));
+		return reason(to, "the module kvblk does not respond: %s\n", strerror(-err));
 	for (size_t i = 0; i < config->nr_pools; i++) {
 		pool = find_pool(snapshot, config->pools[i].name);
 		reasons += pool ? check_pool(pool, &config->pools[i], snapshot, to) :
-				  reason(to, "pool %s: it is not up\n", config->pools[i].name);
+				  reason(to, "pool %s is not up\n", config->pools[i].name);
 	}
 	for (pool = config->nr_pools ? NULL : snapshot->pools; pool; pool = pool->next)
 		reasons += check_pool(pool, &none, snapshot, to);

@@ -22,7 +22,7 @@
 
 #define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
 #define MEMBER		{ 2, [15] = 2 }
-#define STEP_AGAIN	"add /dev/bad to pool kv0: not all of member bad (02000000-0000-0000-0000-000000000002) could be read"
+#define STEP_AGAIN	"add /dev/bad to pool kv0: member bad (02000000-0000-0000-0000-000000000002) was not restored completely"
 #define STEP_IN		"import pool kv0 from /dev/bad"
 
 static struct kvblk_found found = {
@@ -235,15 +235,15 @@ static void test_signatures(void **state)
 	(void)state;
 	signature = "ext4";
 	pool_up = false;
-	pass(STEP_IN ": failed: /dev/bad holds ext4, too: if that is left over, remove it with wipefs\n", 1);
+	pass(STEP_IN ": failed: /dev/bad also holds ext4; if that is stale, remove it with wipefs\n", 1);
 	apply_forget(&all);
 	pool_up = true;
 	member.state = KVBLK_MEMBER_STATUS_DEAD;
-	pass("add /dev/bad to pool kv0: it is the lost member bad (02000000-0000-0000-0000-000000000002): failed: /dev/bad holds ext4, too: if that is left over, remove it with wipefs\n", 1);
+	pass("add /dev/bad to pool kv0: lost member bad (02000000-0000-0000-0000-000000000002): failed: /dev/bad also holds ext4; if that is stale, remove it with wipefs\n", 1);
 	assert_int_equal(nr_imports + nr_adds, 0);
 	signature = NULL;
 	seconds++;
-	pass("add /dev/bad to pool kv0: it is the lost member bad (02000000-0000-0000-0000-000000000002): done\n", -1);
+	pass("add /dev/bad to pool kv0: lost member bad (02000000-0000-0000-0000-000000000002): done\n", -1);
 	assert_int_equal(nr_adds, 1);
 }
 
@@ -267,7 +267,7 @@ static void test_unrestored(void **state)
 		pass("", 1);
 		assert_int_equal(nr_adds, i);
 		seconds++;
-		pass(i == 1 ? STEP_AGAIN ": failed: it did not help\n" : "", -1);
+		pass(i == 1 ? STEP_AGAIN ": failed: the member is still not restored\n" : "", -1);
 		assert_int_equal(nr_adds, i + 1);
 		gap = gap > 30 ? 60 : gap * 2;
 	}
@@ -290,7 +290,7 @@ static void test_unread(void **state)
 	pass("", 1);
 	assert_int_equal(nr_adds, 1);
 	seconds++;
-	pass(STEP_AGAIN ": failed: it did not help\n", 2);
+	pass(STEP_AGAIN ": failed: the member is still not restored\n", 2);
 	seconds++;
 	pass("", 1);
 	assert_int_equal(nr_adds, 2);

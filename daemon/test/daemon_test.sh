@@ -33,16 +33,16 @@ ends() {
 	read -r line <&3
 	kill "-$1" "$pid"
 	rest=$(cat <&3)
-	wait "$pid" && [[ $line == "$2" && $rest == *"asked to end" ]]
+	wait "$pid" && [[ $line == "$2" && $rest == *"received SIG$1; exiting" ]]
 	verdict $? "SIG$1 ends it; it said: $line; $rest"
 }
 
 expect 0 'Example' --help
 expect 0 '^kvblkd [0-9]' --version
-expect 2 'nothing to give' kv0
+expect 2 'unexpected argument "kv0"' kv0
 expect 2 'unrecognized option' --frob
-expect 2 'are for --apply' --dry-run
-expect 2 'the formats are json and text' --apply -o xml
+expect 2 'require --apply' --dry-run
+expect 2 'unknown format; pass json or text' --apply -o xml
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -120,8 +120,8 @@ exports() {
 	answers 200 '^kvblkd_config_valid 1$' "$port" /metrics
 	answers 200 '^Content-Type: text/plain; version=0.0.4; charset=utf-8$' "$port" /metrics
 	answers 200 '^# EOF$' "$port" /metrics GET 'Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3'
-	answers 404 'there are /metrics' "$port" /
-	answers 404 'there are /metrics' "$port" /metrics/
+	answers 404 'not found; pages: /metrics' "$port" /
+	answers 404 'not found; pages: /metrics' "$port" /metrics/
 	answers 405 '^Allow: GET, HEAD$' "$port" /metrics POST 'Content-Length: 9999999'
 	answers 405 'only GET' "$port" /ready DELETE
 	[ "$(ask "$port" /metrics HEAD | sed -n '/^$/,$p' | wc -c)" -le 1 ]
@@ -147,13 +147,13 @@ exports() {
 	! ask "$port" /healthz > "$dir/old" 2>&1
 	verdict $? "SIGHUP moves the listener"
 	echo "exporters: { metrics: { port = $taken; }; };" > "$dir/holder"
-	expect 1 'kvblkd runs already' --config "$dir/holder"
+	expect 1 'kvblkd is already running' --config "$dir/holder"
 	RUNTIME_DIRECTORY=$dir/other "$kvblkd" --config "$dir/holder" 2> "$dir/held" &
 	holder=$!
 	until grep -q "listening on" "$dir/held"; do sleep 0.05; done
 	cp "$dir/holder" "$dir/exports"
 	kill -HUP "$pid"
-	says "can't listen on 127.0.0.1 port $taken: Address already in use; trying again"
+	says "cannot listen on 127.0.0.1 port $taken: Address already in use; retrying every 5 s"
 	verdict $? "an address that is taken is told"
 	kill "$holder"
 	says "listening on 127.0.0.1 port $taken"
@@ -162,7 +162,7 @@ exports() {
 	kill -HUP "$pid"
 	says "no longer listening"
 	kill -TERM "$pid"
-	says "asked to end" && wait "$pid"
+	says "received SIGTERM; exiting" && wait "$pid"
 	verdict $? "without a section nothing listens"
 }
 
@@ -175,7 +175,7 @@ has_files() {
 	says "waiting for it"
 	limit=$(awk '/^Max open files/ { print ($4 == $5) }' "/proc/$pid/limits")
 	kill -TERM "$pid"
-	says "asked to end" && wait "$pid" && [ "$limit" = 1 ]
+	says "received SIGTERM; exiting" && wait "$pid" && [ "$limit" = 1 ]
 	verdict $? "it may have as many open files as the hard limit allows"
 }
 
@@ -198,10 +198,10 @@ while "STOPPING=1" not in (said := notify.recv(4096).decode()):
 	coproc LD_PRELOAD=$dir/glob.so NOTIFY_SOCKET=$dir/notify "$kvblkd" --config "$dir/exports" 2>&1
 	pid=$COPROC_PID
 	exec 3<&"${COPROC[0]}"
-	says "the state of this host can't be read"
+	says "cannot read host state: .*; retrying in [0-9]+ s"
 	answers 200 '^kvblkd_steps_failed 1$' "$port" /metrics
 	until grep -q ^STATUS= "$dir/notified"; do sleep 0.05; done
-	grep -q "^STATUS=.* can't be read" "$dir/notified" && ! grep -q READY "$dir/notified"
+	grep -q "^STATUS=cannot read host state" "$dir/notified" && ! grep -q READY "$dir/notified"
 	verdict $? "a host that can't be read is not ready"
 	rm "$dir/blind"
 	kill -HUP "$pid"
@@ -209,7 +209,7 @@ while "STOPPING=1" not in (said := notify.recv(4096).decode()):
 	until grep -q READY=1 "$dir/notified"; do sleep 0.05; done
 	answers 200 '^kvblkd_steps_failed 0$' "$port" /metrics
 	kill -TERM "$pid"
-	says "asked to end" && wait
+	says "received SIGTERM; exiting" && wait
 	verdict $? "and is when it can"
 }
 
@@ -224,7 +224,7 @@ starts_with_errors() {
 	pid=$COPROC_PID
 	exec 3<&"${COPROC[0]}"
 	says 'errors.d/90-pool-set-kv0.conf:1: pools\[0\].tunables.old_tunable: unknown tunable' &&
-		says 'what is wrong is left out, the rest is in force' && says "listening on 127.0.0.1 port $port"
+		says 'invalid settings are skipped, the rest is in force' && says "listening on 127.0.0.1 port $port"
 	verdict $? "it starts in spite of an unknown word, which it tells"
 	answers 200 '^kvblkd_config_valid 0$' "$port" /metrics
 	rm "$dir/errors.d/90-pool-set-kv0.conf"
@@ -233,10 +233,10 @@ starts_with_errors() {
 	answers 200 '^kvblkd_config_valid 1$' "$port" /metrics
 	echo "exporters: { metrics: { port = $other; frob = 1; }; };" > "$dir/errors"
 	kill -HUP "$pid"
-	says 'has errors: what was in force stays'
+	says 'has errors; keeping the previous configuration'
 	answers 200 '^kvblkd_config_valid 0$' "$port" /metrics
 	kill -TERM "$pid"
-	says "asked to end" && wait "$pid"
+	says "received SIGTERM; exiting" && wait "$pid"
 	verdict $? "it ends"
 }
 
@@ -279,7 +279,7 @@ publishes() {
 	kill -HUP "$pid"
 	says "no longer publishing"
 	kill -TERM "$pid"
-	says "asked to end" && wait "$pid"
+	says "received SIGTERM; exiting" && wait "$pid"
 	verdict $? "without a section nothing is published"
 }
 

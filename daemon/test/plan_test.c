@@ -127,7 +127,7 @@ static void test_bare_host(void **unused)
 	       "load module kvblk\n"
 	       "connect to nqn.a, tcp 192.0.2.1 port 4420\n"
 	       "connect to nqn.b, tcp fd00::1 port 4421\n"
-	       "note: pool kv0: waiting for its members, none is here; a new pool is made with: kvblk pool create\n");
+	       "note: pool kv0: waiting for its members, none found; to create a new pool, run: kvblk pool create\n");
 }
 
 static void test_import(void **unused)
@@ -142,31 +142,31 @@ static void test_import(void **unused)
 	config_free(&config);
 	/* members of another pool or version, and silent devices, are not used */
 	second.silent = true;
-	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1; degraded import after 60 s\n");
 	second.silent = false;
 	second.other_version = true;
-	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1; degraded import after 60 s\n");
 	second.other_version = false;
 	second.former = true;
 	expect(file, &state,
-	       "note: pool kv0: /dev/nvme1n1 was a member, and holds something else now: left alone\n"
-	       "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	       "note: pool kv0: ignoring /dev/nvme1n1, a former member that now holds other data\n"
+	       "note: pool kv0: waiting for nvme1n1; degraded import after 60 s\n");
 	second.former = false;
 	strcpy(second.pool, "kv1");
 	second.pool_uuid[0] = 9;
-	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1; degraded import after 60 s\n");
 	strcpy(second.pool, "kv0");
-	expect(file, &state, "note: pool kv0: there are two pools of this name: the setting uuid must tell which one\n");
+	expect(file, &state, "note: pool kv0: two pools have this name; select one with the setting uuid\n");
 	expect("pools = ( { name = \"kv0\"; uuid = \"09de0000-0000-0000-0000-000000000001\"; } );", &state,
-	       "note: pool kv0: waiting for nvme0n1; without: kvblk pool import kv0 --degraded\n");
+	       "note: pool kv0: waiting for nvme0n1; to import the pool without, run: kvblk pool import kv0 --degraded\n");
 	second.pool_uuid[0] = 0x8a;
 	second.uuid[0] = 1;
 	second.uuid[15] = 1;
-	expect(file, &state, "note: pool kv0: /dev/nvme0n1 and /dev/nvme1n1 are copies of one member: take one away\n");
+	expect(file, &state, "note: pool kv0: /dev/nvme0n1 and /dev/nvme1n1 are copies of one member; disconnect one of them\n");
 	second.uuid[0] = 2;
 	second.uuid[15] = 2;
 	expect("pools = ( { name = \"kv9\"; uuid = \"8ade0000-0000-0000-0000-000000000001\"; } );", &state,
-	       "note: pool kv9: the pool of this uuid is called kv0\n");
+	       "note: pool kv9: the pool with this UUID has the name kv0\n");
 }
 
 static void test_degraded(void **unused)
@@ -178,10 +178,10 @@ static void test_degraded(void **unused)
 	(void)unused;
 	first.next = NULL;
 	state.waited = &waited;
-	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1; degraded import after 60 s\n");
 	waited = 60;
-	expect(file, &state, "import pool kv0 from /dev/nvme0n1, degraded: nvme1n1 did not come within 60 s\n");
-	expect(patient, &state, "note: pool kv0: waiting for nvme1n1; without: kvblk pool import kv0 --degraded\n");
+	expect(file, &state, "import pool kv0 from /dev/nvme0n1, degraded: nvme1n1 missing after 60 s\n");
+	expect(patient, &state, "note: pool kv0: waiting for nvme1n1; to import the pool without, run: kvblk pool import kv0 --degraded\n");
 }
 
 static void test_members_of_file(void **unused)
@@ -199,11 +199,11 @@ static void test_members_of_file(void **unused)
 	(void)unused;
 	state.links = links;
 	state.nr_links = COUNT(links);
-	expect(by_path, &state, "note: pool kv0: waiting for /dev/disk/by-id/b; without: kvblk pool import kv0 --degraded\n");
+	expect(by_path, &state, "note: pool kv0: waiting for /dev/disk/by-id/b; to import the pool without, run: kvblk pool import kv0 --degraded\n");
 	links[1].device = "/dev/nvme1n1";
 	expect(by_path, &state, "import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n");
 	expect(by_uuid, &state,
-	       "note: pool kv0: waiting for 03000000-0000-0000-0000-000000000003; without: kvblk pool import kv0 --degraded\n");
+	       "note: pool kv0: waiting for 03000000-0000-0000-0000-000000000003; to import the pool without, run: kvblk pool import kv0 --degraded\n");
 
 	/* pool up: members that only the file has are reported, not added */
 	state = whole();
@@ -211,7 +211,7 @@ static void test_members_of_file(void **unused)
 	state.nr_links = COUNT(links);
 	expect(by_path, &state, "");
 	links[1].device = "/dev/nvme7n1";
-	expect(by_path, &state, "note: pool kv0: /dev/disk/by-id/b is not a member; to add it: kvblk member add\n");
+	expect(by_path, &state, "note: pool kv0: /dev/disk/by-id/b is not a member; to add it, run: kvblk member add\n");
 }
 
 static void test_lost_member(void **unused)
@@ -223,15 +223,15 @@ static void test_lost_member(void **unused)
 	expect(file, &state, "note: pool kv0: waiting for the device of member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
 	state.found = &first;
 	second.path = "/dev/nvme7n1";
-	expect(file, &state, "add /dev/nvme7n1 to pool kv0: it is the lost member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
+	expect(file, &state, "add /dev/nvme7n1 to pool kv0: lost member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
 	up[1].state = KVBLK_MEMBER_STATUS_MISSING;
-	expect(file, &state, "add /dev/nvme7n1 to pool kv0: it is the lost member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
+	expect(file, &state, "add /dev/nvme7n1 to pool kv0: lost member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
 	second.pool_uuid[0] = 9;
 	expect(file, &state, "note: pool kv0: waiting for the device of member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
 	second.pool_uuid[0] = 0x8a;
 	first.uuid[0] = 2;
 	first.uuid[15] = 2;
-	expect(file, &state, "note: pool kv0: several devices are copies of member nvme1n1 (02000000-0000-0000-0000-000000000002): take all but one away\n");
+	expect(file, &state, "note: pool kv0: several devices are copies of member nvme1n1 (02000000-0000-0000-0000-000000000002); disconnect all but one\n");
 	first.uuid[0] = 1;
 	first.uuid[15] = 1;
 	second.path = "/dev/nvme1n1";
@@ -239,7 +239,7 @@ static void test_lost_member(void **unused)
 	for (int part = 0; part < 2; part++) {
 		up[1].state = part ? KVBLK_MEMBER_STATUS_UP : KVBLK_MEMBER_STATUS_UNRESTORED;
 		up[1].unread_segments = part;
-		expect(file, &state, "add /dev/nvme1n1 to pool kv0: not all of member nvme1n1 (02000000-0000-0000-0000-000000000002) could be read\n");
+		expect(file, &state, "add /dev/nvme1n1 to pool kv0: member nvme1n1 (02000000-0000-0000-0000-000000000002) was not restored completely\n");
 	}
 	up[1].unread_segments = 0;
 	up[1].state = KVBLK_MEMBER_STATUS_DEAD;
@@ -259,10 +259,10 @@ static void test_others_are_left_alone(void **unused)
 
 	(void)unused;
 	kv0.next = &other;
-	expect(file, &state, "note: pool kv7 is up and not in the file: it is left as it is\n");
+	expect(file, &state, "note: pool kv7 is up but not in the file; it stays unchanged\n");
 	expect("pools = ( { name = \"kv7\"; uuid = \"09de0000-0000-0000-0000-000000000001\"; } );", &state,
-	       "note: pool kv7: another pool of this name is up; take it down with: kvblk pool destroy kv7\n"
-	       "note: pool kv0 is up and not in the file: it is left as it is\n");
+	       "note: pool kv7: another pool of this name is up; to take it down, run: kvblk pool destroy kv7\n"
+	       "note: pool kv0 is up but not in the file; it stays unchanged\n");
 }
 
 static void test_tunables(void **unused)
@@ -299,12 +299,12 @@ static void test_taken_down(void **unused)
 
 	(void)unused;
 	state.settled = (struct texts){ names, 1 };
-	expect(file, &state, "note: pool kv0 was taken down: it stays down until kvblkd is reloaded, or: kvblk apply\n");
+	expect(file, &state, "note: pool kv0 was taken down; to import it again, reload kvblkd or run: kvblk apply\n");
 	names[0] = "module kvblk";
 	state = whole();
 	state.modules.nr = 2;
 	state.settled = (struct texts){ names, 1 };
-	expect(file, &state, "note: module kvblk was unloaded: it stays so until it is loaded, or kvblkd is reloaded\n");
+	expect(file, &state, "note: module kvblk was unloaded; to load it again, run modprobe or reload kvblkd\n");
 }
 
 static void test_timeouts(void **unused)

@@ -548,7 +548,7 @@ class Prestage(unittest.TestCase):
         self.addCleanup(daemon.stderr.close)
         self.addCleanup(daemon.wait, 60)
         self.addCleanup(daemon.terminate)
-        while "prestage: no hints are taken: Input/output error" not in daemon.stderr.readline():
+        while "prestage: cannot open hint socket: Input/output error; hints disabled" not in daemon.stderr.readline():
             self.assertIsNone(daemon.poll())
         self.assertFalse(os.path.exists(self.dir.name + "/s"))
 
@@ -556,12 +556,12 @@ class Prestage(unittest.TestCase):
         """A socket in use is not replaced, and a missing group is reported."""
         daemon = self.start()
         for conf, why in ((daemon.conf, "Address already in use"), (self.dir.name + "/group", "there is no such group"),
-                          (daemon.conf, "kvblkd runs already")):
+                          (daemon.conf, "kvblkd is already running")):
             if conf.endswith("group"):
                 with open(conf, "w") as file:
                     file.write(f'prestage: {{ socket = "{self.dir.name}/g"; group = "no-such-group"; pools = ( "fake" ); }};')
             second = subprocess.Popen([KVBLKD, "--config", conf], stderr=subprocess.PIPE, text=True,
-                                      env={"RUNTIME_DIRECTORY": self.dir.name + ("" if "runs" in why else "/second")})
+                                      env={"RUNTIME_DIRECTORY": self.dir.name + ("" if "running" in why else "/second")})
             self.assertIn(why, second.stderr.readline())
             second.terminate()
             second.wait(60)

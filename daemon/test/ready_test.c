@@ -79,14 +79,14 @@ static void test_module(void **state)
 {
 	(void)state;
 	expect(&none, -ENOENT, "the module kvblk is not loaded\n");
-	expect(&both, -EIO, "the module kvblk does not answer: Input/output error\n");
+	expect(&both, -EIO, "the module kvblk does not respond: Input/output error\n");
 }
 
 static void test_pools(void **state)
 {
 	(void)state;
 	snapshot.pools = &pools[1];
-	expect(&both, 0, "pool kv0: it is not up\n");
+	expect(&both, 0, "pool kv0 is not up\n");
 	/* pools that are not configured count only if none is */
 	snapshot.pools = pools;
 	members[2].state = KVBLK_MEMBER_STATUS_DEAD;
@@ -139,9 +139,9 @@ static void test_read_only(void **state)
 	ready_notes(&first, &snapshot, to);
 	ready_notes(&none, &snapshot, to);
 	fclose(to);
-	assert_string_equal(said, "pool kv0: member m0 is read-only: it serves its blocks, and takes no puts\n"
-				  "pool kv0: member m0 is read-only: it serves its blocks, and takes no puts\n"
-				  "pool kv0: member m0 is read-only: it serves its blocks, and takes no puts\n"
+	assert_string_equal(said, "pool kv0: member m0 is read-only: its blocks are served, puts use other members\n"
+				  "pool kv0: member m0 is read-only: its blocks are served, puts use other members\n"
+				  "pool kv0: member m0 is read-only: its blocks are served, puts use other members\n"
 				  "pool kv1: member m2 is restoring\n");
 	free(said);
 	/* its state before it died does not matter */
@@ -170,7 +170,7 @@ static void test_share(void **state)
 	members[0].state = KVBLK_MEMBER_STATUS_RESTORING;
 	expect(&both, 0, "pool kv0: member m0 is restoring\npool kv0: member m1 is missing\n");
 	snapshot.members = &members[2];
-	expect(&both, 0, "pool kv0: it has no member\n");
+	expect(&both, 0, "pool kv0 has no member\n");
 	configured[0].ready = all;
 }
 
@@ -181,7 +181,7 @@ static void test_limit(void **state)
 	stats[1].gauge[KVBLK_A_GAUGE_SEGMENTS_RETIRING] = 2;
 	expect(&both, 0, "");
 	pools[1].leased_bytes = 300;
-	expect(&both, 0, "pool kv1: leases and readers hold 50.0 % of it, ready_below is 50\n");
+	expect(&both, 0, "pool kv1: leases and readers hold 50.0 %, the limit ready_below is 50 %\n");
 	/* the other pool has no limit, and a full pool is normal */
 	pools[1].leased_bytes = 0;
 	pools[0].leased_bytes = 1000;

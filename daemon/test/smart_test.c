@@ -50,15 +50,15 @@ static const struct {
 	{ { WELL }, { 0 }, "" },
 	{ { WELL, .used = 70 }, { WELL, .used = 79 }, "" },
 	{ { WELL, .used = 79 }, { WELL, .used = 80 },
-	  "80 % of its life are used: plan to replace it, or give the pool a smaller budget" },
+	  "80 % of the rated life used: plan to replace it, or give the pool a smaller budget" },
 	{ { WELL, .used = 80 }, { WELL, .used = 89 }, "" },
-	{ { WELL, .used = 80 }, { WELL, .used = 90 }, "90 % of its life are used: plan to replace it, or give the pool a smaller budget" },
-	{ { WELL, .used = 90 }, { WELL, .used = 104 }, "104 % of its life are used: replace the drive" },
+	{ { WELL, .used = 80 }, { WELL, .used = 90 }, "90 % of the rated life used: plan to replace it, or give the pool a smaller budget" },
+	{ { WELL, .used = 90 }, { WELL, .used = 104 }, "104 % of the rated life used: replace the drive" },
 	{ { WELL, .used = 104 }, { WELL, .used = 120 }, "" },
 	/* first reading */
-	{ { 0 }, { WELL, .used = 95 }, "95 % of its life are used: plan to replace it, or give the pool a smaller budget" },
+	{ { 0 }, { WELL, .used = 95 }, "95 % of the rated life used: plan to replace it, or give the pool a smaller budget" },
 	{ { WELL }, { .valid = true, .rated = true, .spare = 9, .spare_least = 10 },
-	  "9 % of its spare blocks are left, fewer than 10 %: replace the drive" },
+	  "9 % of the spare blocks left, below the threshold of 10 %: replace the drive" },
 	{ { .valid = true, .rated = true, .spare = 9, .spare_least = 10 }, { .valid = true, .rated = true, .spare = 8, .spare_least = 10 }, "" },
 	/* the critical warning reports the same */
 	{ { WELL }, { .valid = true, .rated = true, .spare = 9, .spare_least = 10, .warning = 1 },
@@ -68,7 +68,7 @@ static const struct {
 	{ { 0 }, { .valid = true, .spare_least = 0, .written = 5e9 }, "" },
 	{ { WELL }, { .valid = true, .spare = 0, .spare_least = 10 }, "" },
 	{ { WELL, .warning = 2 }, { WELL, .warning = 2 | 4 | 8, .used = 80 },
-	  "it is not reliable any more: replace the drive; it takes no writes any more: replace the drive; 80 % of its life are used: plan to replace it, or give the pool a smaller budget" },
+	  "reliability degraded: replace the drive; media is read-only: replace the drive; 80 % of the rated life used: plan to replace it, or give the pool a smaller budget" },
 };
 
 static void test_worse(void **state)
@@ -129,8 +129,8 @@ static void test_silent(void **state)
 	assert_true(smart_of("kv0", "a").valid);
 	assert_true(smart_of("kv0", "a").written == 5e12);
 	assert_false(smart_of("kv0", "b").valid);
-	assert_string_equal(first, "drive: pool kv0, member a, /dev/nvme0n1: 85 % of its life are used, 4768371.6 MiB were written");
-	assert_string_equal(logged, "drive: pool kv0, member a, /dev/nvme0n1: 85 % of its life are used: plan to replace it, or give the pool a smaller budget");
+	assert_string_equal(first, "drive: pool kv0, member a, /dev/nvme0n1: 85 % of the rated life used, 4768371.6 MiB written");
+	assert_string_equal(logged, "drive: pool kv0, member a, /dev/nvme0n1: 85 % of the rated life used: plan to replace it, or give the pool a smaller budget");
 	/* no reading before the interval ends, and no repeated line */
 	logged[0] = '\0';
 	smart_look(members, 100 + SMART_SECONDS - 1);

@@ -82,7 +82,7 @@ kv_unload
 echo "-- from a bare host; the module comes later"
 config 'suspect_ms = 60000; failing_run = 7;'
 NOTIFY_SOCKET=$tmp/notify daemon_start
-wait_for 30 logged '^kvblkd: warning: load module kvblk: failed: this kernel has no such module; trying again'
+wait_for 30 logged '^kvblkd: warning: load module kvblk: failed: this kernel has no such module; retrying within 60 s'
 wait_for 30 logged "^kvblkd: connect to $left, tcp 127.0.0.1 port ${port[0]}: done"
 kv_load
 defer pool_destroy
@@ -100,7 +100,7 @@ expect "failing_run, suspect_ms" "$(cat $sysfs/failing_run $sysfs/suspect_ms | x
 config 'suspect_ms = 1;'
 reload
 check logged "kvblkd.conf:5: pools\[0\].tunables.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000"
-check logged 'has errors: what was in force stays'
+check logged 'has errors; keeping the previous configuration'
 expect suspect_ms "$(cat $sysfs/suspect_ms)" 2000
 config 'suspect_ms = 2000; failing_run = 9;'
 reload
@@ -121,9 +121,9 @@ expect "gets" "$hits" 100
 sed -n "$((lines + 1)),\$p" "$tmp/log"
 lines=$(($(wc -l <"$tmp/log") - lines))
 [ $lines -le $((20 * KVBLK_SLOW)) ] || fail "$lines lines in the log"
-check logged "^kvblkd: warning: member-dead: pool $pool, member .*; kvblkd adds it again when its device is back"
+check logged "^kvblkd: warning: member-dead: pool $pool, member .*; kvblkd adds the member again when its device returns"
 check logged "^kvblkd: warning: connect to $right, .*: failed: "
-check logged "^kvblkd: add /dev/nvme.* to pool $pool: it is the lost member"
+check logged "^kvblkd: add /dev/nvme.* to pool $pool: lost member"
 
 echo "-- killed under load; a target is lost and comes back meanwhile"
 daemon_end KILL
@@ -139,7 +139,7 @@ expect "damaged blocks" "$(counter checksum_failures)" 0
 
 echo "-- what an operator takes down stays down, until the file is read again"
 check pool_destroy
-wait_for 30 logged "pool $pool was taken down: it stays down"
+wait_for 30 logged "pool $pool was taken down; to import it again"
 refuse pool_is_here
 reload
 wait_for 30 all_up 2
@@ -151,9 +151,9 @@ check pool_destroy
 right_gone
 config 'suspect_ms = 2000;' 'degraded_after = 5;'
 NOTIFY_SOCKET=$tmp/notify daemon_start
-wait_for 30 logged "pool $pool: waiting for nvme.*, for 5 s, then it is imported degraded"
+wait_for 30 logged "pool $pool: waiting for nvme.*; degraded import after 5 s"
 refuse pool_is_here
-wait_for 30 logged "import pool $pool from /dev/nvme.*, degraded: nvme.* did not come within 5 s: done"
+wait_for 30 logged "import pool $pool from /dev/nvme.*, degraded: nvme.* missing after 5 s: done"
 check nvmet_revive $right
 wait_for 90 all_up 2
 blocks get 1 100 50000
@@ -189,4 +189,4 @@ wait_for 30 notified $((before + 1))
 expect failing_run "$(cat $sysfs/failing_run)" 12
 
 check daemon_end
-check logged 'asked to end'
+check logged 'received SIGTERM; exiting'

@@ -14,7 +14,7 @@ END
 daemon_start
 wait_for 30 page 503 '^the module kvblk is not loaded$' /ready
 kv_load
-wait_for 10 page 503 "^pool $pool: it is not up$" /ready
+wait_for 10 page 503 "^pool $pool is not up$" /ready
 flash 2 300
 dm_flakey flaky /dev/flash1
 # the VM's drive outlives this test: leave it blank for the next one
@@ -69,6 +69,6 @@ wait_for 60 firing KvblkUnusualMisses
 
 echo "-- what is taken down is not ready"
 check pool_destroy
-wait_for 10 page 503 "^pool $pool: it is not up$" /ready
+wait_for 10 page 503 "^pool $pool is not up$" /ready
 wait_for 60 firing KvblkNotReady KvblkUnusualMisses
 check kill -0 $daemon

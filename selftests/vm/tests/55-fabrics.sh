@@ -91,7 +91,7 @@ wait_for 30 paths $both 2
 check logged "^kvblkd: connect to $both, tcp 127.0.0.1 port ${port[0]}: done"
 check logged "^kvblkd: connect to $both, tcp 127.0.0.1 port ${port[1]}: done"
 wait_for 30 pool_is_here
-check logged "import pool $pool from /dev/nvme.*, degraded: nvme.* did not come within 2 s: done"
+check logged "import pool $pool from /dev/nvme.*, degraded: nvme.* missing after 2 s: done"
 all_up 1 || fail "$(member_states)"
 
 echo "-- a subsystem that is new in the log"
@@ -192,7 +192,7 @@ where="connect to $sealed, tcp 127.0.0.1 port $target_port"
 try_with $sealed ""
 wait_for 30 logged "$where: failed: "
 try_with $sealed "tls = true; tls_key_file = \"$tmp/nonsense.key\";"
-wait_for 30 logged "$where: failed: $tmp/nonsense.key: it does not hold a key of the form NVMeTLSkey-1:..."
+wait_for 30 logged "$where: failed: $tmp/nonsense.key holds no key of the form NVMeTLSkey-1:..."
 try_with $sealed "tls = true; tls_key_file = \"$tmp/tls.key\";"
 wait_for 60 paths $sealed 1
 wait_for 10 logged "$where: done"

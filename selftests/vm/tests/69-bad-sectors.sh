@@ -113,7 +113,7 @@ echo "pools = ( { name = \"$pool\"; } );" >"$conf"
 tries() { dmesg | grep -c 'member bad: cannot restore its blocks' || true; }
 before=$(tries)
 daemon_start
-wait_for 40 logged 'add /dev/bad to pool .*: failed: it did not help; trying again$'
+wait_for 40 logged 'add /dev/bad to pool .*: failed: the member is still not restored; retrying within 60 s$'
 wait_for 30 member_is bad unrestored
 [ $(($(tries) - before)) -le 4 ] || fail "it was read $(($(tries) - before)) times in vain"
 sectors_well bad $slot0 $slot1

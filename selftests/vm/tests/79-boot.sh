@@ -58,7 +58,7 @@ if [ "$phase" = 2 ]; then
 	power_cut
 fi
 
-wait_for 60 daemon_told "import pool $pool from /dev/nvme.*, degraded: .* did not come within 5 s: done"
+wait_for 60 daemon_told "import pool $pool from /dev/nvme.*, degraded: .* missing after 5 s: done"
 wait_for 30 page 503 "^pool $pool: member .* is missing$" /ready
 blocks get 1 100 50000
 [ "$hits" -gt 20 ] && [ "$misses" -gt 20 ] || fail "without one of two members $hits of 100 blocks are hits"
