@@ -126,12 +126,12 @@ double governor_life_budget(double written, unsigned int used_percent, double da
 char *governor_words(const struct governor_verdict *verdict, char *buf, size_t len)
 {
 	static const char *const words[] = {
-		[GOVERNOR_WAITS] = "begins to count",
-		[GOVERNOR_KEEPS] = "admission stays",
+		[GOVERNOR_WAITS] = "measurement starts",
+		[GOVERNOR_KEEPS] = "admission unchanged",
 		[GOVERNOR_LOWERS] = "admits less",
 		[GOVERNOR_RAISES] = "admits more",
-		[GOVERNOR_OPEN] = "admits all that it may",
-		[GOVERNOR_AT_FLOOR] = "admits as little as it can",
+		[GOVERNOR_OPEN] = "admission at its upper limit",
+		[GOVERNOR_AT_FLOOR] = "admission at its lower limit",
 	};
 	double gib = 1024.0 * 1024 * 1024;
 

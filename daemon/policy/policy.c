@@ -102,7 +102,7 @@ static void alert_room(struct policy_flow *flow, const struct policy_member *mem
 		return;
 	flow->short_of_room = true;
 	tell(v, "alert", true,
-	     "member %s: puts find no room in %.0f s: %.1f MiB/s are written, reclaim frees %.1f MiB/s; raise reserve, or put less",
+	     "member %s: no free segments in %.0f s: %.1f MiB/s are written, reclaim frees %.1f MiB/s; raise reserve or put less",
 	     member->name, left / drain, write_rate / MIB, reclaim_rate / MIB);
 }
 
@@ -163,7 +163,7 @@ double policy_budget(const struct policy_memory *m, const struct policy_look *lo
 	double pool = INFINITY, rates = 0, share, budget, nr_up = 0;
 	const char *from;
 
-	snprintf(why, len, "no member tells how worn it is, so life_days gives no budget yet");
+	snprintf(why, len, "no member reports its wear, so life_days sets no budget yet");
 	for (size_t i = 0; i < look->nr_members; i++) {
 		nr_up += look->members[i].up;
 		rates += m->flows[i].rate;
@@ -240,10 +240,10 @@ static void notice(struct policy_memory *m, const struct policy_look *look,
 		m->bound[i] = is;
 		if (watermark && m->reserved) {
 			m->hands = true;
-			tell(v, "operator", false, "%s was set to %u by hand: it is left alone until the configuration is read again",
+			tell(v, "operator", false, "%s was set to %u by hand; kvblkd does not change it until the configuration is read again",
 			     policy_tunables[i], is);
 		} else if (!watermark && m->governed) {
-			tell(v, "operator", false, "%s was set to %u by hand: that is the most from now on, until the configuration is read again",
+			tell(v, "operator", false, "%s was set to %u by hand; this is its upper limit until the configuration is read again",
 			     policy_tunables[i], is);
 		}
 	}
@@ -285,12 +285,12 @@ static void tell_budget(struct policy_memory *m, const struct policy_look *look,
 			struct policy_verdict *v)
 {
 	static const char *const words[] = {
-		[GOVERNOR_WAITS] = "begins to count",
-		[GOVERNOR_KEEPS] = "admission stays",
+		[GOVERNOR_WAITS] = "measurement starts",
+		[GOVERNOR_KEEPS] = "admission unchanged",
 		[GOVERNOR_LOWERS] = "admits less",
 		[GOVERNOR_RAISES] = "admits more",
-		[GOVERNOR_OPEN] = "admits all that it may",
-		[GOVERNOR_AT_FLOOR] = "admits as little as it can, and that is too much: expect the flash to wear faster than its budget, or raise the budget",
+		[GOVERNOR_OPEN] = "admission at its upper limit",
+		[GOVERNOR_AT_FLOOR] = "admission at its lower limit and still above budget: the flash wears faster than budgeted; raise the budget or put less",
 	};
 	bool floor = g->reason == GOVERNOR_AT_FLOOR;
 	struct policy_line *line;
@@ -303,7 +303,7 @@ static void tell_budget(struct policy_memory *m, const struct policy_look *look,
 	line = tell(v, floor ? "alert" : "budget", floor,
 		    "%s: writes %.2f of %.2f GiB a day: %s%s%s", floor ? "budget exhausted" : "budget",
 		    g->rate / GIB, g->allowed / GIB,
-		    g->reason == GOVERNOR_WAITS ? "as the configuration has it" : words[g->reason],
+		    g->reason == GOVERNOR_WAITS ? "as configured" : words[g->reason],
 		    *why ? "; " : "", why);
 	line->nr_moves = POLICY_LOW;
 	line->measured = g->rate;
@@ -362,7 +362,7 @@ static void tell_known(enum policy_budget_told known, double budget, const char 
 	struct policy_line *line;
 
 	if (known == POLICY_UNKNOWN) {
-		tell(v, "budget", false, "admits all that it may: %s", why)->nr_moves = POLICY_LOW;
+		tell(v, "budget", false, "admission at its upper limit: %s", why)->nr_moves = POLICY_LOW;
 		return;
 	}
 	line = tell(v, "budget", false, "budget of %.2f GiB a day: %s", budget / GIB, why);
@@ -433,7 +433,7 @@ static void keep_reserve(struct policy_memory *m, const struct policy_look *look
 	needed = reserve_needed(m, look, &worst);
 	flow = &m->flows[worst];
 	if (needed > (unsigned int)reserve->most_permille && !m->reserve_told) {
-		tell(v, "alert", true, "reserve: member %s would need %u permille free for %lld s at %.1f MiB/s, and most_permille allows %u: put less at once, or raise it",
+		tell(v, "alert", true, "reserve: member %s needs %u permille free for %lld s at %.1f MiB/s, but most_permille is %u; raise most_permille or put less at once",
 		     flow->name, needed, (long long)reserve->seconds, flow->write_peak / MIB,
 		     (unsigned int)reserve->most_permille);
 		m->reserve_told = true;
@@ -447,7 +447,7 @@ static void keep_reserve(struct policy_memory *m, const struct policy_look *look
 		return;
 	v->to[POLICY_LOW] = low;
 	v->to[POLICY_HIGH] = least(low + gap, 999);
-	line = tell(v, "reserve", false, "reserve for %lld s: member %s is written %.1f MiB/s and reclaim frees %.1f MiB/s at the peak: reclaim begins %s",
+	line = tell(v, "reserve", false, "reserve for %lld s: member %s has peaks of %.1f MiB/s written and %.1f MiB/s reclaimed: reclaim begins %s",
 	     (long long)reserve->seconds, flow->name, flow->write_peak / MIB,
 	     flow->reclaim_peak / MIB, low > look->now[POLICY_LOW] ? "earlier" : "later");
 	line->moves = POLICY_LOW;
@@ -471,7 +471,7 @@ void policy_decide(struct policy_memory *m, const struct policy_look *look,
 		keep_budget(m, look, v);
 	} else if (m->governed) {
 		open_admission(m, v);
-		tell(v, "budget", false, "there is no budget any more: admits all that it may")
+		tell(v, "budget", false, "budget removed: admission at its upper limit")
 			->nr_moves = POLICY_LOW;
 		m->governed = false;
 	}
@@ -480,7 +480,7 @@ void policy_decide(struct policy_memory *m, const struct policy_look *look,
 	} else if (m->reserved) {
 		v->to[POLICY_LOW] = m->bound[POLICY_LOW];
 		v->to[POLICY_HIGH] = m->bound[POLICY_HIGH];
-		tell(v, "reserve", false, "there is no reserve any more");
+		tell(v, "reserve", false, "reserve removed");
 		m->reserved = false;
 	}
 	snprintf(m->pool, sizeof(m->pool), "%s", look->pool->name);

@@ -110,7 +110,7 @@ void policy_configure(const struct config *config)
 	struct config copy = { 0 };
 
 	if (!copy_pools(&copy, config)) {
-		log_line(LOG_LINE_WARNING, "policy: no memory for the configuration: what was in force stays");
+		log_line(LOG_LINE_WARNING, "policy: out of memory; keeping the previous configuration");
 		free_pools(&copy);
 		return;
 	}
@@ -189,7 +189,7 @@ static void set_one(struct policy_memory *m, const struct policy_look *look,
 	if (!err)
 		return;
 	m->set[i] = look->now[i];
-	log_line(LOG_LINE_WARNING, "pool %s: %s can't be set to %u: %s", m->pool,
+	log_line(LOG_LINE_WARNING, "pool %s: cannot set %s to %u: %s", m->pool,
 		 policy_tunables[i], verdict->to[i], strerror(-err));
 }
 
@@ -226,7 +226,7 @@ static void tell_line(const struct policy_memory *m, const struct policy_verdict
 	err = policy_file_tell(run.file, (double)ts.tv_sec + (double)ts.tv_nsec / 1e9, m->pool,
 			       line, verdict->from, verdict->to);
 	if (err && err != run.told)
-		log_line(LOG_LINE_WARNING, "policy: a decision can't be written to " POLICY_DECISIONS ": %s",
+		log_line(LOG_LINE_WARNING, "policy: cannot write a decision to " POLICY_DECISIONS ": %s",
 			 strerror(-err));
 	run.told = err;
 }
@@ -293,7 +293,7 @@ static void record(const struct policy_look *look, const struct policy_verdict *
 
 	if (!err)
 		return;
-	log_line(LOG_LINE_WARNING, "policy: the record ends: %s", strerror(-err));
+	log_line(LOG_LINE_WARNING, "policy: cannot write the record: %s; recording stopped", strerror(-err));
 	fclose(run.record);
 	run.record = NULL;
 }
@@ -401,7 +401,7 @@ static void look_at_all(void)
 	forget();
 	err = policy_file_save(run.file, run.pools, run.nr_pools);
 	if (err && err != run.told)
-		log_line(LOG_LINE_WARNING, "policy: " POLICY_MEMORY " can't be written, so that a restart begins anew: %s",
+		log_line(LOG_LINE_WARNING, "policy: cannot write " POLICY_MEMORY ": %s; a restart would lose the policy's history",
 			 strerror(-err));
 	run.told = err;
 }
@@ -476,7 +476,7 @@ int policy_open(void)
 	int err = policy_file_open(&run.file, directory());
 
 	if (err && err != -EBUSY)
-		log_line(LOG_LINE_WARNING, "%s: %s: there is no policy", directory(), strerror(-err));
+		log_line(LOG_LINE_WARNING, "policy: cannot open %s: %s; policy disabled", directory(), strerror(-err));
 	return err == -EBUSY ? err : 0;
 }
 
@@ -487,9 +487,9 @@ static void load(void)
 	run.lost = nr < 0 && nr != -ENOENT;
 	run.nr_pools = nr > 0 ? (size_t)nr : 0;
 	if (run.lost)
-		log_line(LOG_LINE_WARNING, "%s/" POLICY_MEMORY " is damaged: the policy begins anew", directory());
+		log_line(LOG_LINE_WARNING, "%s/" POLICY_MEMORY " is damaged; the policy starts without history", directory());
 	for (size_t i = 0; i < run.nr_pools; i++)
-		log_line(LOG_LINE_INFO, "pool %s: the policy resumes: at most admit_permille %u, first_permille %u, second_permille %u",
+		log_line(LOG_LINE_INFO, "pool %s: policy resumed; upper limits: admit_permille %u, first_permille %u, second_permille %u",
 			 run.pools[i].pool, run.pools[i].bound[POLICY_ADMIT],
 			 run.pools[i].bound[POLICY_FIRST], run.pools[i].bound[POLICY_SECOND]);
 }
@@ -498,7 +498,7 @@ static void start_record(const char *path)
 {
 	run.record = fopen(path, "ae");
 	if (!run.record)
-		log_line(LOG_LINE_WARNING, "policy: %s: there is no record: %s", path,
+		log_line(LOG_LINE_WARNING, "policy: cannot open the record %s: %s; recording disabled", path,
 			 strerror(errno));
 }
 
@@ -522,6 +522,6 @@ void policy_start(void)
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	if (pthread_create(&thread, &attr, work, NULL))
-		log_line(LOG_LINE_WARNING, "there is no policy: no thread can be made for it");
+		log_line(LOG_LINE_WARNING, "policy: cannot create a thread; policy disabled");
 	pthread_attr_destroy(&attr);
 }

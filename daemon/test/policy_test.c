@@ -227,7 +227,7 @@ static void test_life(void **state)
 	assert_int_equal(s.look.now[POLICY_FIRST], 500);
 	s.look.members[1].smart.asked = true;
 	sim_decide();
-	assert_true(said("no member tells how worn it is"));
+	assert_true(said("no member reports its wear"));
 	sim_days(0.1);
 	assert_int_equal(s.lines, 1);
 	/* 10 % used by 100 TiB: 900 TiB in 1000 days */
@@ -242,7 +242,7 @@ static void test_life(void **state)
 	sim_days(3);
 	assert_int_equal(s.look.now[POLICY_SECOND], 0);
 	assert_non_null(strstr(s.last, "budget exhausted: writes "));
-	assert_non_null(strstr(s.last, "raise the budget; member nvme0n1 may be written 0.00 GiB"));
+	assert_non_null(strstr(s.last, "raise the budget or put less; member nvme0n1 may be written 0.00 GiB"));
 	s.lines = 0;
 	sim_days(1);
 	assert_int_equal(s.lines, 0);
@@ -263,7 +263,7 @@ static void test_bounds(void **state)
 	s.look.now[POLICY_FIRST] = 600;
 	sim_days(1);
 	assert_int_equal(s.lines, 1);
-	assert_non_null(strstr(s.last, "first_permille was set to 600 by hand: that is the most from now on"));
+	assert_non_null(strstr(s.last, "first_permille was set to 600 by hand; this is its upper limit"));
 	assert_int_equal(s.look.now[POLICY_FIRST], 600);
 	policy_reread(&s.memory, s.look.pool);
 	sim_days(0.01);
@@ -274,7 +274,7 @@ static void test_bounds(void **state)
 	sim_decide();
 	sim_config(POOL(""));
 	sim_decide();
-	assert_true(said("there is no budget any more"));
+	assert_true(said("budget removed"));
 	assert_int_equal(s.look.now[POLICY_ADMIT], 450);
 	s.look.now[POLICY_ADMIT] = 800;
 	s.lines = 0;
@@ -353,14 +353,14 @@ static void test_reserve(void **state)
 	/* 36,000 MiB are 141 segments, 35 permille */
 	assert_int_equal(s.look.now[POLICY_LOW], 35);
 	assert_int_equal(s.look.now[POLICY_HIGH], 55);
-	assert_true(said("reserve for 30 s: member nvme0n1 is written 1200.0 MiB/s and reclaim frees 0.0 MiB/s at the peak: reclaim begins earlier"));
+	assert_true(said("reserve for 30 s: member nvme0n1 has peaks of 1200.0 MiB/s written and 0.0 MiB/s reclaimed: reclaim begins earlier"));
 	/* no reserve is needed while reclaim keeps up */
 	flow_second(1200, 1100);
 	assert_int_equal(s.look.now[POLICY_LOW], 20);
 	assert_int_equal(s.look.now[POLICY_HIGH], 40);
 	flow_second(9000, 0);
 	assert_int_equal(s.look.now[POLICY_LOW], 60);
-	assert_true(said("would need 227 permille free for 30 s at 9000.0 MiB/s, and most_permille allows 60"));
+	assert_true(said("needs 227 permille free for 30 s at 9000.0 MiB/s, but most_permille is 60"));
 	flow_second(9000, 0);
 	assert_int_equal(s.verdict.nr_lines, 0);
 	/* the peak has decayed */
@@ -370,7 +370,7 @@ static void test_reserve(void **state)
 	/* set by hand: unchanged until a reload, then the lower bound */
 	s.look.now[POLICY_LOW] = 30;
 	flow_second(9000, 0);
-	assert_true(said("low_permille was set to 30 by hand: it is left alone"));
+	assert_true(said("low_permille was set to 30 by hand; kvblkd does not change it"));
 	assert_int_equal(s.look.now[POLICY_LOW], 30);
 	policy_reread(&s.memory, s.look.pool);
 	flow_second(9000, 0);
@@ -390,7 +390,7 @@ static void test_short_of_room(void **state)
 	assert_int_equal(s.verdict.nr_lines, 0);
 	s.look.members[0].free_segments = 30;
 	flow_second(1000, 800);
-	assert_true(said("member nvme0n1: puts find no room in 38 s: 1000.0 MiB/s are written, reclaim frees 800.0 MiB/s"));
+	assert_true(said("member nvme0n1: no free segments in 38 s: 1000.0 MiB/s are written, reclaim frees 800.0 MiB/s"));
 	assert_true(s.verdict.lines[0].warning);
 	flow_second(1000, 800);
 	assert_int_equal(s.verdict.nr_lines, 0);

@@ -903,7 +903,7 @@ static void test_governor(void **state)
 	assert_int_equal(v.set.first, 0);
 	assert_int_equal(v.set.second, 0);
 	governor_words(&v, words, sizeof(words));
-	assert_non_null(strstr(words, "as little as it can"));
+	assert_non_null(strstr(words, "admission at its lower limit"));
 	/* no writes for days: raise everything to its limit, and no further */
 	look.admit_most = 300;
 	for (u32 i = 0; i < 2000; i++) {

@@ -83,7 +83,7 @@ code 0 'kvblkd is not running: nothing is decided now' command kvblk policy expl
 code 0 '"daemon_runs": false' command kvblk policy explain $pool -o json
 check admission_is 400 0 0
 daemon_start
-wait_for 30 logged "pool $pool: the policy resumes: at most admit_permille 1000, first_permille 1000, second_permille 1000"
+wait_for 30 logged "pool $pool: policy resumed; upper limits: admit_permille 1000, first_permille 1000, second_permille 1000"
 wait_for 30 logged 'budget of'
 check admission_is 400 0 0
 check explains 'admits less'
@@ -98,7 +98,7 @@ expect "stored of 400 that are fresh" "$stored" 400
 
 echo "-- by hand"
 check kvblk pool set $pool admit_permille=500
-wait_for 30 logged 'admit_permille was set to 500 by hand: that is the most from now on'
+wait_for 30 logged 'admit_permille was set to 500 by hand; this is its upper limit'
 check explains ' operator .*admit_permille was set to 500 by hand'
 # a value in the file applies when the file is read again
 config 'budget: { bytes = "1024T"; interval = 1; };' 600
@@ -112,6 +112,6 @@ put $sysfs/second_permille 0
 daemon_kill
 echo '{' >/run/kvblkd/policy.json
 KVBLKD_RECORD=/nowhere/record daemon_start
-wait_for 30 logged 'policy.json is damaged: the policy begins anew'
-wait_for 30 logged 'policy: /nowhere/record: there is no record: No such file or directory'
+wait_for 30 logged 'policy.json is damaged; the policy starts without history'
+wait_for 30 logged 'policy: cannot open the record /nowhere/record: No such file or directory'
 wait_for 30 admission_is 600 1000 1000
