@@ -103,7 +103,8 @@ static void arm(sd_event_source *timer, uint64_t us)
 static void fail(int err)
 {
 	if (err != feed.told)
-		log_line(LOG_LINE_WARNING, "kv_events: %s; beginning anew", strerror(-err));
+		log_line(LOG_LINE_WARNING, "kv_events: %s; restarting in %d s", strerror(-err),
+			 (int)(RETRY_US / 1000000));
 	feed.told = err;
 	/* a later error must not postpone the restart */
 	if (!feed.again)
@@ -180,7 +181,7 @@ static void on_batch(void *arg, const void *batch, size_t len)
 	if (feed.again)
 		return;
 	if (kvwire_read(batch, len, learn, &err) && !source->told) {
-		log_line(LOG_LINE_WARNING, "kv_events: %s sends what is no batch of event maps, which is ignored",
+		log_line(LOG_LINE_WARNING, "kv_events: source %s sent a message that is no batch of event maps; message ignored",
 			 source->endpoint);
 		source->told = true;
 	}
@@ -201,7 +202,7 @@ static int on_look(sd_event_source *source, uint64_t us, void *arg)
 	pthread_mutex_unlock(&feed.lock);
 	for (size_t i = 0; last && i < feed.nr_sources; i++) {
 		if (!zmqsub_connected(feed.sources[i].sub))
-			log_line(LOG_LINE_WARNING, "kv_events: nothing answers at the source %s; is its engine up, and may kvblkd connect there?",
+			log_line(LOG_LINE_WARNING, "kv_events: source %s does not respond; check that its engine is up and that kvblkd may connect to it",
 				 feed.sources[i].endpoint);
 	}
 	arm(feed.look, SECOND_US);
@@ -274,7 +275,7 @@ static void start_following(struct follower *follower)
 		kvevents_begin(feed.events, (unsigned int)(follower - feed.followers));
 		log_line(LOG_LINE_INFO, "kv_events: following pool %s", follower->name);
 	} else if (err != -ENODEV && err != follower->told) {
-		log_line(LOG_LINE_WARNING, "kv_events: pool %s can't be followed: %s; trying again",
+		log_line(LOG_LINE_WARNING, "kv_events: cannot follow pool %s: %s; retrying",
 			 follower->name, strerror(-err));
 	}
 	follower->told = err < 0 ? err : 0;
@@ -328,7 +329,7 @@ static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *a
 		return 0;
 	if (len <= 0) {
 		/* treat the end and any error alike: the pool was destroyed, or its feed is unusable */
-		log_line(LOG_LINE_INFO, "kv_events: pool %s is gone", follower->name);
+		log_line(LOG_LINE_INFO, "kv_events: the change feed of pool %s has ended", follower->name);
 		stop_following(follower);
 		settle(kvevents_end(feed.events, (unsigned int)(follower - feed.followers)));
 		look_for_pools();
@@ -336,7 +337,7 @@ static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *a
 	}
 	err = take_records(follower, records, (size_t)len / sizeof(*records));
 	if (err == -ENOBUFS) {
-		log_line(LOG_LINE_WARNING, "kv_events: pool %s changes faster than it is read: reading all of it",
+		log_line(LOG_LINE_WARNING, "kv_events: the change feed of pool %s overflowed; reading the whole pool",
 			 follower->name);
 		stop_following(follower);
 		look_for_pools();
@@ -409,8 +410,9 @@ static void open_all(void)
 	err = open_parts();
 	if (err) {
 		if (err != feed.told)
-			log_line(LOG_LINE_WARNING, "kv_events: can't publish at %s and %s: %s; trying again",
-				 config->endpoint, config->replay, zmq_strerror(-err));
+			log_line(LOG_LINE_WARNING, "kv_events: cannot publish at %s and %s: %s; retrying every %d s",
+				 config->endpoint, config->replay, zmq_strerror(-err),
+				 (int)(RETRY_US / 1000000));
 		feed.told = err;
 		close_all();
 		feed.again = true;
@@ -420,7 +422,7 @@ static void open_all(void)
 	feed.told = 0;
 	log_line(LOG_LINE_INFO, "kv_events: publishing at %s", config->endpoint);
 	if (!config->pools.nr)
-		log_line(LOG_LINE_WARNING, "kv_events: neither pools of its own nor those of the file: there is nothing to tell");
+		log_line(LOG_LINE_WARNING, "kv_events: neither kv_events nor the configuration has pools; nothing to publish");
 	pthread_mutex_lock(&feed.lock);
 	feed.runs = true;
 	pthread_mutex_unlock(&feed.lock);
@@ -584,7 +586,7 @@ static void *work(void *arg)
 		sd_event_source_set_enabled(feed.repeat, SD_EVENT_OFF);
 		err = sd_event_loop(feed.event);
 	}
-	log_line(LOG_LINE_WARNING, "kv_events: there are none: %s", strerror(-err));
+	log_line(LOG_LINE_WARNING, "kv_events: publisher stopped: %s", strerror(-err));
 	return NULL;
 }
 
@@ -628,7 +630,7 @@ void kvfeed_configure(const struct config *config)
 	else if (!feed.wake_fd)
 		err = start();
 	if (err) {
-		log_line(LOG_LINE_WARNING, "kv_events: the configuration does not count: %s", strerror(-err));
+		log_line(LOG_LINE_WARNING, "kv_events: cannot apply the configuration: %s; configuration ignored", strerror(-err));
 		free_config(&copy);
 		return;
 	}

@@ -271,7 +271,7 @@ publishes() {
 	verdict $? "SIGHUP moves what it publishes"
 	exec 4<&3 3< <(RUNTIME_DIRECTORY=$dir/other exec "$kvblkd" --config "$dir/holder" 2>&1)
 	holder=$!
-	says "kv_events: can't publish at .*: Address already in use; trying again"
+	says "kv_events: cannot publish at .*: Address already in use; retrying every 5 s"
 	verdict $? "endpoints that are taken are told"
 	kill "$holder"
 	exec 3<&4 4<&-

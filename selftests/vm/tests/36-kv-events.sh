@@ -73,7 +73,7 @@ blocks put 100000 1500 5000 7
 more stored 1100
 blocks delete 100000 700 1
 kill -CONT $daemon
-wait_for 30 logged 'changes faster than it is read'
+wait_for 30 logged "the change feed of pool $pool overflowed"
 followed over
 expect "how often all was cleared" "$cleared" 1
 
@@ -89,5 +89,5 @@ more tokens 0
 
 echo "-- the pool goes, and the daemon stays"
 check pool_destroy
-wait_for 30 logged "pool $pool is gone"
+wait_for 30 logged "the change feed of pool $pool has ended"
 check kill -0 $daemon
