@@ -49,7 +49,7 @@ static bool read_session(const json_t *json, struct want *want, char *why)
 	const char *id = json_string_value(json);
 
 	if (!id || strlen(id) != json_string_length(json) || !sessions_is_id(id))
-		return wrong(why, "session_id must be a text of 1 to %d letters without blanks and slashes",
+		return wrong(why, "session_id must be a string of 1 to %d characters without blanks and slashes",
 			     CHAINS_SESSION_MAX);
 	snprintf(want->session, sizeof(want->session), "%s", id);
 	return true;
@@ -123,12 +123,12 @@ static bool read_rule(const char *name, const json_t *json, uint64_t lease_ms, s
 	if (!strcmp(name, "priority"))
 		return read_number(json, name, 0, KVBLK_PRIORITY_MAX, &want->priority, why);
 	if (strcmp(name, "lease_ms") != 0)
-		return wrong(why, "\"%.40s\" is not known; there are pool, keys, session_id, mode, lease_ms, max_bytes, deadline, priority and stop_at_miss",
+		return wrong(why, "unknown field \"%.40s\"; known fields: pool, keys, session_id, mode, lease_ms, max_bytes, deadline, priority, stop_at_miss",
 			     name);
 	if (!read_number(json, name, 1, lease_ms, &lease, why))
 		return false;
 	if (!want->lease_ms)
-		return wrong(why, "lease_ms is for the mode lookup");
+		return wrong(why, "lease_ms requires the mode lookup");
 	want->lease_ms = (uint32_t)lease;
 	return true;
 }
@@ -168,7 +168,7 @@ bool want_read_keys(const json_t *json, struct want *want, char why[WANTS_WHY_LE
 
 	*want = (struct want){ 0 };
 	if (!json_is_object(json) || json_object_size(json) != (size_t)!!pool + !!keys)
-		return wrong(why, "the request must be a JSON object of pool and keys");
+		return wrong(why, "the request must be a JSON object with pool and keys");
 	if (!keys)
 		return wrong(why, "keys is missing");
 	return (!pool || read_pool(pool, want, why)) && read_keys(keys, want, why);
@@ -190,7 +190,7 @@ static bool check_action(const json_t *action, size_t i, char *why)
 
 	for (size_t t = 0; t < sizeof(texts) / sizeof(texts[0]); t++) {
 		if (!has_text(action, texts[t]))
-			return wrong(why, "actions[%zu].%s must be a text", i, texts[t]);
+			return wrong(why, "actions[%zu].%s must be a string", i, texts[t]);
 	}
 	if (!json_is_object(json_object_get(action, "payload")))
 		return wrong(why, "actions[%zu].payload must be an object", i);
@@ -208,7 +208,7 @@ bool hints_check(const json_t *json, char why[WANTS_WHY_LEN])
 	if (!version || strcmp(version, "0.1") != 0)
 		return wrong(why, "protocol_version must be \"0.1\"");
 	if (!has_text(json, "message_id"))
-		return wrong(why, "message_id must be a text");
+		return wrong(why, "message_id must be a string");
 	if (!json_is_array(actions) || !json_array_size(actions) || json_array_size(actions) > 1024)
 		return wrong(why, "actions must be a list of 1 to 1024 actions");
 	json_array_foreach(actions, i, action) {

@@ -66,7 +66,7 @@ static void answer_error(struct http_answer *answer, unsigned int status, const 
 	json_t *json = json_pack("{s:s}", "error", why);
 
 	/* @why is invalid UTF-8: a word of the request was cut within a character */
-	answer_json(answer, status, json ? json : json_pack("{s:s}", "error", "the request is wrong"));
+	answer_json(answer, status, json ? json : json_pack("{s:s}", "error", "invalid request"));
 }
 
 /* Limit the number of values: 3 bytes of text may take 200 bytes of memory. */
@@ -97,7 +97,7 @@ static json_t *body_of(const struct http_request *request, struct http_answer *a
 	json = json_loadb(request->body ? request->body : "", request->len, JSON_REJECT_DUPLICATES, &error);
 	if (json)
 		return json;
-	snprintf(why, sizeof(why), "the request is no JSON: line %d: %s", error.line, error.text);
+	snprintf(why, sizeof(why), "the request is not JSON: line %d: %s", error.line, error.text);
 	answer_error(answer, 400, why);
 	return NULL;
 }
@@ -126,16 +126,16 @@ static bool check_pool(struct want *want, struct verdict *verdict)
 		if (!strcmp(pools->text[i], want->pool))
 			return true;
 	}
-	return judge(verdict, PRESTAGE_REJECTED, "pool %s is not for this socket", want->pool);
+	return judge(verdict, PRESTAGE_REJECTED, "pool %s is not available at this socket", want->pool);
 }
 
 /* Translate an error of the prefetcher to a verdict. Returns true for 0. */
 static bool judge_order(struct verdict *verdict, int err)
 {
 	if (err == -EAGAIN)
-		return judge(verdict, PRESTAGE_DEFERRED, "too many requests of this user wait; try again later");
+		return judge(verdict, PRESTAGE_DEFERRED, "too many requests of this user are queued; retry later");
 	if (err == -E2BIG)
-		return judge(verdict, PRESTAGE_REJECTED, "the request has more keys than waiting_bytes has room for");
+		return judge(verdict, PRESTAGE_REJECTED, "the keys of the request exceed waiting_bytes");
 	return !err || judge(verdict, PRESTAGE_DEFERRED, "%s", strerror(-err));
 }
 
@@ -151,13 +151,13 @@ static bool find_chain(struct want *want, uid_t uid, struct verdict *verdict)
 		return true;
 	session = sessions_get(prestage.sessions, uid, want->session);
 	if (!session)
-		return judge(verdict, PRESTAGE_MISSING, "session %s is not known", want->session);
+		return judge(verdict, PRESTAGE_MISSING, "unknown session %s", want->session);
 	if (*want->pool && strcmp(want->pool, session->pool) != 0)
-		return judge(verdict, PRESTAGE_REJECTED, "session %s is of pool %s", want->session, session->pool);
+		return judge(verdict, PRESTAGE_REJECTED, "session %s belongs to pool %s", want->session, session->pool);
 	snprintf(want->pool, sizeof(want->pool), "%s", session->pool);
 	return judge_order(verdict, prefetcher_room(&session->chain, uid)) &&
 	       (chain_copy(&session->chain, &want->chain) ||
-		judge(verdict, PRESTAGE_DEFERRED, "there is no memory"));
+		judge(verdict, PRESTAGE_DEFERRED, "out of memory"));
 }
 
 static bool remember(const struct want *want, uid_t uid, struct verdict *verdict)
@@ -165,8 +165,8 @@ static bool remember(const struct want *want, uid_t uid, struct verdict *verdict
 	int err = sessions_set(prestage.sessions, uid, want->session, want->pool, &want->chain);
 
 	if (err == -E2BIG)
-		return judge(verdict, PRESTAGE_REJECTED, "the session has more keys than the map of sessions may hold");
-	return !err || judge(verdict, PRESTAGE_DEFERRED, "there is no memory");
+		return judge(verdict, PRESTAGE_REJECTED, "the keys of the session exceed session_bytes, or sessions is 0");
+	return !err || judge(verdict, PRESTAGE_DEFERRED, "out of memory");
 }
 
 static bool order(struct want *want, uid_t uid, struct verdict *verdict)
@@ -182,7 +182,7 @@ static bool order(struct want *want, uid_t uid, struct verdict *verdict)
 	if (!judge_order(verdict, err))
 		return false;
 	if (clipped)
-		judge(verdict, PRESTAGE_CLIPPED, "at most %" PRIu64 " bytes are brought in", most);
+		judge(verdict, PRESTAGE_CLIPPED, "clipped to %" PRIu64 " bytes", most);
 	return true;
 }
 
@@ -236,7 +236,7 @@ static void on_tell(const struct http_request *request, const char *rest, struct
 	if (json)
 		answer_json(answer, 200, json);
 	else
-		answer_error(answer, 404, "there is no such request, or no more");
+		answer_error(answer, 404, "no such request");
 }
 
 static void on_drop(const struct http_request *request, const char *rest, struct http_answer *answer)
@@ -246,7 +246,7 @@ static void on_drop(const struct http_request *request, const char *rest, struct
 	if (done)
 		answer_json(answer, 200, json_pack("{s:s, s:s}", "request_id", rest, "status", done));
 	else
-		answer_error(answer, 404, "there is no such request, or no more");
+		answer_error(answer, 404, "no such request");
 }
 
 static bool is_version_1(const char *version)
@@ -261,11 +261,11 @@ static void take_action(const json_t *action, uid_t uid, struct verdict *verdict
 
 	*verdict = (struct verdict){ .outcome = PRESTAGE_ACCEPTED };
 	if (!strcmp(type, "kv_hint.demote.v1") || !strcmp(type, "kv_hint.deref.v1"))
-		judge(verdict, PRESTAGE_REJECTED, "a pool's own policy decides what leaves memory");
+		judge(verdict, PRESTAGE_REJECTED, "not supported: the policy of the pool decides what leaves memory");
 	else if (strcmp(type, "kv_hint.prefetch.v1") != 0)
-		judge(verdict, PRESTAGE_REJECTED, "%.60s is not known; there is kv_hint.prefetch.v1", type);
+		judge(verdict, PRESTAGE_REJECTED, "unknown action_type %.60s; known: kv_hint.prefetch.v1", type);
 	else if (!is_version_1(version))
-		judge(verdict, PRESTAGE_REJECTED, "action_version %.40s is not known; there is 1", version);
+		judge(verdict, PRESTAGE_REJECTED, "unknown action_version %.40s; known: 1", version);
 	if (verdict->outcome == PRESTAGE_REJECTED)
 		prestage.requests[PRESTAGE_REJECTED]++;
 	else
@@ -322,7 +322,7 @@ static void on_session(const struct http_request *request, const char *rest, str
 	if (!want_read_keys(json, &want, verdict.why))
 		verdict.outcome = PRESTAGE_REJECTED;
 	else if (!sessions_is_id(rest))
-		judge(&verdict, PRESTAGE_REJECTED, "a session's id has 1 to %d letters without blanks and slashes",
+		judge(&verdict, PRESTAGE_REJECTED, "a session ID must have 1 to %d characters without blanks and slashes",
 		      CHAINS_SESSION_MAX);
 	else if (check_pool(&want, &verdict)) {
 		snprintf(want.session, sizeof(want.session), "%s", rest);
@@ -372,9 +372,9 @@ static void on_request(void *arg, const struct http_request *request, struct htt
 		answer->allow = routes[i].allow;
 	}
 	if (answer->allow)
-		answer_error(answer, 405, "this path has other methods, see Allow");
+		answer_error(answer, 405, "method not allowed; see the header Allow");
 	else
-		answer_error(answer, 404, "there are /l2/prefetch, /l2/prefetch/ID, /v1/hints and /v1/sessions/ID");
+		answer_error(answer, 404, "not found; paths: /l2/prefetch, /l2/prefetch/ID, /v1/hints, /v1/sessions/ID");
 }
 
 void prestage_listen(const struct config *config)
@@ -386,8 +386,8 @@ void prestage_listen(const struct config *config)
 		return;
 	fd = http_listen_unix(want->socket, want->group, (mode_t)strtoul(want->mode, NULL, 8));
 	if (fd < 0) {
-		log_line(LOG_LINE_WARNING, "prestage: can't listen at %s: %s", want->socket,
-			 fd == -ESRCH ? "there is no such group" : strerror(-fd));
+		log_line(LOG_LINE_WARNING, "prestage: cannot listen at %s: %s", want->socket,
+			 fd == -ESRCH ? "no such group" : strerror(-fd));
 		return;
 	}
 	prestage.fd = fd;

@@ -40,9 +40,9 @@ static const char *read_key(const json_t *key, struct chain *chain)
 	size_t digits = json_string_length(key);
 
 	if (!json_is_string(key) || digits % 2 || digits < 2 || digits > 2 * KVBLK_KEY_MAX)
-		return "a key must be a text of 2 to 1024 hex digits, an even number of them";
+		return "a key must be a string of 2 to 1024 hex digits, an even number";
 	if (!read_hex(json_string_value(key), chain->keys + chain->bytes, digits / 2))
-		return "a key has a letter that is no hex digit";
+		return "a key has a character that is not a hex digit";
 	chain->lens[chain->nr++] = (uint16_t)(digits / 2);
 	chain->bytes += digits / 2;
 	return NULL;
@@ -72,7 +72,7 @@ const char *chain_read(const json_t *list, struct chain *chain)
 	json_array_foreach(list, i, key)
 		bytes += json_string_length(key) / 2;
 	if (!chain_alloc(chain, nr, bytes))
-		return "there is no memory for the keys";
+		return "out of memory for the keys";
 	for (i = 0; i < nr && !wrong; i++)
 		wrong = read_key(json_array_get(list, i), chain);
 	if (wrong)

@@ -186,7 +186,7 @@ class Prestage(unittest.TestCase):
         running = daemon.order(keys=CHAIN)[1]["request_id"]
         waiting = daemon.order(keys=CHAIN)[1]["request_id"]
         status, answer = daemon.order(keys=CHAIN)
-        self.assertEqual((status, answer["error"]), (429, "too many requests of this user wait; try again later"))
+        self.assertEqual((status, answer["error"]), (429, "too many requests of this user are queued; retry later"))
         self.assertEqual(daemon.hint({"keys": CHAIN})[0]["outcome"], "deferred")
         self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + waiting)[1]["status"], "pending")
         for request in waiting, running:
@@ -247,13 +247,13 @@ class Prestage(unittest.TestCase):
         self.assertEqual(daemon.over(outcomes[0]["request_id"])["results"], ["loaded"] * 2)
         self.assertEqual(daemon.over(outcomes[3]["request_id"])["results"], ["loaded"] * 2 + ["clipped"])
         self.assertEqual([o.get("reason") for o in outcomes],
-                         [None, "a key has a letter that is no hex digit", "session t is not known", "at most 2000 bytes are brought in",
-                          "session s is of pool fake"])
+                         [None, "a key has a character that is not a hex digit", "unknown session t", "clipped to 2000 bytes",
+                          "session s belongs to pool fake"])
         self.assertNotIn("request_id", outcomes[1])
-        for action, why in (({"action_type": "kv_hint.demote.v1"}, "a pool's own policy decides what leaves memory"),
-                            ({"action_type": "kv_hint.deref.v1"}, "a pool's own policy decides what leaves memory"),
-                            ({"action_type": "kv_hint.pin.v1"}, "kv_hint.pin.v1 is not known; there is kv_hint.prefetch.v1"),
-                            ({"action_version": "2.0"}, "action_version 2.0 is not known; there is 1")):
+        for action, why in (({"action_type": "kv_hint.demote.v1"}, "not supported: the policy of the pool decides what leaves memory"),
+                            ({"action_type": "kv_hint.deref.v1"}, "not supported: the policy of the pool decides what leaves memory"),
+                            ({"action_type": "kv_hint.pin.v1"}, "unknown action_type kv_hint.pin.v1; known: kv_hint.prefetch.v1"),
+                            ({"action_version": "2.0"}, "unknown action_version 2.0; known: 1")):
             outcome = daemon.hint({"keys": CHAIN}, **action)[0]
             self.assertEqual((outcome["outcome"], outcome["reason"]), ("rejected", why))
 
@@ -268,32 +268,32 @@ class Prestage(unittest.TestCase):
         self.assertEqual(daemon.ask("POST", "/v1/sessions/three", {"keys": CHAIN[:1]})[0], 200)
         self.assertEqual(daemon.run(session_id="one")["results"], ["resident"] * 2 + ["loaded"])
         status, answer = daemon.order(session_id="two")
-        self.assertEqual((status, answer["error"]), (404, "session two is not known"))
+        self.assertEqual((status, answer["error"]), (404, "unknown session two"))
         # a session that is too long changes nothing
         daemon.configure("session_bytes = 400;")
         daemon.reload()
         self.assertEqual(daemon.order(session_id="three")[0], 404)
         self.assertEqual(daemon.ask("POST", "/v1/sessions/one", {"keys": CHAIN[:1]})[0], 200)
         status, answer = daemon.ask("POST", "/v1/sessions/one", {"keys": ["00" * 512]})
-        self.assertEqual((status, answer["error"]), (400, "the session has more keys than the map of sessions may hold"))
+        self.assertEqual((status, answer["error"]), (400, "the keys of the session exceed session_bytes, or sessions is 0"))
         self.assertEqual(daemon.run(session_id="one")["total_keys"], 1)
 
     def test_wrong(self):
         """Each invalid request is rejected with a sentence, and nothing is ordered."""
         daemon = self.start("body = 4096;")
         for body, why in (
-                ("", "the request is no JSON"), ("{", "the request is no JSON"), ("[]", "must be a JSON object"),
-                ('{"keys": ["aa"], "keys": ["bb"]}', "the request is no JSON: line 1: duplicate object key"),
+                ("", "the request is not JSON"), ("{", "the request is not JSON"), ("[]", "must be a JSON object"),
+                ('{"keys": ["aa"], "keys": ["bb"]}', "the request is not JSON: line 1: duplicate object key"),
                 ({}, "keys or session_id is missing"), ({"keys": []}, "keys must be a list of 1 to 65536 keys"),
-                ({"keys": "aa"}, "keys must be a list"), ({"keys": [1]}, "a key must be a text of 2 to 1024 hex digits"),
+                ({"keys": "aa"}, "keys must be a list"), ({"keys": [1]}, "a key must be a string of 2 to 1024 hex digits"),
                 ({"keys": [""]}, "a key must be"), ({"keys": ["abc"]}, "a key must be"), ({"keys": ["0" * 1026]}, "a key must be"),
-                ({"keys": ["aa", "a\0"]}, "is not allowed"), ({"keys": ["xy"]}, "no hex digit"),
-                ({"keys": ["aa"], "pool": "kv0"}, "pool kv0 is not for this socket"),
+                ({"keys": ["aa", "a\0"]}, "is not allowed"), ({"keys": ["xy"]}, "not a hex digit"),
+                ({"keys": ["aa"], "pool": "kv0"}, "pool kv0 is not available at this socket"),
                 ({"keys": ["aa"], "pool": "../fake"}, "pool must be the name of a pool"),
                 ({"keys": ["aa"], "pool": 1}, "pool must be"),
                 ({"keys": ["aa"], "mode": "hot"}, "mode must be warm or lookup"),
                 ({"keys": ["aa"], "mode": 1}, "mode must be"),
-                ({"keys": ["aa"], "lease_ms": 10}, "lease_ms is for the mode lookup"),
+                ({"keys": ["aa"], "lease_ms": 10}, "lease_ms requires the mode lookup"),
                 ({"keys": ["aa"], "mode": "lookup", "lease_ms": 60001}, "lease_ms must be a number from 1 to 60000"),
                 ({"keys": ["aa"], "mode": "lookup", "lease_ms": 0}, "lease_ms must be"),
                 ({"keys": ["aa"], "max_bytes": 0}, "max_bytes must be a number from 1"),
@@ -303,20 +303,20 @@ class Prestage(unittest.TestCase):
                 ({"keys": ["aa"], "priority": 4}, "priority must be a number from 0 to 3"),
                 ({"keys": ["aa"], "priority": -1}, "priority must be"), ({"keys": ["aa"], "priority": "high"}, "priority must be"),
                 ({"keys": ["aa"], "stop_at_miss": 1}, "stop_at_miss must be true or false"),
-                ({"session_id": ""}, "session_id must be a text of 1 to 128 letters"), ({"session_id": "a b"}, "session_id must"),
+                ({"session_id": ""}, "session_id must be a string of 1 to 128 characters"), ({"session_id": "a b"}, "session_id must"),
                 ({"session_id": "a/b"}, "session_id must"), ({"session_id": "x" * 129}, "session_id must"), ({"session_id": 7}, "session_id must"),
-                ({"token_ids": [1]}, '"token_ids" is not known; there are pool, keys'),
+                ({"token_ids": [1]}, 'unknown field "token_ids"; known fields: pool, keys'),
                 # the sentence would be cut within a character
-                ({"x" * 39 + "\u00e9": 1}, "the request is wrong")):
+                ({"x" * 39 + "\u00e9": 1}, "invalid request")):
             status, answer = daemon.ask("POST", "/l2/prefetch", body)
             self.assertEqual(status, 400, (body, answer))
             self.assertIn(why, answer["error"], body)
         good = {"action_id": "a", "action_type": "kv_hint.prefetch.v1", "action_version": "1", "payload": {"keys": ["aa"]}}
         for body, why in (
-                ("nonsense", "no JSON"), ([], "must be a JSON object"),
+                ("nonsense", "not JSON"), ([], "must be a JSON object"),
                 ({"message_id": "m", "actions": [good]}, 'protocol_version must be "0.1"'),
                 ({"protocol_version": "0.2", "message_id": "m", "actions": [good]}, "protocol_version must be"),
-                ({"protocol_version": "0.1", "actions": [good]}, "message_id must be a text"),
+                ({"protocol_version": "0.1", "actions": [good]}, "message_id must be a string"),
                 ({"protocol_version": "0.1", "message_id": "m"}, "actions must be a list of 1 to 1024 actions"),
                 ({"protocol_version": "0.1", "message_id": "m", "actions": []}, "actions must be"),
                 *(({"protocol_version": "0.1", "message_id": "m", "actions": [good, {**good, field: None}]}, f"actions[1].{field} must be")
@@ -324,10 +324,10 @@ class Prestage(unittest.TestCase):
             status, answer = daemon.ask("POST", "/v1/hints", body)
             self.assertEqual(status, 400, (body, answer))
             self.assertIn(why, answer["error"], body)
-        for path, body, why in (("a", {}, "keys is missing"), ("a", {"keys": ["aa"], "mode": "warm"}, "object of pool and keys"),
-                                ("a", {"keys": ["a"]}, "a key must be"), ("", {"keys": ["aa"]}, "a session's id has"),
-                                ("a/b", {"keys": ["aa"]}, "a session's id has"), ("x" * 129, {"keys": ["aa"]}, "a session's id has"),
-                                ("a", {"keys": ["aa"], "pool": "kv0"}, "not for this socket"), ("a", "x", "no JSON")):
+        for path, body, why in (("a", {}, "keys is missing"), ("a", {"keys": ["aa"], "mode": "warm"}, "object with pool and keys"),
+                                ("a", {"keys": ["a"]}, "a key must be"), ("", {"keys": ["aa"]}, "a session ID must have"),
+                                ("a/b", {"keys": ["aa"]}, "a session ID must have"), ("x" * 129, {"keys": ["aa"]}, "a session ID must have"),
+                                ("a", {"keys": ["aa"], "pool": "kv0"}, "not available at this socket"), ("a", "x", "not JSON")):
             status, answer = daemon.ask("POST", "/v1/sessions/" + path, body)
             self.assertEqual(status, 400, (path, body, answer))
             self.assertIn(why, answer["error"], body)
@@ -496,7 +496,7 @@ class Prestage(unittest.TestCase):
         for _ in range(5):
             self.assertEqual(daemon.run(keys=keys)["total_keys"], 1500)
         status, answer = daemon.order(keys=keys * 3)
-        self.assertEqual((status, answer["error"]), (400, "the request has more keys than waiting_bytes has room for"))
+        self.assertEqual((status, answer["error"]), (400, "the keys of the request exceed waiting_bytes"))
         daemon.configure('waiting_bytes = "1M"; bandwidth = 1; parallel = 1;')
         daemon.reload()
         # the first order runs into the bandwidth limit
@@ -555,7 +555,7 @@ class Prestage(unittest.TestCase):
     def test_taken(self):
         """A socket in use is not replaced, and a missing group is reported."""
         daemon = self.start()
-        for conf, why in ((daemon.conf, "Address already in use"), (self.dir.name + "/group", "there is no such group"),
+        for conf, why in ((daemon.conf, "Address already in use"), (self.dir.name + "/group", "no such group"),
                           (daemon.conf, "kvblkd is already running")):
             if conf.endswith("group"):
                 with open(conf, "w") as file:

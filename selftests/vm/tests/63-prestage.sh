@@ -155,8 +155,8 @@ prestage ask "$socket" POST /v1/sessions/chat-1 31 3 | grep -q '"keys": 3' || fa
 order 0 0 'session_id="chat-1"'
 expect "a hint by a session" "$loaded $results" "3 lll"
 from_memory 31 3
-[[ $(prestage ask "$socket" POST /l2/prefetch 0 0 'session_id="chat-2"') == *'session chat-2 is not known'* ]] || fail "another session is known"
-[[ $(prestage ask "$socket" POST /l2/prefetch 1 1 'pool="other"') == *'pool other is not for this socket'* ]] || fail "another pool is allowed"
+[[ $(prestage ask "$socket" POST /l2/prefetch 0 0 'session_id="chat-2"') == *'unknown session chat-2'* ]] || fail "another session is known"
+[[ $(prestage ask "$socket" POST /l2/prefetch 1 1 'pool="other"') == *'pool other is not available at this socket'* ]] || fail "another pool is allowed"
 
 echo "-- more than there is room for"
 put $sysfs/dram_bytes $((8 * MiB))
