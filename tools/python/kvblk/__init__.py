@@ -15,7 +15,9 @@ from .background import AsyncPool, FuturePool, Job, Worker
 from .buffers import Buffer, MemorySlice
 from .errors import KvblkError
 from .keys import Keyspace, block_id, block_ids
-from .pool import Batch, Info, Lease, Lookup, Memory, Pool, Prestaged, Put
+from .memory import Memory
+from .pool import Pool
+from .results import Batch, Info, Lease, Lookup, Prestaged, Put
 
 __version__: str = _ffi.string(_lib.kvblk_version()).decode()
 __all__ = ["AsyncPool", "Batch", "Buffer", "FuturePool", "Info", "Job", "Keyspace", "KvblkError", "Lease", "Lookup",

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .errors import KvblkError
-from .pool import OPS_MAX, Lease, Pool, Put
+from .pool import OPS_MAX, Pool
+from .results import Lease, Put
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _Options = TypeVar("_Options", bound="Options")

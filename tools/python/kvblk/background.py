@@ -24,8 +24,9 @@ from typing import Any
 from ._native import ffi, lib
 from .buffers import Buffer
 from .errors import KvblkError, check
-from .pool import OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Lookup, Pool, Put, get_options, raised
+from .pool import Pool, get_options
 from .process import OfProcess
+from .results import OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Lookup, Put, raised
 
 #: Pool handle and batches of each worker, which threads of the library may be using. Module-level, so that the garbage
 #: collector cannot free them.

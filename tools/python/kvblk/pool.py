@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Pools, batches, lookups, leases and memory. Calls run in the calling thread and release the GIL."""
+"""Pools. Calls run in the calling thread and release the GIL."""
 
 from __future__ import annotations
 
 import bisect
-import ctypes
-import enum
 import errno
-import functools
 import itertools
 import math
 import operator
@@ -15,327 +12,29 @@ import os
 import threading
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import buffers
 from ._native import ffi, lib
 from .buffers import Buffer
 from .errors import MISS, KvblkError, check
+from .memory import FIND, Memory, Ranges, alive
 from .process import OfProcess
+from .results import (LEN_DIFFERS, OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Info, Lease, Lookup, Prestaged, Put,
+                      get_result, put_result, raised)
 
 KEY_MAX = 512
 VALUE_MAX = 64 << 20
 OPS_MAX = 1024
 LOOKUP_MAX = 65536
 
-OP_PUT, OP_GET, OP_DELETE, OP_PREFETCH = 1, 2, 3, 4
 OPF_PARTIAL, OPF_LAYOUT, OPF_HARD_DEADLINE, OPF_DURABLE = 1, 2, 4, 8
 SUBMIT_CHAIN = 1
 HINT_CONTINUES, HINT_MISSED = 1, 2
 LOOKUP_LEASE, LOOKUP_PREFIX = 1, 2
 
-
-class Put(enum.Enum):
-    """Outcome of a put that did not fail. True if the pool has a block of the same length under this key."""
-
-    #: The block was written.
-    STORED = "stored"
-    #: The pool has the block already; nothing was written.
-    EXISTS = "exists"
-    #: The pool has a block of another length under this key; nothing was written.
-    DIFFERS = "differs"
-    #: Another put of the key is in flight, and may fail.
-    PENDING = "pending"
-    #: The admission policy declined the block.
-    DECLINED = "declined"
-
-    def __bool__(self) -> bool:
-        return self is Put.STORED or self is Put.EXISTS
-
-
-_PUTS = {-errno.EEXIST: Put.EXISTS, -errno.EALREADY: Put.PENDING, -errno.ENOBUFS: Put.DECLINED}
-_LEN_DIFFERS = 4
 #: options of a put that kvpy_one() supports
 _PLAIN = frozenset(("priority", "ttl", "timeout"))
-
-
-def put_result(res: int) -> Put | KvblkError:
-    if res >= 0:
-        return Put.STORED
-    known = _PUTS.get(res)
-    return KvblkError(-res) if known is None else known
-
-
-def get_result(res: int) -> int | None | KvblkError:
-    return res if res >= 0 else None if res == MISS else KvblkError(-res)
-
-
-def delete_result(res: int) -> bool | KvblkError:
-    return True if res >= 0 else False if res == MISS else KvblkError(-res)
-
-
-RESULTS = {OP_PUT: put_result, OP_GET: get_result, OP_DELETE: delete_result, OP_PREFETCH: delete_result}
-
-
-def raised(result: Any) -> Any:
-    """Return a result, or raise it if it is a KvblkError."""
-    if isinstance(result, KvblkError):
-        raise result
-    return result
-
-
-class Info(NamedTuple):
-    """Limits and features of a pool, see KVBLK_IOC_INFO in linux/kvblk.h."""
-
-    name: str
-    uuid: bytes
-    features: int
-    capacity: int
-    value_max: int
-    ops_max: int
-    lookup_max: int
-    lease_ms_max: int
-    dma_align: int
-    chunk_size: int
-
-
-class Lease(OfProcess):
-    """A lease: the blocks found stay readable until ``release()``, the end of the ``with``, or the deadline."""
-
-    __slots__ = ("_pool", "_id")
-
-    def __init__(self, pool: Pool, lease: int):
-        super().__init__()
-        self._pool = pool
-        self._id = lease
-
-    def release(self) -> None:
-        """End the lease. Does nothing if it has ended, if the pool is closed, or in a child of fork(), whose parent
-        owns the lease."""
-        lease, self._id = self._id, 0
-        if lease and not self.inherited and not self._pool.closed:
-            answer = lib.kvblk_lease_release(self._pool.handle, lease)
-            if answer not in (0, MISS, -errno.ENODEV):
-                raise KvblkError(-answer)
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *what: object) -> None:
-        self.release()
-
-    def __bool__(self) -> bool:
-        return self._id != 0
-
-
-class Lookup:
-    """Result of a lookup: ``leading``, ``present`` and ``leased`` are numbers of keys.
-
-    ``lookup[i]`` is true if key i is present. ``sizes`` and ``tags`` are lists if the caller requested them. Leaving a
-    ``with`` ends the lease.
-    """
-
-    __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "_bits", "_count")
-
-    def __init__(self, count: int, bits: bytearray, answer: Any, lease: Lease, sizes: Any, tags: Any):
-        self.leading: int = answer.nr_leading
-        self.present: int = answer.nr_present
-        self.leased: int = answer.nr_leased
-        self.lease = lease
-        self.sizes: list[int] | None = sizes
-        self.tags: list[int] | None = tags
-        self._bits = bits
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __bool__(self) -> bool:
-        raise TypeError("a lookup is neither true nor false: ask for its leading or present")
-
-    def __getitem__(self, i: int) -> bool:
-        if not 0 <= i < self._count:
-            raise IndexError(i)
-        return bool(self._bits[i >> 3] >> (i & 7) & 1)
-
-    def __enter__(self) -> Lookup:
-        return self
-
-    def __exit__(self, *what: object) -> None:
-        self.lease.release()
-
-
-class Prestaged:
-    """Result of :meth:`Pool.prestage`.
-
-    ``states`` has a word for each key:
-
-    - "loaded": loaded by this call
-    - "resident": in memory before the call
-    - "missing": no such block
-    - "clipped": not loaded, because of ``max_bytes``, a miss with ``stop_at_miss``, a lack of memory, or a cancel
-    - "expired": the deadline passed
-
-    ``leading``, ``present`` and ``leased`` are numbers of keys whose blocks are in memory. ``loaded_bytes`` is the
-    number of bytes loaded. Leaving a ``with`` ends the lease.
-    """
-
-    __slots__ = ("states", "leading", "present", "leased", "loaded_bytes", "lease")
-
-    WORDS = (None, "loaded", "resident", "missing", "clipped", "expired")
-
-    def __init__(self, states: list[Any], answer: Any, lease: Lease):
-        self.states: list[str] = [self.WORDS[state] for state in states]  # type: ignore[misc]
-        self.leading: int = answer.nr_leading
-        self.present: int = answer.nr_here
-        self.leased: int = answer.nr_leased
-        self.loaded_bytes: int = answer.loaded_bytes
-        self.lease = lease
-
-    def __enter__(self) -> Prestaged:
-        return self
-
-    def __exit__(self, *what: object) -> None:
-        self.lease.release()
-
-
-#: Pool handle of each registered memory, to keep the pool open longer than its memory. A pool and its memory form a
-#: reference cycle, which the collector finalizes in any order. The collector does not touch objects that are reachable
-#: from a module.
-_alive: dict[int, Any] = {}
-
-
-def _unregister(number: int, process: OfProcess, keep: Any, handle: Any) -> None:
-    """Unregister memory when its last user is gone; ``keep`` keeps the buffer alive until then."""
-    pool = _alive.pop(number, None)
-    # in a child of fork() the parent owns the memory
-    if not process.inherited:
-        lib.kvblk_mem_unregister(handle)
-    del pool
-
-
-class Memory(OfProcess):
-    """Memory registered with a pool: pinned once, or of a GPU. ``memory[a:b]`` is a buffer for puts and gets.
-
-    A buffer within registered memory uses the registration automatically. ``close()`` unregisters the memory once no
-    slice, view or operation in flight uses it. Closing the pool closes all its memory.
-    """
-
-    KINDS = {1: "registered", 2: "addressed", 3: "staged"}
-
-    def __init__(self, pool: Pool, handle: Any, address: int, length: int, keep: Any):
-        super().__init__()
-        self._pool = pool
-        self._number = int(ffi.cast("uintptr_t", handle))
-        _alive[self._number] = pool.handle
-        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, self._number, OfProcess(), keep))
-        self._readable = True
-        self.address = address
-        self.nbytes = length
-
-    def _open(self) -> Any:
-        self.check_process()
-        handle = self.handle
-        if handle is None:
-            raise ValueError("the memory is closed")
-        return handle
-
-    @property
-    def kind(self) -> str:
-        """How operations reach the memory: "registered" (pinned once), "addressed" (pinned each time) or "staged"
-        (through the host)."""
-        return self.KINDS[lib.kvblk_mem_kind(self._open())]
-
-    def view(self) -> memoryview:
-        """A writable view of the memory; not for memory of a GPU."""
-        if not self._readable:
-            raise ValueError("the CPU can't read this memory")
-        array = (ctypes.c_char * self.nbytes).from_address(self.address)
-        array.handle = self._open()  # type: ignore[attr-defined]
-        return memoryview(array).cast("B")
-
-    def part(self, offset: int, length: int) -> buffers.Piece:
-        """Return a part as a piece for Pool.batch()."""
-        return offset, length, self._number, self._open()
-
-    def __getitem__(self, part: slice) -> buffers.MemorySlice:
-        start, stop, step = part.indices(self.nbytes)
-        if step != 1 or stop <= start:
-            raise ValueError("a slice of registered memory has a length, and no step")
-        return buffers.MemorySlice(self.part(start, stop - start))
-
-    @property
-    def piece(self) -> buffers.Piece:
-        return self.part(0, self.nbytes)
-
-    def close(self) -> None:
-        """Unregister the memory. Does nothing if it is closed."""
-        # in a child of fork() another thread's lock would never be released
-        if not self.inherited:
-            self._pool.forget(self)
-        self.handle = None
-
-    def __enter__(self) -> Memory:
-        return self
-
-    def __exit__(self, *what: object) -> None:
-        self.close()
-
-
-#: handle of a piece that the library is to search for in the registered memory
-_FIND = 1
-
-
-class _Ranges(NamedTuple):
-    """Registered memory, sorted by address."""
-
-    starts: list[int]
-    memory: list[Memory]
-    #: the ranges for the library, and the objects that keep them alive
-    native: Any
-    keep: Any
-
-    @classmethod
-    def of(cls, memory: list[Memory]) -> _Ranges:
-        memory.sort(key=lambda m: m.address)
-        starts = [m.address for m in memory]
-        arrays = [ffi.new("uint64_t[]", column) for column in (starts, [m.nbytes for m in memory],
-                                                               [m._number for m in memory])]
-        native = ffi.new("struct kvpy_ranges *", (len(memory), *arrays))
-        return cls(starts, memory, native, (arrays, [m.handle for m in memory]))
-
-
-class Batch:
-    """A prepared batch of operations, for the calling thread or a thread of the library."""
-
-    __slots__ = ("native", "opcode", "keep")
-
-    def __init__(self, native: Any, opcode: int, keep: Any):
-        self.native = native
-        self.opcode = opcode
-        self.keep = keep
-
-    def results(self) -> list[Any]:
-        """Return a result for each operation of a completed batch, and free the batch."""
-        native = self.native
-        err, nr, opcode = native.err, native.nr, self.opcode
-        res = ffi.unpack(native.res, nr) if not err else []
-        flags = ffi.unpack(native.flags, nr) if opcode == OP_PUT and -errno.EEXIST in res else ()
-        self.free()
-        if err:
-            raise KvblkError(-err)
-        result = RESULTS[opcode]
-        answers = [result(r) for r in res]
-        for i, flag in enumerate(flags):
-            if res[i] == -errno.EEXIST and flag & _LEN_DIFFERS:
-                answers[i] = Put.DIFFERS
-        return answers
-
-    def free(self) -> None:
-        native, self.native = self.native, None
-        self.keep = None
-        if native:
-            lib.kvpy_batch_free(native)
 
 
 class Pool(OfProcess):
@@ -363,7 +62,7 @@ class Pool(OfProcess):
         # closes the node when the last call that uses the handle returns
         self._handle: Any = ffi.gc(out[0], lib.kvblk_close)
         self._lock = threading.Lock()
-        self._ranges = _Ranges.of([])
+        self._ranges = Ranges.of([])
 
     @property
     def handle(self) -> Any:
@@ -432,13 +131,13 @@ class Pool(OfProcess):
     def _remember(self, memory: Memory) -> Memory:
         with self._lock:
             # replaced, not changed, because other threads read it without the lock
-            self._ranges = _Ranges.of([*self._ranges.memory, memory])
+            self._ranges = Ranges.of([*self._ranges.memory, memory])
         return memory
 
     def forget(self, memory: Memory) -> None:
         """Remove closed memory; for Memory.close()."""
         with self._lock:
-            self._ranges = _Ranges.of([m for m in self._ranges.memory if m is not memory])
+            self._ranges = Ranges.of([m for m in self._ranges.memory if m is not memory])
 
     def _within(self, address: int, length: int) -> buffers.Piece | None:
         ranges = self._ranges
@@ -490,12 +189,12 @@ class Pool(OfProcess):
                 # fast path for the long scatter lists of a KV cache
                 if len(parts) > 1 and set(map(type, parts)) == {tuple} and set(map(len, parts)) == {2}:
                     places += map(operator.index, itertools.chain.from_iterable(parts))
-                    mems += [_FIND if known else 0] * len(parts)
+                    mems += [FIND if known else 0] * len(parts)
                     continue
                 for part in parts:
                     address, length, mem, owner = piece_of(part, write)
                     if mem:
-                        if _alive.get(mem) is not handle:
+                        if alive.get(mem) is not handle:
                             raise ValueError("this memory is registered with another pool")
                     elif known:
                         within = self._within(address, length)
@@ -505,7 +204,7 @@ class Pool(OfProcess):
                     places += address, length
                     mems.append(mem)
                     keep.append(owner)
-            if _FIND in mems:
+            if FIND in mems:
                 keep.append(ranges)
         if durable:
             op_flags |= OPF_DURABLE
@@ -544,7 +243,7 @@ class Pool(OfProcess):
         handle = self.handle
         address, length, mem, keep = buffers.piece_of(bufs[0], opcode == OP_GET)
         if mem:
-            if _alive.get(mem) is not handle:
+            if alive.get(mem) is not handle:
                 return None
         elif self._ranges.memory:
             within = self._within(address, length)
@@ -580,7 +279,7 @@ class Pool(OfProcess):
             alone = self._alone(OP_PUT, keys, bufs, **options)
             if alone is not None:
                 res, flags = alone
-                return [Put.DIFFERS if res == -errno.EEXIST and flags & _LEN_DIFFERS else put_result(res)]
+                return [Put.DIFFERS if res == -errno.EEXIST and flags & LEN_DIFFERS else put_result(res)]
         return self.run(self.batch(OP_PUT, keys, bufs, **options))
 
     def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,

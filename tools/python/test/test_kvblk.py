@@ -478,16 +478,16 @@ class RegisteredMemory(TestPool):
 
     def test_collected(self):
         """A dropped pool, in a cycle with its memory, is closed after its memory."""
-        from kvblk import pool as module
-        before = len(module._alive)
+        from kvblk.memory import alive
+        before = len(alive)
         for _ in range(20):
             dropped = kvblk.Pool(POOL)
             dropped.register(bytearray(8192))
-            number = max(module._alive)
-            self.assertIs(module._alive[number], dropped.handle)
+            number = max(alive)
+            self.assertIs(alive[number], dropped.handle)
             del dropped
             gc.collect()
-        self.assertEqual(len(module._alive), before)
+        self.assertEqual(len(alive), before)
 
     def test_fork(self):
         """A child that exits does not affect its parent, and does not wait for threads that it does not have."""
@@ -912,7 +912,7 @@ class Adapter(TestPool):
 
 def suite():
     tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-    for name in ("errors", "keys", "pool", "background", "adapter"):
+    for name in ("errors", "keys", "pool", "memory", "results", "background", "adapter"):
         tests.addTests(doctest.DocTestSuite(importlib.import_module(f"kvblk.{name}"),
                                             extraglobs={"POOL": POOL, "asyncio": asyncio},
                                             setUp=forget, tearDown=forget))
