@@ -93,12 +93,16 @@ class Worker(OfProcess):
             raise ValueError("the worker is closed")
         return self._event
 
-    def submit(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, tag: Any = None,
-               **options: Any) -> Job:
+    def submit(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, tag: Any = None, *,
+               op_flags: int = 0, priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0,
+               layout_tag: int = 0, caller_tag: int = 0, parent: bytes | None = None, chain: bool = False,
+               continues: bool = False, missed: bool = False, durable: bool = False, session: int = 0) -> Job:
         """Start a batch; do not touch its buffers until it completes. Options as for Pool.batch()."""
         self.check_process()
         cookie = next(_cookies) & (1 << 64) - 1 or 1
-        batch = self.pool.batch(opcode, keys, bufs, cookie=cookie, **options)
+        batch = self.pool.batch(opcode, keys, bufs, op_flags=op_flags, priority=priority, ttl=ttl, timeout=timeout,
+                                offset=offset, layout_tag=layout_tag, caller_tag=caller_tag, parent=parent, chain=chain,
+                                continues=continues, missed=missed, durable=durable, session=session, cookie=cookie)
         job = Job(batch, cookie, tag)
         with self._lock:
             if self._async is None:
@@ -109,9 +113,14 @@ class Worker(OfProcess):
             lib.kvpy_batch_start(self._async, batch.native)
         return job
 
-    def put(self, keys: Sequence[bytes], bufs: Sequence[Buffer], tag: Any = None, **options: Any) -> Job:
+    def put(self, keys: Sequence[bytes], bufs: Sequence[Buffer], tag: Any = None, *, priority: int = 0, ttl: float = 0,
+            timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, session: int = 0,
+            chain: bool = False, parent: bytes | None = None, continues: bool = False, missed: bool = False,
+            durable: bool = False) -> Job:
         """Start puts; options as for Pool.put_many()."""
-        return self.submit(OP_PUT, keys, bufs, tag, **options)
+        return self.submit(OP_PUT, keys, bufs, tag, priority=priority, ttl=ttl, timeout=timeout, layout_tag=layout_tag,
+                           caller_tag=caller_tag, session=session, chain=chain, parent=parent, continues=continues,
+                           missed=missed, durable=durable)
 
     def get(self, keys: Sequence[bytes], bufs: Sequence[Buffer], tag: Any = None, *, offset: int | None = None,
             layout_tag: int | None = None, timeout: float | None = None, hard: bool = False) -> Job:
@@ -260,49 +269,67 @@ class AsyncPool(OfProcess):
         for job in self._worker.completed():
             _resolve(job)
 
-    async def _run(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, **options: Any) -> list[Any]:
-        future = self._loop.create_future()
-        job = self._worker.submit(opcode, keys, bufs, future, **options)
+    async def _results(self, job: Job) -> list[Any]:
+        """Wait for a job whose tag is a future of the event loop."""
+        future: asyncio.Future[list[Any]] = job.tag
         try:
-            return await future  # type: ignore[no-any-return]
+            return await future
         except asyncio.CancelledError:
             with contextlib.suppress(ValueError, KvblkError):
                 self._worker.cancel(job)
             raise
 
-    async def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], **options: Any) -> list[Put | KvblkError]:
+    async def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, priority: int = 0, ttl: float = 0,
+                       timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, session: int = 0,
+                       chain: bool = False, parent: bytes | None = None, continues: bool = False, missed: bool = False,
+                       durable: bool = False) -> list[Put | KvblkError]:
         """As Pool.put_many()."""
-        return await self._run(OP_PUT, keys, bufs, **options)
+        job = self._worker.put(keys, bufs, self._loop.create_future(), priority=priority, ttl=ttl, timeout=timeout,
+                               layout_tag=layout_tag, caller_tag=caller_tag, session=session, chain=chain,
+                               parent=parent, continues=continues, missed=missed, durable=durable)
+        return await self._results(job)
 
     async def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
                        layout_tag: int | None = None, timeout: float | None = None,
                        hard: bool = False) -> list[int | None | KvblkError]:
         """As Pool.get_many()."""
-        return await self._run(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard))
+        job = self._worker.get(keys, bufs, self._loop.create_future(), offset=offset, layout_tag=layout_tag,
+                               timeout=timeout, hard=hard)
+        return await self._results(job)
 
     async def delete_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
         """As Pool.delete_many()."""
-        return await self._run(OP_DELETE, keys, None)
+        return await self._results(self._worker.delete(keys, self._loop.create_future()))
 
     async def prefetch_many(self, keys: Sequence[bytes], *, timeout: float | None = None) -> list[bool | KvblkError]:
         """As Pool.prefetch_many()."""
-        return await self._run(OP_PREFETCH, keys, None, timeout=timeout)
+        job = self._worker.submit(OP_PREFETCH, keys, None, self._loop.create_future(), timeout=timeout)
+        return await self._results(job)
 
-    async def put(self, key: bytes, buf: Buffer, **options: Any) -> Put:
+    async def put(self, key: bytes, buf: Buffer, *, priority: int = 0, ttl: float = 0, timeout: float | None = None,
+                  layout_tag: int = 0, caller_tag: int = 0, session: int = 0, chain: bool = False,
+                  parent: bytes | None = None, continues: bool = False, missed: bool = False,
+                  durable: bool = False) -> Put:
         """As Pool.put()."""
-        return raised((await self.put_many((key,), (buf,), **options))[0])  # type: ignore[no-any-return]
+        results = await self.put_many((key,), (buf,), priority=priority, ttl=ttl, timeout=timeout,
+                                      layout_tag=layout_tag, caller_tag=caller_tag, session=session, chain=chain,
+                                      parent=parent, continues=continues, missed=missed, durable=durable)
+        return raised(results[0])
 
-    async def get_into(self, key: bytes, buf: Buffer, **options: Any) -> int | None:
+    async def get_into(self, key: bytes, buf: Buffer, *, offset: int | None = None, layout_tag: int | None = None,
+                       timeout: float | None = None, hard: bool = False) -> int | None:
         """As Pool.get_into()."""
-        return raised((await self.get_many((key,), (buf,), **options))[0])  # type: ignore[no-any-return]
+        results = await self.get_many((key,), (buf,), offset=offset, layout_tag=layout_tag, timeout=timeout, hard=hard)
+        return raised(results[0])
 
     async def delete(self, key: bytes) -> bool:
         """As Pool.delete()."""
-        return raised((await self.delete_many((key,)))[0])  # type: ignore[no-any-return]
+        return raised((await self.delete_many((key,)))[0])
 
-    def lookup(self, keys: Sequence[bytes], **options: Any) -> Lookup:
+    def lookup(self, keys: Sequence[bytes], *, lease: float = 0, prefix: bool = False, sizes: bool = False,
+               tags: bool = False) -> Lookup:
         """As Pool.lookup()."""
-        return self.pool.lookup(keys, **options)
+        return self.pool.lookup(keys, lease=lease, prefix=prefix, sizes=sizes, tags=tags)
 
     def leading_run(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
         """As Pool.leading_run()."""
@@ -335,11 +362,13 @@ class AsyncPool(OfProcess):
 
 
 class _Future(concurrent.futures.Future[list[Any]], OfProcess):
-    """A future that raises in a child of fork(), because no thread there will resolve it."""
+    """A running future that raises in a child of fork(), because no thread there will resolve it."""
 
     def __init__(self) -> None:
         super().__init__()
         OfProcess.__init__(self)
+        # rejects cancel(), because a submitted batch cannot be cancelled through its future
+        self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> list[Any]:
         self.check_process()
@@ -375,32 +404,37 @@ class FuturePool(OfProcess):
         self._thread = threading.Thread(target=_resolve_all, args=(self._worker,), name="kvblk-futures", daemon=True)
         self._thread.start()
 
-    def _run(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None,
-             **options: Any) -> concurrent.futures.Future[list[Any]]:
-        future = _Future()
-        future.set_running_or_notify_cancel()
-        self._worker.submit(opcode, keys, bufs, future, **options)
-        return future
-
-    def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer],
-                 **options: Any) -> concurrent.futures.Future[list[Put | KvblkError]]:
+    def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, priority: int = 0, ttl: float = 0,
+                 timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, session: int = 0,
+                 chain: bool = False, parent: bytes | None = None, continues: bool = False, missed: bool = False,
+                 durable: bool = False) -> concurrent.futures.Future[list[Put | KvblkError]]:
         """As Pool.put_many()."""
-        return self._run(OP_PUT, keys, bufs, **options)
+        future = _Future()
+        self._worker.put(keys, bufs, future, priority=priority, ttl=ttl, timeout=timeout, layout_tag=layout_tag,
+                         caller_tag=caller_tag, session=session, chain=chain, parent=parent, continues=continues,
+                         missed=missed, durable=durable)
+        return future
 
     def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
                  layout_tag: int | None = None, timeout: float | None = None,
                  hard: bool = False) -> concurrent.futures.Future[list[int | None | KvblkError]]:
         """As Pool.get_many()."""
-        return self._run(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard))
+        future = _Future()
+        self._worker.get(keys, bufs, future, offset=offset, layout_tag=layout_tag, timeout=timeout, hard=hard)
+        return future
 
     def delete_many(self, keys: Sequence[bytes]) -> concurrent.futures.Future[list[bool | KvblkError]]:
         """As Pool.delete_many()."""
-        return self._run(OP_DELETE, keys, None)
+        future = _Future()
+        self._worker.delete(keys, future)
+        return future
 
     def prefetch_many(self, keys: Sequence[bytes], *,
                       timeout: float | None = None) -> concurrent.futures.Future[list[bool | KvblkError]]:
         """As Pool.prefetch_many()."""
-        return self._run(OP_PREFETCH, keys, None, timeout=timeout)
+        future = _Future()
+        self._worker.submit(OP_PREFETCH, keys, None, future, timeout=timeout)
+        return future
 
     def close(self) -> None:
         """Cancel all operations and wait for them; closes the pool if this object opened it."""

@@ -38,13 +38,13 @@ class Memory(OfProcess):
 
     KINDS = {1: "registered", 2: "addressed", 3: "staged"}
 
-    def __init__(self, pool: Pool, handle: Any, address: int, length: int, keep: Any):
+    def __init__(self, pool: Pool, handle: Any, address: int, length: int, keep: Any, readable: bool = True):
         super().__init__()
         self._pool = pool
-        self._number = int(ffi.cast("uintptr_t", handle))
-        alive[self._number] = pool.handle
-        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, self._number, OfProcess(), keep))
-        self._readable = True
+        self.number = int(ffi.cast("uintptr_t", handle))
+        alive[self.number] = pool.handle
+        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, self.number, OfProcess(), keep))
+        self._readable = readable
         self.address = address
         self.nbytes = length
 
@@ -71,7 +71,7 @@ class Memory(OfProcess):
 
     def part(self, offset: int, length: int) -> buffers.Piece:
         """Return a part as a piece for Pool.batch()."""
-        return offset, length, self._number, self._open()
+        return offset, length, self.number, self._open()
 
     def __getitem__(self, part: slice) -> buffers.MemorySlice:
         start, stop, step = part.indices(self.nbytes)
@@ -115,6 +115,6 @@ class Ranges(NamedTuple):
         memory.sort(key=lambda m: m.address)
         starts = [m.address for m in memory]
         arrays = [ffi.new("uint64_t[]", column) for column in (starts, [m.nbytes for m in memory],
-                                                               [m._number for m in memory])]
+                                                               [m.number for m in memory])]
         native = ffi.new("struct kvpy_ranges *", (len(memory), *arrays))
         return cls(starts, memory, native, (arrays, [m.handle for m in memory]))

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from . import buffers
 from ._native import ffi, lib
@@ -32,9 +32,6 @@ OPF_PARTIAL, OPF_LAYOUT, OPF_HARD_DEADLINE, OPF_DURABLE = 1, 2, 4, 8
 SUBMIT_CHAIN = 1
 HINT_CONTINUES, HINT_MISSED = 1, 2
 LOOKUP_LEASE, LOOKUP_PREFIX = 1, 2
-
-#: options of a put that kvpy_one() supports
-_PLAIN = frozenset(("priority", "ttl", "timeout"))
 
 
 class Pool(OfProcess):
@@ -90,7 +87,7 @@ class Pool(OfProcess):
 
     def fileno(self) -> int:
         """Return the node's descriptor, which the pool owns."""
-        return lib.kvblk_fd(self.handle)  # type: ignore[no-any-return]
+        return int(lib.kvblk_fd(self.handle))
 
     def info(self) -> Info:
         """Return limits and features of the pool."""
@@ -124,9 +121,7 @@ class Pool(OfProcess):
         out = ffi.new("struct kvblk_mem **")
         check(lib.kvpy_alloc(self.handle, source.encode(), length, block_max, out))
         address = int(ffi.cast("uintptr_t", lib.kvblk_mem_addr(out[0])))
-        memory = Memory(self, out[0], address, length, None)
-        memory._readable = not source.startswith("cuda:")
-        return self._remember(memory)
+        return self._remember(Memory(self, out[0], address, length, None, readable=not source.startswith("cuda:")))
 
     def _remember(self, memory: Memory) -> Memory:
         with self._lock:
@@ -148,7 +143,7 @@ class Pool(OfProcess):
         handle = memory.handle
         if handle is None or address + length > memory.address + memory.nbytes:
             return None
-        return address - memory.address, length, memory._number, handle
+        return address - memory.address, length, memory.number, handle
 
     # Batches
 
@@ -231,7 +226,7 @@ class Pool(OfProcess):
         lib.kvpy_batch_run(handle, batch.native)
         return batch.results()
 
-    def _alone(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer], priority: int = 0, ttl: float = 0,
+    def _alone(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer], *, priority: int = 0, ttl: float = 0,
                timeout: float | None = None) -> tuple[int, int] | None:
         """Run one operation on one piece. Returns result and flags, or None if the operation needs batch().
 
@@ -258,7 +253,10 @@ class Pool(OfProcess):
         res = answer & 0xffffffff
         return res - (1 << 32) if res >> 31 else res, answer >> 32
 
-    def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], **options: Any) -> list[Put | KvblkError]:
+    def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, priority: int = 0, ttl: float = 0,
+                 timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, session: int = 0,
+                 chain: bool = False, parent: bytes | None = None, continues: bool = False, missed: bool = False,
+                 durable: bool = False) -> list[Put | KvblkError]:
         """Store blocks, all in flight at once; returns one result per key.
 
         Options, for all blocks:
@@ -275,12 +273,16 @@ class Pool(OfProcess):
         ...     pool.put_many([b"a", b"b"], [b"1" * 4096, [b"2" * 2048, b"3" * 2048]], chain=True)
         [<Put.STORED: 'stored'>, <Put.STORED: 'stored'>]
         """
-        if len(keys) == 1 and _PLAIN.issuperset(options):
-            alone = self._alone(OP_PUT, keys, bufs, **options)
+        # kvpy_one() has no such options
+        batched = layout_tag or caller_tag or session or chain or parent or continues or missed or durable
+        if len(keys) == 1 and not batched:
+            alone = self._alone(OP_PUT, keys, bufs, priority=priority, ttl=ttl, timeout=timeout)
             if alone is not None:
                 res, flags = alone
                 return [Put.DIFFERS if res == -errno.EEXIST and flags & LEN_DIFFERS else put_result(res)]
-        return self.run(self.batch(OP_PUT, keys, bufs, **options))
+        return self.run(self.batch(OP_PUT, keys, bufs, priority=priority, ttl=ttl, timeout=timeout,
+                                   layout_tag=layout_tag, caller_tag=caller_tag, session=session, chain=chain,
+                                   parent=parent, continues=continues, missed=missed, durable=durable))
 
     def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
                  layout_tag: int | None = None, timeout: float | None = None,
@@ -310,13 +312,19 @@ class Pool(OfProcess):
 
     # Single blocks
 
-    def put(self, key: bytes, buf: Buffer, **options: Any) -> Put:
+    def put(self, key: bytes, buf: Buffer, *, priority: int = 0, ttl: float = 0, timeout: float | None = None,
+            layout_tag: int = 0, caller_tag: int = 0, session: int = 0, chain: bool = False,
+            parent: bytes | None = None, continues: bool = False, missed: bool = False, durable: bool = False) -> Put:
         """Store a block; options as for :meth:`put_many`."""
-        return raised(self.put_many((key,), (buf,), **options)[0])  # type: ignore[no-any-return]
+        return raised(self.put_many((key,), (buf,), priority=priority, ttl=ttl, timeout=timeout, layout_tag=layout_tag,
+                                    caller_tag=caller_tag, session=session, chain=chain, parent=parent,
+                                    continues=continues, missed=missed, durable=durable)[0])
 
-    def get_into(self, key: bytes, buf: Buffer, **options: Any) -> int | None:
+    def get_into(self, key: bytes, buf: Buffer, *, offset: int | None = None, layout_tag: int | None = None,
+                 timeout: float | None = None, hard: bool = False) -> int | None:
         """Fetch a block into a buffer; returns its length, or None for a miss. Options as for :meth:`get_many`."""
-        return raised(self.get_many((key,), (buf,), **options)[0])  # type: ignore[no-any-return]
+        results = self.get_many((key,), (buf,), offset=offset, layout_tag=layout_tag, timeout=timeout, hard=hard)
+        return raised(results[0])
 
     def layout_tag(self, key: bytes, buf: Buffer, *, timeout: float | None = None) -> int | None:
         """Fetch a block into a buffer, whatever its layout tag; returns the tag, or None for a miss.
@@ -339,16 +347,19 @@ class Pool(OfProcess):
                 if e.errno == errno.EMSGSIZE:
                     continue
                 raise
-            return None if got is None else buf if got == size else buf[:got]
+            if got is None:
+                return None
+            # a shorter block may have replaced it since the lookup
+            return buf if got == size else buf[:got]
         return None
 
     def delete(self, key: bytes) -> bool:
         """Remove a block durably; returns False if it is missing."""
-        return raised(self.delete_many((key,))[0])  # type: ignore[no-any-return]
+        return raised(self.delete_many((key,))[0])
 
     def prefetch(self, key: bytes) -> bool:
         """Load a block into host memory, as :meth:`prefetch_many`."""
-        return raised(self.prefetch_many((key,))[0])  # type: ignore[no-any-return]
+        return raised(self.prefetch_many((key,))[0])
 
     def size(self, key: bytes) -> int | None:
         """Return the length of a block, without I/O, or None if it is missing."""
@@ -435,7 +446,16 @@ class Pool(OfProcess):
         check(answer)
 
 
-def get_options(offset: int | None, layout_tag: int | None, timeout: float | None, hard: bool) -> dict[str, Any]:
+class GetOptions(TypedDict):
+    """Options of a get, as arguments of Pool.batch()."""
+
+    op_flags: int
+    offset: int
+    layout_tag: int
+    timeout: float | None
+
+
+def get_options(offset: int | None, layout_tag: int | None, timeout: float | None, hard: bool) -> GetOptions:
     """Return the options of a get as arguments of Pool.batch()."""
     flags = 0
     if offset is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import errno
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ._native import ffi, lib
 from .errors import MISS, KvblkError
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .pool import Pool
 
 OP_PUT, OP_GET, OP_DELETE, OP_PREFETCH = 1, 2, 3, 4
+
+_T = TypeVar("_T")
 
 
 class Put(enum.Enum):
@@ -57,7 +59,7 @@ def delete_result(res: int) -> bool | KvblkError:
 RESULTS = {OP_PUT: put_result, OP_GET: get_result, OP_DELETE: delete_result, OP_PREFETCH: delete_result}
 
 
-def raised(result: Any) -> Any:
+def raised(result: _T | KvblkError) -> _T:
     """Return a result, or raise it if it is a KvblkError."""
     if isinstance(result, KvblkError):
         raise result
