@@ -37,11 +37,13 @@ from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig, 
                                        OffloadingModelConfig, OffloadingParallelConfig)
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
-from kvblk_vllm import connector, counters, report, slab, spec, tier
+from kvblk_vllm import counters, metadata, report, slab, spec, tier
 from kvblk_vllm.find import Finder
 from kvblk_vllm.keys import BlockKeys, Ranks, chains, model_of
-from kvblk_vllm.offloading import KvblkOffloadingConnector, check_sync_loads
+from kvblk_vllm.offloading import KvblkOffloadingConnector, check_recovery, check_sync_loads
 from kvblk_vllm.options import Options
+from kvblk_vllm.scheduler import Scheduling
+from kvblk_vllm.worker import Working
 
 number = itertools.count()
 PAGE = 4096
@@ -100,7 +102,7 @@ class OptionsTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, 'here needs a dictionary with at least "pool", not None'):
             Options.read(None, "here")
         with self.assertRaisesRegex(ValueError, "the option layers is -1"):
-            connector.ConnectorOptions.read({"pool": POOL, "layers": -1}, "here")
+            metadata.ConnectorOptions.read({"pool": POOL, "layers": -1}, "here")
 
     def test_good(self):
         """Options are accepted, with integers for times, too"""
@@ -959,16 +961,16 @@ class LayersTest(WithPool):
     def setUp(self):
         super().setUp()
         names = [f"model.layers.{i}.attn" for i in range(self.LAYERS)]
-        self.options = connector.ConnectorOptions(pool=POOL)
+        self.options = metadata.ConnectorOptions(pool=POOL)
         self.shape = types.SimpleNamespace(
             block_tokens=self.TOKENS, kind="full_attention", page=PAGE, names=names, parts=[names[:2], names[2:]],
             world=1, stores=2,
             keys=BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=self.TOKENS, ranks=Ranks(),
                            parts=2))
         self.cache = {name: torch.randint(-128, 127, (self.BLOCKS, PAGE), dtype=torch.int8) for name in names}
-        self.scheduling = connector.Scheduling(self.shape, self.options, events=True)
+        self.scheduling = Scheduling(self.shape, self.options, events=True)
         self.addCleanup(self.scheduling.close)
-        self.working = connector.Working(self.shape, self.options, 0, self.cache, self.BLOCKS)
+        self.working = Working(self.shape, self.options, 0, self.cache, self.BLOCKS)
         self.addCleanup(self.working.close)
 
     def test_what_vllm_recovers_from(self):
@@ -978,7 +980,7 @@ class LayersTest(WithPool):
                                            scheduler_config=types.SimpleNamespace(async_scheduling=ahead))
             with (self.assertRaisesRegex(ValueError, "VLLM_USE_V2_MODEL_RUNNER=0 .* --no-async-scheduling")
                   if v2 or ahead else contextlib.nullcontext()):
-                connector.check_recovery(config, "KvblkConnector", "use another")
+                check_recovery(config, "KvblkConnector", "use another")
 
     def test_sync_loads(self):
         """Loads of the running step are rejected if vLLM could not recover from a failure"""
@@ -1087,15 +1089,14 @@ class LayersTest(WithPool):
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
         self.working.close()
-        self.working = connector.Working(self.shape, dataclasses.replace(self.options, threads=1), 0, self.cache,
-                                         self.BLOCKS)
+        self.working = Working(self.shape, dataclasses.replace(self.options, threads=1), 0, self.cache, self.BLOCKS)
         self.addCleanup(self.working.close)
         was = {name: tensor.clone() for name, tensor in self.cache.items()}
         gate, key = os.pipe()
         self.addCleanup(os.environ.pop, "KVBLK_FAKE_GATE", None)
         os.environ["KVBLK_FAKE_GATE"] = str(gate)
         names = self.shape.names
-        self.working.begin(connector.KvblkMetadata(9, loads=[connector.Move("s", hashes, [5, 6])]))
+        self.working.begin(metadata.KvblkMetadata(9, loads=[metadata.Move("s", hashes, [5, 6])]))
         for early, late in ((names[:2], names[2:]), (names[2:], [])):
             waiter = threading.Thread(target=self.working.wait_for, args=(early[-1], ))
             waiter.start()
@@ -1184,7 +1185,7 @@ class LayersTest(WithPool):
         self.scheduling.heard(tell)
         self.assertEqual(self.scheduling.find.leases(), 0)
         self.assertEqual(len(self.step(old=[(request, [], 34, 1)])[0].stores), 1)
-        both = tell.aggregate(connector.KvblkWorkerMetadata({1: 1, 9: 1}, {3}))
+        both = tell.aggregate(metadata.KvblkWorkerMetadata({1: 1, 9: 1}, {3}))
         self.assertEqual((both.failed, both.steps[9]), ({3}, 1))
 
     def test_finish(self):
@@ -1266,7 +1267,7 @@ class LayersTest(WithPool):
     def test_order(self):
         """Layers sort by number"""
         names = ["l.10.a", "l.2.a", "l.1.a"]
-        self.assertEqual(sorted(names, key=connector.layer_order), ["l.1.a", "l.2.a", "l.10.a"])
+        self.assertEqual(sorted(names, key=metadata.layer_order), ["l.1.a", "l.2.a", "l.10.a"])
 
 
 class SlabTest(WithPool):

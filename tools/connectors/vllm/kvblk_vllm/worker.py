@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""KvblkConnector in a worker: moves blocks between the KV cache's tensors and the pool, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from vllm.v1.kv_cache_interface import group_kernel_blocks
+
+from .metadata import ConnectorOptions, KvblkMetadata, KvblkWorkerMetadata, Move, Shape
+from .report import Report, log
+from .slab import Mover, Pages, Transfer
+
+
+class Working:
+    """The connector in a worker."""
+
+    def __init__(self, shape: Shape, options: ConnectorOptions, rank: int, caches: dict[str, torch.Tensor],
+                 num_blocks: int):
+        self.report = Report("connector's worker")
+        self._keys = shape.keys
+        self._rank = rank
+        self._part_of = {name: part for part, names in enumerate(shape.parts) for name in names}
+        tensors = []
+        self._pages: list[list[Pages]] = []
+        for names in shape.parts:
+            pages = []
+            for name in names:
+                tensor = group_kernel_blocks(caches[name], num_blocks)
+                stride = tensor.stride(0) * tensor.element_size()
+                if stride < shape.page:
+                    raise ValueError(f"kvblk: blocks of layer {name} are {stride} bytes apart and have {shape.page}")
+                pages.append(Pages(tensor, stride, shape.page))
+                tensors.append(tensor)
+            self._pages.append(pages)
+        self._ends = {names[-1]: part for part, names in enumerate(shape.parts)}
+        # with MLA all ranks hold the same bytes, so one of them stores
+        self._stores = shape.keys.ranks.number == shape.world or rank == 0
+        pool = options.open()
+        try:
+            longest = max(len(names) for names in shape.parts) * shape.page
+            limit = pool.info().value_max
+            if longest > limit:
+                raise ValueError(f"kvblk: {longest} bytes are in a value of the pool, which takes {limit}: "
+                                 'lower the option "layers"')
+            self._mover = Mover(pool, options, self.report, tensors, shape.page, longest)
+        except BaseException:
+            pool.close()
+            raise
+        #: loads in flight of each part
+        self._coming = [0] * len(self._pages)
+        self._steps: dict[int, int] = {}
+        self._failed: set[int] = set()
+        self._told: set[int] = set()
+        #: by request: stores in flight, and completed stores that were not reported
+        self._stores_of: dict[str, int] = {}
+        self._stored: dict[str, int] = {}
+        self._awaited: set[str] = set()
+        self._put: set[int] = set()
+        self._meta: KvblkMetadata | None = None
+        log.info("kvblk connector: %d layers in %d values a block, pages of %d bytes; memory is %s", len(shape.names),
+                 len(shape.parts), shape.page, self._mover.kind or "not registered")
+
+    def _buffers(self, part: int, blocks: Sequence[int]) -> list[list[tuple[int, int]]]:
+        return [[pages.piece(block) for pages in self._pages[part]] for block in blocks]
+
+    def _enter(self, meta: KvblkMetadata) -> None:
+        """Begin a step, once: vLLM starts loads before the model runs if there are any, otherwise after it."""
+        if self._meta is not meta:
+            self._meta = meta
+            self._put = set()
+            self._awaited |= meta.awaited
+
+    # Loads
+
+    def begin(self, meta: KvblkMetadata) -> None:
+        """Start all loads of a step, the first layers' first."""
+        self._enter(meta)
+        for part in range(len(self._pages)):
+            for load in meta.loads:
+                def loaded(at: int, there: list[bool], load: Move = load) -> None:
+                    self._failed.update(load.blocks[at + i] for i, ok in enumerate(there) if not ok)
+
+                def done(_: Transfer, part: int = part) -> None:
+                    self._coming[part] -= 1
+
+                self._coming[part] += 1
+                self._mover.get(Transfer(done), self._keys.of_rank(self._rank, load.ids, part),
+                                self._buffers(part, load.blocks), loaded)
+
+    def wait_for(self, layer: str) -> None:
+        """Wait until the loads of a layer complete or fail."""
+        part = self._part_of.get(layer, -1)
+        if part >= 0 and self._coming[part]:
+            self._mover.wait(lambda: not self._coming[part])
+
+    # Stores
+
+    def computed(self, layer: str, meta: KvblkMetadata) -> None:
+        """Store a layer's blocks of this step, which are complete."""
+        self._enter(meta)
+        part = self._ends.get(layer)
+        if part is not None:
+            self._store(part)
+
+    def _store(self, part: int) -> None:
+        if part in self._put or self._meta is None or not self._stores:
+            return
+        self._put.add(part)
+        for store in self._meta.stores:
+            name = store.request
+            self._stores_of[name] = self._stores_of.get(name, 0) + 1
+
+            def done(_: Transfer, name: str = name) -> None:
+                self._stores_of[name] -= 1
+                if not self._stores_of[name]:
+                    del self._stores_of[name]
+                self._stored[name] = self._stored.get(name, 0) + 1
+
+            keys = self._keys.of_rank(self._rank, store.ids, part)
+            parent = None if store.parent is None else self._keys.of_rank(self._rank, [store.parent], part)[0]
+            self._mover.put(Transfer(done), keys, self._buffers(part, store.blocks), parent)
+
+    def end(self) -> None:
+        """End a step: wait for its loads, and start its remaining stores."""
+        meta = self._meta
+        if meta is None:
+            return
+        self._mover.wait(lambda: not any(self._coming))
+        for part in range(len(self._pages)):
+            # a model that runs as a graph does not report each layer
+            self._store(part)
+        self._meta = None
+        if meta.loads:
+            self._steps[meta.step] = 1
+        self._mover.poll()
+
+    def preempt(self, requests: set[str]) -> None:
+        """Wait for the stores of preempted requests, before their blocks are overwritten."""
+        self._mover.wait(lambda: requests.isdisjoint(self._stores_of))
+
+    def finished(self) -> set[str]:
+        """Return the requests that the scheduler waits for and whose stores have completed."""
+        self._mover.poll()
+        done = self._awaited - self._stores_of.keys()
+        self._awaited -= done
+        return done
+
+    def failed(self) -> set[int]:
+        """Return the blocks whose load failed since the last call."""
+        failed, self._failed = self._failed, set()
+        self._told |= failed
+        return failed
+
+    def tell(self) -> KvblkWorkerMetadata | None:
+        steps, self._steps = self._steps, {}
+        told, self._told = self._told, set()
+        stored, self._stored = self._stored, {}
+        return KvblkWorkerMetadata(steps, told, stored) if steps or told or stored else None
+
+    def close(self) -> None:
+        self._mover.close()
+        log.info("kvblk connector: %s", self.report.summary())
