@@ -42,8 +42,8 @@ from kvblk_vllm.find import Finder
 from kvblk_vllm.keys import BlockKeys, Ranks, chains, model_of
 from kvblk_vllm.offloading import KvblkOffloadingConnector, check_recovery, check_sync_loads
 from kvblk_vllm.options import Options
-from kvblk_vllm.scheduler import Scheduling
-from kvblk_vllm.worker import Working
+from kvblk_vllm.scheduler import KvblkConnectorScheduler
+from kvblk_vllm.worker import KvblkConnectorWorker
 
 number = itertools.count()
 PAGE = 4096
@@ -968,10 +968,10 @@ class LayersTest(WithPool):
             keys=BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=self.TOKENS, ranks=Ranks(),
                            parts=2))
         self.cache = {name: torch.randint(-128, 127, (self.BLOCKS, PAGE), dtype=torch.int8) for name in names}
-        self.scheduling = Scheduling(self.shape, self.options, events=True)
-        self.addCleanup(self.scheduling.close)
-        self.working = Working(self.shape, self.options, 0, self.cache, self.BLOCKS)
-        self.addCleanup(self.working.close)
+        self.scheduler = KvblkConnectorScheduler(self.shape, self.options, events=True)
+        self.addCleanup(self.scheduler.shutdown)
+        self.worker = KvblkConnectorWorker(self.shape, self.options, 0, self.cache, self.BLOCKS)
+        self.addCleanup(self.worker.shutdown)
 
     def test_what_vllm_recovers_from(self):
         """Only the runner V1 without asynchronous scheduling recomputes a failed load"""
@@ -1004,7 +1004,7 @@ class LayersTest(WithPool):
                                      lora_request=None, mm_features=(), cache_salt="salt", prompt_embeds=None,
                                      session_id=None)
 
-    def step(self, new=(), old=(), preempted=(), told=True, scheduling=None):
+    def step(self, new=(), old=(), preempted=(), told=True):
         """Run a step with new requests (request, blocks, computed, scheduled) and old ones (request, new blocks,
         computed, scheduled). The model writes the scheduled complete blocks."""
         cached = types.SimpleNamespace(
@@ -1015,31 +1015,31 @@ class LayersTest(WithPool):
                                 for r, b, c, _ in new],
             scheduled_cached_reqs=cached, preempted_req_ids=set(preempted),
             num_scheduled_tokens={r.request_id: n for r, _, _, n in [*new, *old]})
-        meta = pickle.loads(pickle.dumps(self.scheduling.plan(output)))
-        self.working.preempt(meta.preempted)
+        meta = pickle.loads(pickle.dumps(self.scheduler.build_connector_meta(output)))
+        self.worker.handle_preemptions(meta)
         if meta.loads:
-            self.working.begin(meta)
+            self.worker.start_load_kv(meta)
         for name in self.shape.names:
-            self.working.wait_for(name)
-            self.working.computed(name, meta)
+            self.worker.wait_for_layer_load(name)
+            self.worker.save_kv_layer(name, meta)
         if not meta.loads:
-            self.working.begin(meta)
-        self.working.end()
-        self.working._mover.drain()
-        failed = self.working.failed()
-        tell = self.working.tell()
-        if told and tell is not None:
-            self.scheduling.heard(tell)
-        return meta, failed, tell
+            self.worker.start_load_kv(meta)
+        self.worker.wait_for_save()
+        self.worker._mover.drain()
+        failed = self.worker.get_block_ids_with_load_errors()
+        worker_meta = self.worker.build_connector_worker_meta()
+        if told and worker_meta is not None:
+            self.scheduler.update_connector_output(worker_meta)
+        return meta, failed, worker_meta
 
     def begin(self, request, blocks, local=0):
         """Add a request; returns the loadable tokens and its schedule."""
-        found = self.scheduling.matched(request, local)
-        self.scheduling.allocated(request, found)
+        found = self.scheduler.get_num_new_matched_tokens(request, local)
+        self.scheduler.update_state_after_alloc(request, found)
         return request, blocks, local + found, request.num_tokens - local - found
 
     def stored(self, hashes):
-        return self.scheduling.find.present(hashes)
+        return self.scheduler.find.present(hashes)
 
     def test_round(self):
         """Complete blocks are stored in the step that computes them, and loaded layer by layer by another request"""
@@ -1056,7 +1056,7 @@ class LayersTest(WithPool):
             self.assertTrue(torch.equal(tensor[8:], was[name][8:]))
         # one lookup per request
         self.assertEqual(self.counted("lookup_calls"), 2)
-        self.assertEqual(self.scheduling.find.leases(), 0)
+        self.assertEqual(self.scheduler.find.leases(), 0)
 
     def test_partial(self):
         """The tail of a prompt is not stored, and its last token is always computed"""
@@ -1078,7 +1078,7 @@ class LayersTest(WithPool):
         """The first layers' values are loaded first"""
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
-        with mock.patch.object(self.working._mover, "get", wraps=self.working._mover.get) as get:
+        with mock.patch.object(self.worker._mover, "get", wraps=self.worker._mover.get) as get:
             self.step([self.begin(self.request("s", hashes), [4, 5, 6])])
         keys = [call.args[1] for call in get.call_args_list]
         self.assertEqual(keys, [self.shape.keys.of_rank(0, hashes, part) for part in range(2)])
@@ -1088,17 +1088,18 @@ class LayersTest(WithPool):
         """A layer waits for its own values, not for those of later layers"""
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
-        self.working.close()
-        self.working = Working(self.shape, dataclasses.replace(self.options, threads=1), 0, self.cache, self.BLOCKS)
-        self.addCleanup(self.working.close)
+        self.worker.shutdown()
+        options = dataclasses.replace(self.options, threads=1)
+        self.worker = KvblkConnectorWorker(self.shape, options, 0, self.cache, self.BLOCKS)
+        self.addCleanup(self.worker.shutdown)
         was = {name: tensor.clone() for name, tensor in self.cache.items()}
         gate, key = os.pipe()
         self.addCleanup(os.environ.pop, "KVBLK_FAKE_GATE", None)
         os.environ["KVBLK_FAKE_GATE"] = str(gate)
         names = self.shape.names
-        self.working.begin(metadata.KvblkMetadata(9, loads=[metadata.Move("s", hashes, [5, 6])]))
+        self.worker.start_load_kv(metadata.KvblkMetadata(9, loads=[metadata.Move("s", hashes, [5, 6])]))
         for early, late in ((names[:2], names[2:]), (names[2:], [])):
-            waiter = threading.Thread(target=self.working.wait_for, args=(early[-1], ))
+            waiter = threading.Thread(target=self.worker.wait_for_layer_load, args=(early[-1], ))
             waiter.start()
             waiter.join(0.05)
             self.assertTrue(waiter.is_alive())
@@ -1112,8 +1113,8 @@ class LayersTest(WithPool):
         os.environ.pop("KVBLK_FAKE_GATE")
         os.close(gate)
         os.close(key)
-        self.working.end()
-        self.assertEqual(self.working.tell().steps, {9: 1})
+        self.worker.wait_for_save()
+        self.assertEqual(self.worker.build_connector_worker_meta().steps, {9: 1})
 
     def test_layer_of_a_block(self):
         """A block that lacks a layer's value is a miss"""
@@ -1131,9 +1132,9 @@ class LayersTest(WithPool):
         self.pool.delete(self.shape.keys.of_rank(0, hashes, 1)[1])
         # a request that would share the blocks, which vLLM counts as computed, has to wait; simulate that it did not
         beside = self.request("t", hashes[:2] + hashes[3:4])
-        self.assertIsNone(self.scheduling.matched(beside, 2 * self.TOKENS))
-        self.scheduling.allocated(beside, 0)
-        meta, failed, tell = self.step([first, (beside, [4, 5, 8, 9], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
+        self.assertIsNone(self.scheduler.get_num_new_matched_tokens(beside, 2 * self.TOKENS))
+        self.scheduler.update_state_after_alloc(beside, 0)
+        meta, failed, worker_meta = self.step([first, (beside, [4, 5, 8, 9], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
         self.assertEqual(failed, {5})
         self.assertFalse(meta.stores)
         # the next step is planned before the failure is known
@@ -1143,9 +1144,9 @@ class LayersTest(WithPool):
                              [(first[0], [], 49, 1)], told=False)
         self.assertFalse(meta.stores)
         # the blocks also leave vLLM's prefix cache, including those of a request that has ended meanwhile
-        self.scheduling.finished(after)
-        self.assertEqual(self.scheduling.heard(tell), {*range(5, 12)})
-        self.assertFalse(self.scheduling._ended)
+        self.scheduler.request_finished(after)
+        self.assertEqual(self.scheduler.update_connector_output(worker_meta), {*range(5, 12)})
+        self.assertFalse(self.scheduler._ended)
         after = self.request("w", hashes[:2] + hashes[4:5])
         self.begin(after, [4, 5, 10, 11], local=2 * self.TOKENS)
         self.step([(after, [4, 5, 10, 11], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
@@ -1157,64 +1158,64 @@ class LayersTest(WithPool):
         self.step(old=[(r, [], 49, 1) for r in (first[0], beside, after, late)])
         self.assertEqual(self.stored(hashes[2:]), [False] * 4)
         # overwritten blocks may be stored again
-        self.assertFalse(self.scheduling._tainted)
+        self.assertFalse(self.scheduler._tainted)
 
     def test_loads_first(self):
         """A request with loads stores its blocks once the loads are known to have succeeded"""
         hashes = [ident() for _ in range(3)]
         self.step([self.begin(self.request("r", hashes[:2]), [1, 2, 3])])
         request = self.request("s", hashes)
-        meta, _, tell = self.step([self.begin(request, [4, 5, 6, 7])], told=False)
+        meta, _, worker_meta = self.step([self.begin(request, [4, 5, 6, 7])], told=False)
         self.assertEqual((len(meta.loads), meta.stores), (1, []))
         meta, *_ = self.step(old=[(request, [], 49, 1)], told=False)
         self.assertEqual(meta.stores, [])
-        self.scheduling.heard(tell)
+        self.scheduler.update_connector_output(worker_meta)
         meta, *_ = self.step(old=[(request, [], 50, 1)])
         self.assertEqual([(m.ids, m.blocks, m.parent) for m in meta.stores], [(hashes[2:], [6], hashes[1])])
 
     def test_all_ranks(self):
         """A load has succeeded if it did on all ranks"""
-        self.scheduling.shape.world = 2
+        self.scheduler.shape.world = 2
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes[:1]), [1, 2])])
         request = self.request("s", hashes)
-        _, _, tell = self.step([self.begin(request, [4, 5, 6])], told=False)
-        self.scheduling.heard(tell)
-        self.assertEqual(self.scheduling.find.leases(), 1)
+        _, _, worker_meta = self.step([self.begin(request, [4, 5, 6])], told=False)
+        self.scheduler.update_connector_output(worker_meta)
+        self.assertEqual(self.scheduler.find.leases(), 1)
         self.assertEqual(self.step(old=[(request, [], 33, 1)])[0].stores, [])
-        self.scheduling.heard(tell)
-        self.assertEqual(self.scheduling.find.leases(), 0)
+        self.scheduler.update_connector_output(worker_meta)
+        self.assertEqual(self.scheduler.find.leases(), 0)
         self.assertEqual(len(self.step(old=[(request, [], 34, 1)])[0].stores), 1)
-        both = tell.aggregate(metadata.KvblkWorkerMetadata({1: 1, 9: 1}, {3}))
+        both = worker_meta.aggregate(metadata.KvblkWorkerMetadata({1: 1, 9: 1}, {3}))
         self.assertEqual((both.failed, both.steps[9]), ({3}, 1))
 
     def test_finish(self):
         """Blocks of a request are kept until its stores complete, and no longer"""
         hashes = [ident()]
         request = self.request("r", hashes)
-        with mock.patch.object(self.working._mover, "poll"), mock.patch.object(self.working._mover, "drain"):
+        with mock.patch.object(self.worker._mover, "poll"), mock.patch.object(self.worker._mover, "drain"):
             self.step([self.begin(request, [1, 2])])
-            self.assertTrue(self.scheduling.finished(request))
+            self.assertTrue(self.scheduler.request_finished(request))
             self.step()
-            self.assertEqual(self.working.finished(), set())
-        self.working.preempt({"r"})
-        self.assertEqual(self.working.finished(), {"r"})
-        self.assertEqual(self.working.finished(), set())
+            self.assertEqual(self.worker.get_finished(), set())
+        self.worker.handle_preemptions(metadata.KvblkMetadata(0, preempted={"r"}))
+        self.assertEqual(self.worker.get_finished(), {"r"})
+        self.assertEqual(self.worker.get_finished(), set())
         other = self.request("s", [ident()])
         self.step([self.begin(other, [3, 4])])
-        self.assertFalse(self.scheduling.finished(other))
+        self.assertFalse(self.scheduler.request_finished(other))
         self.step()
-        self.assertEqual(self.working.finished(), set())
+        self.assertEqual(self.worker.get_finished(), set())
         # all stores were reported with the steps
-        self.assertFalse(self.working._stores_of or self.working._stored)
+        self.assertFalse(self.worker._stores_of or self.worker._stored)
 
     @on_fake
     def test_stores_at_end(self):
         """A worker's shutdown waits for stores in flight"""
         hashes = [ident() for _ in range(2)]
-        with slow(400), mock.patch.object(self.working._mover, "drain"):
+        with slow(400), mock.patch.object(self.worker._mover, "drain"):
             self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
-            self.working.close()
+            self.worker.shutdown()
         self.assertEqual(self.stored(hashes), [True] * 2)
 
     def test_preempted(self):
@@ -1224,14 +1225,14 @@ class LayersTest(WithPool):
         self.begin(request, [1, 2, 3])
         self.step([(request, [1, 2], 0, 20)])
         self.step(preempted=["r"])
-        found = self.scheduling.matched(request, 0)
+        found = self.scheduler.get_num_new_matched_tokens(request, 0)
         self.assertEqual(found, self.TOKENS)
 
     def test_reset(self):
         """After a reset, older blocks are not found"""
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
-        self.scheduling.reset()
+        self.scheduler.reset_cache()
         self.assertEqual(self.begin(self.request("s", hashes), [])[2], 0)
 
     def test_events(self):
@@ -1239,29 +1240,29 @@ class LayersTest(WithPool):
         hashes = [ident() for _ in range(3)]
         outside = [kv_cache_utils.maybe_convert_block_hash(block) for block in hashes]
         request = self.request("r", hashes)
-        with mock.patch.object(self.working._mover, "poll"), mock.patch.object(self.working._mover, "drain"):
+        with mock.patch.object(self.worker._mover, "poll"), mock.patch.object(self.worker._mover, "drain"):
             self.step([self.begin(request, [1, 2, 3, 4])])
-            self.assertEqual(self.scheduling.take_events(), [])
+            self.assertEqual(self.scheduler.take_events(), [])
             # its stores complete after the request
-            self.assertTrue(self.scheduling.finished(request))
-        self.working._mover.drain()
+            self.assertTrue(self.scheduler.request_finished(request))
+        self.worker._mover.drain()
         self.pool.delete(self.shape.keys.all(hashes)[4])
         self.step()
-        events = self.scheduling.take_events()
+        events = self.scheduler.take_events()
         self.assertEqual([(e.block_hashes, e.parent_block_hash, e.token_ids, e.medium, e.ownership) for e in events],
                          [([outside[i]], outside[i - 1] if i else None, list(range(i * 16, i * 16 + 16)), "STORAGE",
                            "kvblk") for i in range(2)])
         self.assertEqual([e.extra_keys for e in events], [[("salt", )], [None]])
-        self.assertFalse(self.scheduling._finished)
+        self.assertFalse(self.scheduler._finished)
         self.pool.delete(self.shape.keys.all(hashes)[2])
         request = self.request("s", hashes[:2])
         self.step([self.begin(request, [5, 6, 7])])
         self.step(old=[(request, [], 33, 1)])
-        gone, back = self.scheduling.take_events()
+        gone, back = self.scheduler.take_events()
         self.assertEqual((gone.block_hashes, gone.medium, gone.ownership), (outside[1:2], "STORAGE", "kvblk"))
         self.assertEqual(back.block_hashes, outside[1:2])
-        self.scheduling.reset()
-        gone, = self.scheduling.take_events()
+        self.scheduler.reset_cache()
+        gone, = self.scheduler.take_events()
         self.assertEqual(gone.block_hashes, outside[:2])
 
     def test_order(self):

@@ -32,8 +32,8 @@ from vllm.v1.outputs import KVConnectorOutput
 from .metadata import ConnectorOptions, KvblkMetadata, KvblkStats, KvblkWorkerMetadata, Shape
 from .offloading import check_recovery, warn_of_policy
 from .options import WHERE
-from .scheduler import Scheduling
-from .worker import Working
+from .scheduler import KvblkConnectorScheduler
+from .worker import KvblkConnectorWorker
 
 if TYPE_CHECKING:
     from vllm.forward_context import ForwardContext
@@ -52,13 +52,13 @@ class KvblkConnector(KVConnectorBase_V1):
         transfer = self._kv_transfer_config
         self._options = ConnectorOptions.read(transfer.kv_connector_extra_config.get("kvblk"), WHERE)
         self._shape = Shape(vllm_config, kv_cache_config, self._options)
-        self._scheduling: Scheduling | None = None
-        self._working: Working | None = None
+        self.connector_scheduler: KvblkConnectorScheduler | None = None
+        self.connector_worker: KvblkConnectorWorker | None = None
         if role == KVConnectorRole.SCHEDULER:
             warn_of_policy(vllm_config)
             wanted = vllm_config.kv_events_config
-            self._scheduling = Scheduling(self._shape, self._options,
-                                          wanted is not None and wanted.enable_kv_cache_events)
+            self.connector_scheduler = KvblkConnectorScheduler(self._shape, self._options,
+                                                               wanted is not None and wanted.enable_kv_cache_events)
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -77,81 +77,85 @@ class KvblkConnector(KVConnectorBase_V1):
     # Worker
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        self._working = Working(self._shape, self._options, self._vllm_config.parallel_config.rank, kv_caches,
-                                self._kv_cache_config.num_blocks)
+        self.connector_worker = KvblkConnectorWorker(self._shape, self._options,
+                                                     self._vllm_config.parallel_config.rank, kv_caches,
+                                                     self._kv_cache_config.num_blocks)
 
-    def _work(self) -> Working:
-        assert self._working is not None
-        return self._working
+    @property
+    def worker(self) -> KvblkConnectorWorker:
+        assert self.connector_worker is not None
+        return self.connector_worker
+
+    def _metadata(self) -> KvblkMetadata:
+        meta = self._get_connector_metadata()
+        assert isinstance(meta, KvblkMetadata)
+        return meta
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
         assert isinstance(kv_connector_metadata, KvblkMetadata)
         if kv_connector_metadata.preempted:
-            self._work().preempt(kv_connector_metadata.preempted)
+            self.worker.handle_preemptions(kv_connector_metadata)
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
-        meta = self._get_connector_metadata()
-        assert isinstance(meta, KvblkMetadata)
-        self._work().begin(meta)
+        self.worker.start_load_kv(self._metadata())
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        self._work().wait_for(layer_name)
+        self.worker.wait_for_layer_load(layer_name)
 
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
-        meta = self._get_connector_metadata()
-        assert isinstance(meta, KvblkMetadata)
-        self._work().computed(layer_name, meta)
+        self.worker.save_kv_layer(layer_name, self._metadata())
 
     def wait_for_save(self) -> None:
-        self._work().end()
+        self.worker.wait_for_save()
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        return self._work().finished() or None, None
+        return self.worker.get_finished() or None, None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        return self._work().failed()
+        return self.worker.get_block_ids_with_load_errors()
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        return None if self._working is None else self._working.tell()
+        return None if self.connector_worker is None else self.connector_worker.build_connector_worker_meta()
 
     # Scheduler
 
-    def _schedule(self) -> Scheduling:
-        assert self._scheduling is not None
-        return self._scheduling
+    @property
+    def scheduler(self) -> KvblkConnectorScheduler:
+        assert self.connector_scheduler is not None
+        return self.connector_scheduler
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        return self._schedule().matched(request, num_computed_tokens), False
+        return self.scheduler.get_num_new_matched_tokens(request, num_computed_tokens), False
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
-        self._schedule().allocated(request, num_external_tokens)
+        self.scheduler.update_state_after_alloc(request, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        return self._schedule().plan(scheduler_output)
+        return self.scheduler.build_connector_meta(scheduler_output)
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         meta = connector_output.kv_connector_worker_meta
         if isinstance(meta, KvblkWorkerMetadata):
-            wrong = self._schedule().heard(meta)
+            wrong = self.scheduler.update_connector_output(meta)
             if wrong and self._kv_cache_manager is not None:
                 # otherwise vLLM leaves them in the prefix cache, and recomputes them only if their request does not end
                 # first
                 self._kv_cache_manager.evict_blocks(wrong)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        return self._schedule().finished(request), None
+        return self.scheduler.request_finished(request), None
 
     def take_events(self) -> Iterable[KVCacheEvent]:
-        return self._schedule().take_events()
+        return self.scheduler.take_events()
 
     def reset_cache(self) -> bool | None:
-        self._schedule().reset()
+        self.scheduler.reset_cache()
         return True
 
     # Both
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        half = self._scheduling or self._working
+        half = self.connector_scheduler or self.connector_worker
         new = half.report.take() if half is not None else None
         return KvblkStats(data=dict(new)) if new else None
 
@@ -160,7 +164,7 @@ class KvblkConnector(KVConnectorBase_V1):
         return KvblkStats(data=data or {})
 
     def shutdown(self) -> None:
-        if self._working is not None:
-            self._working.close()
-        if self._scheduling is not None:
-            self._scheduling.close()
+        if self.connector_worker is not None:
+            self.connector_worker.shutdown()
+        if self.connector_scheduler is not None:
+            self.connector_scheduler.shutdown()

@@ -48,8 +48,8 @@ class _Request:
         self.barred = False
 
 
-class Scheduling:
-    """The connector in the scheduler."""
+class KvblkConnectorScheduler:
+    """The connector in the scheduler. Methods have the names of vLLM's hooks."""
 
     def __init__(self, shape: Shape, options: ConnectorOptions, events: bool = False):
         self.shape = shape
@@ -77,11 +77,11 @@ class Scheduling:
     def _ids(self, request: Request, start: int, end: int) -> list[bytes]:
         return [bytes(block) + self._era for block in request.block_hashes[start:end]]
 
-    def matched(self, request: Request, computed: int) -> int | None:
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int | None:
         """Count the tokens that can be loaded behind the computed ones. Returns None to be asked again in the next
         step."""
         size = self.shape.block_tokens
-        if self._arriving and not self._arriving.isdisjoint(request.block_hashes[:computed // size]):
+        if self._arriving and not self._arriving.isdisjoint(request.block_hashes[:num_computed_tokens // size]):
             # vLLM counts blocks that another request loads in this step as computed. If that load fails, the other
             # request recomputes them in parts, or not at all if it ends first, and this request would continue on wrong
             # blocks.
@@ -90,10 +90,10 @@ class Scheduling:
         if state is None:
             state = self._requests[request.request_id] = _Request(request)
         state.load = 0
-        state.start = start = computed // size
+        state.start = start = num_computed_tokens // size
         # the last token must be computed, to produce the next one
         end = min((request.num_tokens - 1) // size, len(request.block_hashes))
-        if computed % size or end <= start or request.skip_reading_prefix_cache:
+        if num_computed_tokens % size or end <= start or request.skip_reading_prefix_cache:
             return 0
         ids = self._ids(request, start, end)
         found = 0
@@ -103,15 +103,15 @@ class Scheduling:
             found += 1
         return found * size
 
-    def allocated(self, request: Request, external: int) -> None:
-        """Note that the request runs in this step with ``external`` loaded tokens."""
+    def update_state_after_alloc(self, request: Request, num_external_tokens: int) -> None:
+        """Note that the request runs in this step with ``num_external_tokens`` loaded tokens."""
         state = self._requests.get(request.request_id)
         if state is None:
             state = self._requests[request.request_id] = _Request(request)
-        state.load = external // self.shape.block_tokens
+        state.load = num_external_tokens // self.shape.block_tokens
         self._arriving.update(request.block_hashes[state.start:state.start + state.load])
 
-    def plan(self, output: SchedulerOutput) -> KvblkMetadata:
+    def build_connector_meta(self, output: SchedulerOutput) -> KvblkMetadata:
         """Build the workers' message for this step."""
         self._step += 1
         meta = KvblkMetadata(self._step, preempted=set(output.preempted_req_ids or ()), awaited=self._awaited)
@@ -191,7 +191,7 @@ class Scheduling:
                 state.storing.append((start + i, start + j))
             i = j
 
-    def heard(self, meta: KvblkWorkerMetadata) -> set[int]:
+    def update_connector_output(self, meta: KvblkWorkerMetadata) -> set[int]:
         """Process a worker's message. Returns blocks of the KV cache that are not what vLLM assumes."""
         for step, ranks in meta.steps.items():
             if step not in self._loading:
@@ -222,7 +222,7 @@ class Scheduling:
             self._ended.clear()
         return wrong
 
-    def finished(self, request: Request) -> bool:
+    def request_finished(self, request: Request) -> bool:
         """Forget a finished request. Returns True if workers may still be reading its blocks."""
         state = self._requests.pop(request.request_id, None)
         self.find.finished(request.request_id)
@@ -266,13 +266,13 @@ class Scheduling:
                 events += [self._stored(*note) for _, note in told]
         return events
 
-    def reset(self) -> None:
+    def reset_cache(self) -> None:
         self.find.reset()
         # convert pending events first, because that cuts off the current era's suffix
         self._events = self.take_events()
         self._era = os.urandom(8)
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self.find.reset()
         self._pool.close()
 

@@ -13,8 +13,8 @@ from .report import Report, log
 from .slab import Mover, Pages, Transfer
 
 
-class Working:
-    """The connector in a worker."""
+class KvblkConnectorWorker:
+    """The connector in a worker. Methods have the names of vLLM's hooks."""
 
     def __init__(self, shape: Shape, options: ConnectorOptions, rank: int, caches: dict[str, torch.Tensor],
                  num_blocks: int):
@@ -52,7 +52,8 @@ class Working:
         self._coming = [0] * len(self._pages)
         self._steps: dict[int, int] = {}
         self._failed: set[int] = set()
-        self._told: set[int] = set()
+        #: failed blocks that are reported to the model's runner, but not to the scheduler
+        self._reported: set[int] = set()
         #: by request: stores in flight, and completed stores that were not reported
         self._stores_of: dict[str, int] = {}
         self._stored: dict[str, int] = {}
@@ -74,7 +75,7 @@ class Working:
 
     # Loads
 
-    def begin(self, meta: KvblkMetadata) -> None:
+    def start_load_kv(self, meta: KvblkMetadata) -> None:
         """Start all loads of a step, the first layers' first."""
         self._enter(meta)
         for part in range(len(self._pages)):
@@ -89,18 +90,18 @@ class Working:
                 self._mover.get(Transfer(done), self._keys.of_rank(self._rank, load.ids, part),
                                 self._buffers(part, load.blocks), loaded)
 
-    def wait_for(self, layer: str) -> None:
+    def wait_for_layer_load(self, layer_name: str) -> None:
         """Wait until the loads of a layer complete or fail."""
-        part = self._part_of.get(layer, -1)
+        part = self._part_of.get(layer_name, -1)
         if part >= 0 and self._coming[part]:
             self._mover.wait(lambda: not self._coming[part])
 
     # Stores
 
-    def computed(self, layer: str, meta: KvblkMetadata) -> None:
+    def save_kv_layer(self, layer_name: str, meta: KvblkMetadata) -> None:
         """Store a layer's blocks of this step, which are complete."""
         self._enter(meta)
-        part = self._ends.get(layer)
+        part = self._ends.get(layer_name)
         if part is not None:
             self._store(part)
 
@@ -122,7 +123,7 @@ class Working:
             parent = None if store.parent is None else self._keys.of_rank(self._rank, [store.parent], part)[0]
             self._mover.put(Transfer(done), keys, self._buffers(part, store.blocks), parent)
 
-    def end(self) -> None:
+    def wait_for_save(self) -> None:
         """End a step: wait for its loads, and start its remaining stores."""
         meta = self._meta
         if meta is None:
@@ -136,29 +137,30 @@ class Working:
             self._steps[meta.step] = 1
         self._mover.poll()
 
-    def preempt(self, requests: set[str]) -> None:
+    def handle_preemptions(self, meta: KvblkMetadata) -> None:
         """Wait for the stores of preempted requests, before their blocks are overwritten."""
-        self._mover.wait(lambda: requests.isdisjoint(self._stores_of))
+        self._mover.wait(lambda: meta.preempted.isdisjoint(self._stores_of))
 
-    def finished(self) -> set[str]:
+    def get_finished(self) -> set[str]:
         """Return the requests that the scheduler waits for and whose stores have completed."""
         self._mover.poll()
         done = self._awaited - self._stores_of.keys()
         self._awaited -= done
         return done
 
-    def failed(self) -> set[int]:
+    def get_block_ids_with_load_errors(self) -> set[int]:
         """Return the blocks whose load failed since the last call."""
         failed, self._failed = self._failed, set()
-        self._told |= failed
+        self._reported |= failed
         return failed
 
-    def tell(self) -> KvblkWorkerMetadata | None:
+    def build_connector_worker_meta(self) -> KvblkWorkerMetadata | None:
+        """Return a message of what completed since the last one, or None if nothing did."""
         steps, self._steps = self._steps, {}
-        told, self._told = self._told, set()
+        failed, self._reported = self._reported, set()
         stored, self._stored = self._stored, {}
-        return KvblkWorkerMetadata(steps, told, stored) if steps or told or stored else None
+        return KvblkWorkerMetadata(steps, failed, stored) if steps or failed or stored else None
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self._mover.close()
         log.info("kvblk connector: %s", self.report.summary())
