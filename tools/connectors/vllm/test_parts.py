@@ -1134,7 +1134,8 @@ class LayersTest(WithPool):
         beside = self.request("t", hashes[:2] + hashes[3:4])
         self.assertIsNone(self.scheduler.get_num_new_matched_tokens(beside, 2 * self.TOKENS))
         self.scheduler.update_state_after_alloc(beside, 0)
-        meta, failed, worker_meta = self.step([first, (beside, [4, 5, 8, 9], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
+        second = (beside, [4, 5, 8, 9], 2 * self.TOKENS, self.TOKENS + 1)
+        meta, failed, worker_meta = self.step([first, second], told=False)
         self.assertEqual(failed, {5})
         self.assertFalse(meta.stores)
         # the next step is planned before the failure is known

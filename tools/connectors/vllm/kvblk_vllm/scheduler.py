@@ -97,9 +97,7 @@ class KvblkConnectorScheduler:
             return 0
         ids = self._ids(request, start, end)
         found = 0
-        for i, block in enumerate(ids):
-            if not self.find.hit(request.request_id, block, lambda i=i: ids[i:]):  # type: ignore[misc]
-                break
+        while found < len(ids) and self.find.hit(request.request_id, ids[found], lambda: ids[found:]):
             found += 1
         return found * size
 

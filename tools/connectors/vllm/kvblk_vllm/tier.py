@@ -7,6 +7,7 @@ ranks. The slab is registered once; values are transferred directly between the 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -120,12 +121,9 @@ class KvblkTier(SecondaryTierManager):
             return
         for start, end in chains(blocks, parents, len(blocks)):
             parent_id = parents[start]
-
-            def stored(at: int, there: list[bool], start: int = start) -> None:
-                job.good += [blocks[start + at + i] for i, ok in enumerate(there) if ok]
-
             self._mover.put(job, self._keys.of_rank(0, blocks[start:end]), places[start:end],
-                            None if parent_id is None else self._keys.of_rank(0, [parent_id])[0], stored)
+                            None if parent_id is None else self._keys.of_rank(0, [parent_id])[0],
+                            functools.partial(job.note, blocks[start:end]))
         if not job.left:
             self.over(job)
 
@@ -133,11 +131,6 @@ class KvblkTier(SecondaryTierManager):
         job = _Job(self, job_metadata)
         blocks = [bytes(key) for key in job_metadata.keys]
         self._find.load(job.request)
-
-        def loaded(at: int, there: list[bool]) -> None:
-            for i, ok in enumerate(there):
-                (job.good if ok else job.lost).append(blocks[at + i])
-
         try:
             places = self._places(job_metadata.chunk_ids)
         except ValueError as e:
@@ -146,7 +139,7 @@ class KvblkTier(SecondaryTierManager):
             job.lost += blocks
             self.over(job)
             return
-        self._mover.get(job, self._keys.of_rank(0, blocks), places, loaded)
+        self._mover.get(job, self._keys.of_rank(0, blocks), places, functools.partial(job.note, blocks))
         if not job.left:
             self.over(job)
 
@@ -209,3 +202,8 @@ class _Job(Transfer):
         self.promotion = of.is_promotion
         self.good: list[bytes] = []
         self.lost: list[bytes] = []
+
+    def note(self, blocks: list[bytes], at: int, there: list[bool]) -> None:
+        """Note which of the blocks from ``at`` on succeeded."""
+        for block, ok in zip(blocks[at:], there):
+            (self.good if ok else self.lost).append(block)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from vllm.v1.kv_cache_interface import group_kernel_blocks
 
-from .metadata import ConnectorOptions, KvblkMetadata, KvblkWorkerMetadata, Move, Shape
+from .metadata import ConnectorOptions, KvblkMetadata, KvblkWorkerMetadata, Shape
 from .report import Report, log
 from .slab import Mover, Pages, Transfer
 
@@ -79,16 +79,16 @@ class KvblkConnectorWorker:
         """Start all loads of a step, the first layers' first."""
         self._enter(meta)
         for part in range(len(self._pages)):
-            for load in meta.loads:
-                def loaded(at: int, there: list[bool], load: Move = load) -> None:
-                    self._failed.update(load.blocks[at + i] for i, ok in enumerate(there) if not ok)
-
-                def done(_: Transfer, part: int = part) -> None:
-                    self._coming[part] -= 1
-
+            for move in meta.loads:
+                load = _Load(self, part, move.blocks)
                 self._coming[part] += 1
-                self._mover.get(Transfer(done), self._keys.of_rank(self._rank, load.ids, part),
-                                self._buffers(part, load.blocks), loaded)
+                self._mover.get(load, self._keys.of_rank(self._rank, move.ids, part),
+                                self._buffers(part, move.blocks), load.note)
+
+    def load_done(self, load: _Load) -> None:
+        """Complete a load."""
+        self._failed |= load.failed_blocks
+        self._coming[load.part] -= 1
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Wait until the loads of a layer complete or fail."""
@@ -109,19 +109,19 @@ class KvblkConnectorWorker:
         if part in self._put or self._meta is None or not self._stores:
             return
         self._put.add(part)
-        for store in self._meta.stores:
-            name = store.request
-            self._stores_of[name] = self._stores_of.get(name, 0) + 1
+        for move in self._meta.stores:
+            self._stores_of[move.request] = self._stores_of.get(move.request, 0) + 1
+            keys = self._keys.of_rank(self._rank, move.ids, part)
+            parent = None if move.parent is None else self._keys.of_rank(self._rank, [move.parent], part)[0]
+            self._mover.put(_Store(self, move.request), keys, self._buffers(part, move.blocks), parent)
 
-            def done(_: Transfer, name: str = name) -> None:
-                self._stores_of[name] -= 1
-                if not self._stores_of[name]:
-                    del self._stores_of[name]
-                self._stored[name] = self._stored.get(name, 0) + 1
-
-            keys = self._keys.of_rank(self._rank, store.ids, part)
-            parent = None if store.parent is None else self._keys.of_rank(self._rank, [store.parent], part)[0]
-            self._mover.put(Transfer(done), keys, self._buffers(part, store.blocks), parent)
+    def store_done(self, store: _Store) -> None:
+        """Complete a store."""
+        name = store.request
+        self._stores_of[name] -= 1
+        if not self._stores_of[name]:
+            del self._stores_of[name]
+        self._stored[name] = self._stored.get(name, 0) + 1
 
     def wait_for_save(self) -> None:
         """End a step: wait for its loads, and start its remaining stores."""
@@ -164,3 +164,29 @@ class KvblkConnectorWorker:
     def shutdown(self) -> None:
         self._mover.close()
         log.info("kvblk connector: %s", self.report.summary())
+
+
+class _Load(Transfer):
+    """The load of one value of each block of a request."""
+
+    __slots__ = ("part", "blocks", "failed_blocks")
+
+    def __init__(self, worker: KvblkConnectorWorker, part: int, blocks: list[int]):
+        super().__init__(lambda _: worker.load_done(self))
+        self.part = part
+        self.blocks = blocks
+        self.failed_blocks: set[int] = set()
+
+    def note(self, at: int, there: list[bool]) -> None:
+        """Note the blocks of a batch whose load failed."""
+        self.failed_blocks.update(self.blocks[at + i] for i, ok in enumerate(there) if not ok)
+
+
+class _Store(Transfer):
+    """The store of one value of each block of a request."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, worker: KvblkConnectorWorker, request: str):
+        super().__init__(lambda _: worker.store_done(self))
+        self.request = request
