@@ -292,7 +292,7 @@ class Engines(unittest.TestCase):
             if way != "tier":
                 fourth.again(**self.begin(way, llm={"hf_overrides": ROPE}))
                 self.check_miss(fourth)
-        # each engine stored its own blocks
+        # the engines share no blocks
         self.check_pool(before, gets=0, puts=(2 if way == "tier" else 3) * values)
 
     def check_losses(self, engine, values, reset):
@@ -335,8 +335,8 @@ class Engines(unittest.TestCase):
 
     def check_eviction(self, engine, reset):
         """Unleased blocks are evicted between lookup and load."""
-        # wait for the lease to end: an idle machine evicts faster. Not COMMON: its lease made reclaim copy it to a
-        # segment that is still open
+        # wait for the lease to end, because an idle machine evicts faster. Not COMMON, because reclaim has copied the
+        # leased blocks to a segment that is still open.
         lost = f"sleep {SHORT['lease_s'] + 1}; {carried.EVICT}"
         counted = self.check(engine.step([OTHER], reset=reset, before_get=lost), [OTHER])
         self.check_lost(counted)

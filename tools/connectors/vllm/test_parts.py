@@ -1054,7 +1054,7 @@ class LayersTest(WithPool):
         for name, tensor in self.cache.items():
             self.assertTrue(torch.equal(tensor[5:8], was[name][1:4]))
             self.assertTrue(torch.equal(tensor[8:], was[name][8:]))
-        # one lookup per request
+        # a single lookup per request
         self.assertEqual(self.counted("lookup_calls"), 2)
         self.assertEqual(self.scheduler.find.leases(), 0)
 
@@ -1130,7 +1130,7 @@ class LayersTest(WithPool):
         first = self.begin(self.request("s", hashes[:3]), [4, 5, 6, 7])
         self.assertEqual(first[2], 2 * self.TOKENS)
         self.pool.delete(self.shape.keys.of_rank(0, hashes, 1)[1])
-        # a request that would share the blocks, which vLLM counts as computed, has to wait; simulate that it did not
+        # a request that would share the blocks, which vLLM counts as computed, has to wait; simulate no wait
         beside = self.request("t", hashes[:2] + hashes[3:4])
         self.assertIsNone(self.scheduler.get_num_new_matched_tokens(beside, 2 * self.TOKENS))
         self.scheduler.update_state_after_alloc(beside, 0)
@@ -1144,7 +1144,7 @@ class LayersTest(WithPool):
         meta, *_ = self.step([(after, [4, 5, 10, 11], 2 * self.TOKENS, self.TOKENS + 1)],
                              [(first[0], [], 49, 1)], told=False)
         self.assertFalse(meta.stores)
-        # the blocks also leave vLLM's prefix cache, including those of a request that has ended meanwhile
+        # the blocks also leave vLLM's prefix cache, including the blocks of a request that has ended meanwhile
         self.scheduler.request_finished(after)
         self.assertEqual(self.scheduler.update_connector_output(worker_meta), {*range(5, 12)})
         self.assertFalse(self.scheduler._ended)
@@ -1244,7 +1244,7 @@ class LayersTest(WithPool):
         with mock.patch.object(self.worker._mover, "poll"), mock.patch.object(self.worker._mover, "drain"):
             self.step([self.begin(request, [1, 2, 3, 4])])
             self.assertEqual(self.scheduler.take_events(), [])
-            # its stores complete after the request
+            # the stores complete after the request
             self.assertTrue(self.scheduler.request_finished(request))
         self.worker._mover.drain()
         self.pool.delete(self.shape.keys.all(hashes)[4])

@@ -28,12 +28,12 @@ from .pool import Pool, get_options
 from .process import OfProcess
 from .results import OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Lookup, Put, raised
 
-#: Pool handle and batches of each worker, which threads of the library may be using. Module-level, so that the garbage
-#: collector cannot free them.
+#: Pool handle and batches of each worker. Module-level, because the garbage collector must not free a batch that a
+#: thread of the library is using.
 _running: dict[int, tuple[Any, dict[Any, Batch]]] = {}
 
 
-#: cookies start at a random number, so that they do not collide with those of Pool.prestage()'s callers
+#: cookies start at a random number, or else a cookie could equal the cookie of a caller of Pool.prestage()
 _cookies = itertools.count(secrets.randbits(63) | 1)
 
 
@@ -81,7 +81,7 @@ class Worker(OfProcess):
         self._jobs: dict[Any, Job] = {}
         self._batches: dict[Any, Batch] = {}
         _running[id(self)] = handle, self._batches
-        # a duplicate that stays open while a thread waits on it, or else its number could be reused by another file
+        # a duplicate that stays open while a thread waits, or else another file could reuse the descriptor's number
         self._waiting = 0
         self._event = os.dup(lib.kvblk_async_eventfd(out[0]))
         self._async: Any = out[0]

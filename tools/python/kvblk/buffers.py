@@ -106,7 +106,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 
 def _dlpack(buf: Any, write: bool) -> Piece:
-    # the capsule owns the memory, because its consumer never takes it over
+    # the capsule owns the memory, because no consumer takes it over
     capsule = buf.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     if tensor.bits * tensor.lanes % 8:

@@ -14,9 +14,9 @@ from .process import OfProcess
 if TYPE_CHECKING:
     from .pool import Pool
 
-#: Pool handle of each registered memory, to keep the pool open longer than its memory. A pool and its memory form a
-#: reference cycle, which the collector finalizes in any order. The collector does not touch objects that are reachable
-#: from a module.
+#: Pool handle of each registered memory, which keeps the pool open longer than the memory. A pool and registered memory
+#: form a reference cycle, and the collector finalizes a cycle in any order. Objects reachable from a module are not
+#: collected.
 alive: dict[int, Any] = {}
 
 
@@ -106,7 +106,7 @@ class Ranges(NamedTuple):
 
     starts: list[int]
     memory: list[Memory]
-    #: the ranges for the library, and the objects that keep them alive
+    #: the ranges for the library, and the objects that keep the ranges alive
     native: Any
     keep: Any
 

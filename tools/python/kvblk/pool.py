@@ -273,7 +273,7 @@ class Pool(OfProcess):
         ...     pool.put_many([b"a", b"b"], [b"1" * 4096, [b"2" * 2048, b"3" * 2048]], chain=True)
         [<Put.STORED: 'stored'>, <Put.STORED: 'stored'>]
         """
-        # kvpy_one() has no such options
+        # options that kvpy_one() lacks
         batched = layout_tag or caller_tag or session or chain or parent or continues or missed or durable
         if len(keys) == 1 and not batched:
             alone = self._alone(OP_PUT, keys, bufs, priority=priority, ttl=ttl, timeout=timeout)
@@ -343,13 +343,13 @@ class Pool(OfProcess):
             try:
                 got = self.get_into(key, buf)
             except KvblkError as e:
-                # a longer block has replaced it since the lookup
+                # a longer block has replaced the one found
                 if e.errno == errno.EMSGSIZE:
                     continue
                 raise
             if got is None:
                 return None
-            # a shorter block may have replaced it since the lookup
+            # a shorter block may have replaced the one found
             return buf if got == size else buf[:got]
         return None
 

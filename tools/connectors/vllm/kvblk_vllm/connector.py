@@ -10,7 +10,7 @@ step (and in the next step with asynchronous scheduling) requests compute on top
 such a load fails, vLLM recomputes the blocks, but the bytes of this step are wrong. Therefore:
 
 - blocks computed in a step are stored once all loads up to that step have succeeded on all ranks;
-- blocks whose load failed, and all blocks computed on top of them, are ``tainted`` until they are overwritten.
+- blocks whose load failed are ``tainted`` until they are overwritten; a request with a tainted block stores no more.
 """
 
 from __future__ import annotations
@@ -138,8 +138,7 @@ class KvblkConnector(KVConnectorBase_V1):
         if isinstance(meta, KvblkWorkerMetadata):
             wrong = self.scheduler.update_connector_output(meta)
             if wrong and self._kv_cache_manager is not None:
-                # otherwise vLLM leaves them in the prefix cache, and recomputes them only if their request does not end
-                # first
+                # or else vLLM leaves the blocks in the prefix cache, and recomputes none whose request ends first
                 self._kv_cache_manager.evict_blocks(wrong)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:

@@ -36,7 +36,7 @@ class _Run:
         self.found: set[bytes] = set()
         #: missing blocks, and the step of their lookup
         self.missed: dict[bytes, int] = {}
-        #: blocks whose load failed: never a hit again for this request, or else it would retry forever
+        #: blocks whose load failed: never a hit again, or else the request would retry forever
         self.lost: set[bytes] = set()
         self.leases: list[kvblk.Lease] = []
         self.until = 0.0
@@ -108,7 +108,7 @@ class Finder:
             if not run.leases:
                 run.until = began + self._fresh
             run.leases.append(answer.lease)
-        # without a lease the block may be evicted before it is loaded: treat it as missing
+        # without a lease the block may be evicted before the load: treat the block as missing
         values = self._keys.values
         return [(all(answer.leased[at:at + values]) or None) if all(answer.there[at:at + values]) else False
                 for at in range(0, len(answer.there), values)]

@@ -49,7 +49,7 @@ class KvblkMetadata(KVConnectorMetadata):
     loads: list[Move] = dataclasses.field(default_factory=list)
     stores: list[Move] = dataclasses.field(default_factory=list)
     preempted: set[str] = dataclasses.field(default_factory=set)
-    #: finished requests whose blocks are kept until the workers report that their stores completed
+    #: finished requests whose blocks are kept until the workers report the end of the stores
     awaited: set[str] = dataclasses.field(default_factory=set)
 
 
@@ -109,7 +109,7 @@ class Shape:
                              f"attention with pages of one size: {other}")
         if parallel.pipeline_parallel_size > 1:
             raise ValueError(f"kvblk: KvblkConnector does not know pipeline stages: {other}")
-        # with a single group this is the block size of vLLM's hashes, too
+        # with a single group, equal to the block size of vLLM's hashes
         self.block_tokens, _ = resolve_kv_cache_block_sizes(cache, config)
         self.kind = get_kv_cache_spec_kind(spec).value
         self.page = spec.page_size_bytes

@@ -69,7 +69,7 @@ class KvblkConnectorScheduler:
         self._arriving: set[BlockHash] = set()
         #: finished requests that may have used blocks of a load in flight
         self._ended: list[_Request] = []
-        #: blocks of the KV cache whose load failed, or that were computed on such blocks
+        #: blocks of the KV cache whose load failed, until a step overwrites them
         self._tainted: set[int] = set()
         self._awaited: set[str] = set()
         self._era = b""
@@ -82,9 +82,9 @@ class KvblkConnectorScheduler:
         step."""
         size = self.shape.block_tokens
         if self._arriving and not self._arriving.isdisjoint(request.block_hashes[:num_computed_tokens // size]):
-            # vLLM counts blocks that another request loads in this step as computed. If that load fails, the other
-            # request recomputes them in parts, or not at all if it ends first, and this request would continue on wrong
-            # blocks.
+            # vLLM counts blocks as computed while another request is loading them. If the load fails, the other
+            # request recomputes a part of the blocks, or none if it ends first, and this request would continue on
+            # wrong blocks.
             return None
         state = self._requests.get(request.request_id)
         if state is None:
@@ -133,7 +133,7 @@ class KvblkConnectorScheduler:
             after = computed + output.num_scheduled_tokens[name]
             state.computed.append((self._step, min(after // size, len(state.blocks))))
             if state.load:
-                # the loaded blocks are the last ones that count as computed
+                # the loaded blocks are the last of the computed blocks
                 end = computed // size
                 start = end - state.load
                 state.load = 0
@@ -144,7 +144,7 @@ class KvblkConnectorScheduler:
                 self.find.unused(name)
             if self._tainted and not self._tainted.isdisjoint(state.blocks):
                 state.barred = True
-            # blocks that this step writes completely
+            # blocks written completely by this step
             fresh.update(state.blocks[-(-computed // size):after // size])
         if meta.loads:
             self._loading[self._step] = (self.shape.world, [load.request for load in meta.loads])
@@ -153,7 +153,7 @@ class KvblkConnectorScheduler:
             state = self._requests.get(name)
             if state is not None:
                 self._store(state, settled, meta)
-        # untaint after this step only: in this step the blocks may be read before they are written
+        # untaint after this step, because the step may read a block before writing the block
         self._tainted -= fresh
         self._arriving.clear()
         self.find.next_step()

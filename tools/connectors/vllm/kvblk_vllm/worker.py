@@ -35,7 +35,7 @@ class KvblkConnectorWorker:
                 tensors.append(tensor)
             self._pages.append(pages)
         self._ends = {names[-1]: part for part, names in enumerate(shape.parts)}
-        # with MLA all ranks hold the same bytes, so one of them stores
+        # with MLA all ranks hold the same bytes, so rank 0 alone stores
         self._stores = shape.keys.ranks.number == shape.world or rank == 0
         pool = options.open()
         try:
