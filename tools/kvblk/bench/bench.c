@@ -50,24 +50,24 @@ static void take_mem(struct argp_state *state, const char *mem, void *field)
 #define AT(field) CLI_FIELD(struct bench_args, field)
 
 static const struct cli_option bench_options[] = {
-	{ "op", 0, CLI_WORD, AT(bench.op), "OP", "put, get or exists", .words = op_names,
+	{ "op", 0, CLI_WORD, AT(bench.op), "OP", "Operation to measure: put, get or exists", .words = op_names,
 	  .required = true },
 	{ "size", 0, CLI_SIZE, AT(bench.size), "BYTES",
 	  "Bytes in a block, with suffix K or M (640K)", 1, KVBLK_VALUE_MAX },
 	{ "depth", 0, CLI_NUMBER, AT(bench.depth), "N",
-	  "Operations in flight for each thread (8); exists: keys in a lookup (1000)",
+	  "Operations in flight in each thread (8); exists: keys in a lookup (1000)",
 	  1, KVBLK_LOOKUP_MAX },
 	{ "threads", 0, CLI_NUMBER, AT(bench.nr_threads), "N", "Threads (1)", 1, 1024 },
 	{ "seconds", 0, CLI_TIME, AT(bench.seconds), "TIME",
-	  "End after this time (2, unless there is a --count)", 0.01, 1e6 },
-	{ "count", 0, CLI_NUMBER, AT(bench.count), "N", "End after so many operations",
+	  "End after this time (2, unless --count is given)", 0.01, 1e6 },
+	{ "count", 0, CLI_NUMBER, AT(bench.count), "N", "End after this many operations",
 	  1, UINT32_MAX },
 	{ "blocks", 0, CLI_NUMBER, AT(bench.nr_blocks), "N",
-	  "get, exists: different blocks (as many as make 256M, up to 65536)", 1, UINT32_MAX },
+	  "get, exists: number of different blocks (256M in all, at most 65536)", 1, UINT32_MAX },
 	{ "engine", 0, CLI_WORD, AT(engine), "NAME", "uring (the default), uring-fixed or ioctl",
 	  .words = engine_names },
 	{ "mem", 0, CLI_CALL, AT(bench), "host|gpu[:FILE]",
-	  "put, get: memory of the blocks: the host's (the default), or P2P memory of a PCI device, which mapping FILE gives, else the first with enough of it",
+	  "put, get: memory of the blocks: host memory (the default), or P2P memory of a PCI device, mapped from FILE, else of the first device with enough",
 	  .take = take_mem },
 	{ 0 },
 };
@@ -117,10 +117,10 @@ static const struct cli_syntax bench_syntax = {
 	.arguments = bench_arguments,
 	.check = check_bench,
 	.usage = "POOL",
-	.doc = "Measure puts, gets or lookups of POOL, a pool's name or a node's path.\v"
+	.doc = "Measure puts, gets or lookups of POOL, the name of a pool or the path of a node.\v"
 	       "Example:\n  kvblk bench kv0 --op get --size 2M --depth 32\n\n"
-	       "Blocks that it puts stay until they are dropped like others: other blocks may have to go for them. "
-	       "Exits with 1 when an operation fails or a get misses.",
+	       "Blocks that are put stay in the pool and may displace other blocks. "
+	       "Exits with 1 if an operation fails or a get misses.",
 };
 
 static json_t *result_json(const struct bench_opts *bench,

@@ -149,13 +149,13 @@ static int write_all(const char *file, const void *data, size_t len)
 static const struct cli_option put_options[] = {
 	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEY and PARENT are hex digits" },
 	{ "parent", 0, CLI_STRING, AT(parent_text), "PARENT",
-	  "key of the block before this one in its prefix chain" },
-	{ "priority", 0, CLI_NUMBER, AT(priority), "N", "0 (drop first, the default) to 3",
+	  "Key of the previous block in the prefix chain" },
+	{ "priority", 0, CLI_NUMBER, AT(priority), "N", "0 (dropped first, the default) to 3",
 	  0, KVBLK_PRIORITY_MAX },
-	{ "ttl", 0, CLI_TIME, AT(ttl_s), "TIME", "the block is gone after this time, like 30s or 1h",
+	{ "ttl", 0, CLI_TIME, AT(ttl_s), "TIME", "The block expires after this time, like 30s or 1h",
 	  0.001, UINT32_MAX },
-	{ "caller-tag", 0, CLI_NUMBER, AT(caller_tag), "N", "kept with the block" },
-	{ "layout-tag", 0, CLI_NUMBER, AT(layout_tag), "N", "kept with the block" },
+	{ "caller-tag", 0, CLI_NUMBER, AT(caller_tag), "N", "Number stored with the block" },
+	{ "layout-tag", 0, CLI_NUMBER, AT(layout_tag), "N", "Number stored with the block" },
 	{ 0 },
 };
 
@@ -164,9 +164,9 @@ static const struct cli_syntax put_syntax = {
 	.arguments = one_key,
 	.check = check_key,
 	.usage = "POOL KEY [FILE]",
-	.doc = "Store FILE, or stdin, as the block KEY of POOL, a pool's name or a node's path.\v"
+	.doc = "Store FILE or stdin as the block KEY of POOL. POOL is the name of a pool or the path of a node.\v"
 	       "Example:\n  kvblk put kv0 prefix/42 block.bin\n\n"
-	       "A block that is stored already is left as it is; that is an error only when its length differs.",
+	       "A block that already exists is left unchanged; a different length is an error.",
 };
 
 static int put_report(const struct block_args *args,
@@ -244,8 +244,8 @@ close_pool:
 
 static const struct cli_option get_options[] = {
 	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEY is hex digits" },
-	{ "offset", 0, CLI_SIZE, AT(offset), "BYTES", "fetch a part, from here", 0, KVBLK_VALUE_MAX },
-	{ "length", 0, CLI_SIZE, AT(length), "BYTES", "fetch a part, so many bytes",
+	{ "offset", 0, CLI_SIZE, AT(offset), "BYTES", "Fetch a part that begins at this offset", 0, KVBLK_VALUE_MAX },
+	{ "length", 0, CLI_SIZE, AT(length), "BYTES", "Fetch a part of this many bytes",
 	  1, KVBLK_VALUE_MAX },
 	{ 0 },
 };
@@ -255,9 +255,9 @@ static const struct cli_syntax get_syntax = {
 	.arguments = one_key,
 	.check = check_get,
 	.usage = "POOL KEY [FILE]",
-	.doc = "Fetch the block KEY of POOL, a pool's name or a node's path, to FILE, or stdout.\v"
+	.doc = "Fetch the block KEY of POOL to FILE or stdout. POOL is the name of a pool or the path of a node.\v"
 	       "Example:\n  kvblk get kv0 prefix/42 block.bin\n\n"
-	       "Exits with 3 when there is no such block; FILE is then left alone.",
+	       "Exits with 3 if there is no such block; FILE is then left unchanged.",
 };
 
 /*
@@ -342,9 +342,9 @@ static const struct cli_syntax exists_syntax = {
 	.arguments = many_keys,
 	.check = check_keys,
 	.usage = "POOL KEY...",
-	.doc = "Tell which of the blocks KEY are in POOL, and their lengths. Does no I/O.\v"
+	.doc = "Show which of the blocks KEY are in POOL, and their lengths. Does no I/O.\v"
 	       "Example:\n  kvblk exists kv0 prefix/42 && echo here\n\n"
-	       "Exits with 3 when one of them is absent.",
+	       "Exits with 3 if a block is absent.",
 };
 
 static const struct cli_syntax rm_syntax = {
@@ -354,7 +354,7 @@ static const struct cli_syntax rm_syntax = {
 	.usage = "POOL KEY...",
 	.doc = "Remove the blocks KEY from POOL, durably.\v"
 	       "Example:\n  kvblk rm kv0 prefix/42\n\n"
-	       "Exits with 3 when one of them was absent.",
+	       "Exits with 3 if a block was absent.",
 };
 
 /*

@@ -106,14 +106,14 @@ static void check_prefetch(const struct argp_state *state, void *values)
 
 static const struct cli_option prefetch_options[] = {
 	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEYs are hex digits" },
-	{ "keys", 0, CLI_STRING, AT(file), "FILE", "KEYs come from FILE, too, one a line; - is stdin" },
-	{ "max-bytes", 0, CLI_SIZE, AT(options.max_bytes), "BYTES", "bring no more into memory",
+	{ "keys", 0, CLI_STRING, AT(file), "FILE", "Read further KEYs from FILE, one a line; - is stdin" },
+	{ "max-bytes", 0, CLI_SIZE, AT(options.max_bytes), "BYTES", "Load at most this much into memory",
 	  1, 1ull << 50 },
 	{ "stop", 0, CLI_FLAG, AT(options.stop_at_miss), NULL,
-	  "stop at the first block that is missing" },
-	{ "deadline", 0, CLI_TIME, AT(deadline), "TIME", "give up after this time", 0.001, 86400 },
+	  "Stop at the first missing block" },
+	{ "deadline", 0, CLI_TIME, AT(deadline), "TIME", "Give up after this time", 0.001, 86400 },
 	{ "priority", 0, CLI_NUMBER, AT(options.priority), "N",
-	  "0 (the default) to 3: goes before those with less", 0, KVBLK_PRIORITY_MAX },
+	  "0 (the default) to 3; a higher priority is loaded first", 0, KVBLK_PRIORITY_MAX },
 	{ 0 },
 };
 
@@ -129,9 +129,9 @@ static const struct cli_syntax prefetch_syntax = {
 	.list = true,
 	.check = check_prefetch,
 	.usage = "POOL KEY...",
-	.doc = "Bring the blocks KEY of POOL into the host's memory, in this order, before they are wanted.\v"
+	.doc = "Load the blocks KEY of POOL into host memory, in this order, before they are needed.\v"
 	       "Example:\n  kvblk prefetch kv0 prefix/1 prefix/2 --stop\n\n"
-	       "Exits with 3 when one of them is missing.",
+	       "Exits with 3 if a block is missing.",
 };
 
 /* ---- the report ---- */

@@ -42,7 +42,7 @@ static void print_verbs(FILE *to, const struct cli_verb *verbs, const char *noun
 		}
 		fprintf(to, "%s\n", before[0] == ',' ? ")" : "");
 	}
-	fprintf(to, "\n\"%s VERB --help\" tells a verb's options.\n\n%s", noun,
+	fprintf(to, "\n\"%s VERB --help\" prints the options of a verb.\n\n%s", noun,
 		example);
 }
 

@@ -8,9 +8,9 @@
 
 static const struct cli_syntax doctor_syntax = {
 	.list = true,
-	.doc = "Look at what makes kvblk slow, or fail, on this host: kernel, module, locked memory, io_uring, P2P memory, group and nodes, timeouts of NVMe controllers, pools. Tell what to change. Nothing is changed.\v"
+	.doc = "Check this host for reasons that make kvblk slow or fail: kernel, module, locked memory, io_uring, P2P memory, group and nodes, timeouts of NVMe controllers, pools. Print remedies, change nothing.\v"
 	       "Example:\n  kvblk doctor || kvblk doctor -o json\n\n"
-	       "Exits with 4 if something should be changed, with 5 if kvblk cannot work.",
+	       "Exits with 4 if something needs a change, with 5 if kvblk cannot work.",
 };
 
 static json_t *json_doctor(const struct doctor *doctor)

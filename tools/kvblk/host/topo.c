@@ -39,7 +39,7 @@ struct pair {
 
 static const struct cli_option topo_options[] = {
 	{ "lines", 'l', CLI_FLAG, AT(lines), NULL,
-	  "A line for each device and member, instead of members together that have the same route" },
+	  "One line for each device and member, instead of grouping members with the same route" },
 	{ 0 },
 };
 
@@ -63,9 +63,9 @@ static const struct cli_syntax topo_syntax = {
 	.arguments = topo_arguments,
 	.check = check_topo,
 	.usage = "[POOL...]",
-	.doc = "Show which GPUs and other PCI devices have memory that members can reach directly, which members do, and why others don't: of POOL, or of all pools.\v"
+	.doc = "Show the GPUs and other PCI devices with memory that members of POOL, or of all pools, can reach directly: which members do, and why others do not.\v"
 	       "Example:\n  kvblk topo kv0\n\n"
-	       "Nothing is tried out: a route is unknown until something was put from or got to the device's memory.",
+	       "Nothing is tried: a route is unknown until a put or get has used the device's memory.",
 };
 
 static bool is_wanted(const struct topo_args *args, const char *pool)

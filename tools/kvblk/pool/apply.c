@@ -21,14 +21,14 @@ struct apply_args {
 
 static const struct cli_option apply_options[] = {
 	{ "config", 0, CLI_STRING, AT(config), "FILE",
-	  "The configuration is in FILE and FILE.d/*.conf (default: /etc/kvblk/kvblkd.conf)" },
-	{ "dry-run", 0, CLI_FLAG, AT(dry_run), NULL, "Print what would be done, change nothing" },
+	  "Read FILE and FILE.d/*.conf (default: /etc/kvblk/kvblkd.conf)" },
+	{ "dry-run", 0, CLI_FLAG, AT(dry_run), NULL, "Print the steps, change nothing" },
 	{ 0 },
 };
 
 static const struct cli_syntax apply_syntax = {
 	.options = apply_options,
-	.doc = "Bring this host to what kvblkd.conf describes, with the least change: load modules, connect to subsystems, import pools, add lost members, set tunables. Nothing is formatted, taken down or disconnected.\v"
+	.doc = "Bring this host to the state in kvblkd.conf with the fewest changes: load modules, connect to subsystems, import pools, add missing members, set tunables. Nothing is formatted, taken down or disconnected.\v"
 	       "Example:\n  kvblk apply --dry-run",
 };
 

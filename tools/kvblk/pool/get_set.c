@@ -119,7 +119,7 @@ static const struct cli_syntax get_syntax = {
 	.arguments = get_arguments,
 	.list = true,
 	.usage = "POOL [NAME]",
-	.doc = "Print the tunables of POOL, with their defaults and what they may be, or the value of the one called NAME.\v"
+	.doc = "Print the tunables of POOL with defaults and allowed values, or the value of the tunable NAME.\v"
 	       "Example:\n  kvblk pool get kv0 suspect_ms",
 };
 
@@ -300,7 +300,7 @@ static void take_value(struct argp_state *state, const char *text, void *field)
 
 static const struct cli_option set_options[] = {
 	{ "save", 0, CLI_FLAG, AT(save), NULL,
-	  "Also for the next time that the pool comes up, in a file in " DROP_IN_DIR },
+	  "Also save the values for the next start of the pool, in a file in " DROP_IN_DIR },
 	{ "save-dir", 0, CLI_STRING, AT(dir), "DIRECTORY" },
 	{ 0 },
 };
@@ -315,7 +315,7 @@ static const struct cli_syntax set_syntax = {
 	.options = set_options,
 	.arguments = set_arguments,
 	.usage = "POOL NAME=VALUE...",
-	.doc = "Set tunables of POOL, while it works. A number may have a suffix: K, M, G or T, powers of 1024.\v"
+	.doc = "Set tunables of POOL while POOL is in use. A number may have a suffix: K, M, G or T, powers of 1024.\v"
 	       "Example:\n  kvblk pool set kv0 suspect_ms=3000 --save",
 };
 

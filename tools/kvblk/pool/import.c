@@ -444,16 +444,16 @@ static void check_import(const struct argp_state *state, void *values)
 #define AT(field) CLI_FIELD(struct import_args, field)
 
 static const struct cli_option import_options[] = {
-	{ "all", 0, CLI_FLAG, AT(all), NULL, "All pools that are found and not up" },
-	{ "scan", 0, CLI_FLAG, AT(scan), NULL, "Show what is found, import nothing" },
+	{ "all", 0, CLI_FLAG, AT(all), NULL, "Import all pools found that are not up" },
+	{ "scan", 0, CLI_FLAG, AT(scan), NULL, "Show the pools found, import nothing" },
 	{ "degraded", 0, CLI_FLAG, AT(add_flags), NULL,
-	  "Without the members that are missing or out of date", .bits = KVBLK_ADD_FLAG_DEGRADED },
+	  "Even if members are missing or out of date", .bits = KVBLK_ADD_FLAG_DEGRADED },
 	{ "force", 'f', CLI_FLAG, AT(add_flags), NULL,
-	  "Take members that another node owns and did not let go of in good order, or that may be old copies",
+	  "Take members that another node owns and did not release cleanly, or that may be old copies",
 	  .bits = KVBLK_ADD_FLAG_FORCE },
 	{ "index-slots", 0, CLI_NUMBER, AT(index_slots), "N",
-	  "Most blocks the pool can hold (default: as many as before)", 1, POOL_INDEX_MAX },
-	{ "name", 0, CLI_POOL, AT(new_name), "NEW", "Give the pool this name from now on",
+	  "Maximum number of blocks in the pool (default: as before)", 1, POOL_INDEX_MAX },
+	{ "name", 0, CLI_POOL, AT(new_name), "NEW", "Rename the pool",
 	  .with = "NAME" },
 	{ 0 },
 };
@@ -469,7 +469,7 @@ static const struct cli_syntax import_syntax = {
 	.arguments = import_arguments,
 	.check = check_import,
 	.usage = "NAME [DEVICE...]\n--all\n--scan",
-	.doc = "Bring the pool NAME, a name or uuid, back with its blocks. Its members are found by what is written on them, whatever the devices are called now, or looked for on DEVICEs alone. Nothing is formatted. A member that is missing or out of date is an error without --degraded.\v"
+	.doc = "Bring the pool NAME, a name or uuid, back with its blocks. Members are found by their superblocks, whatever the devices are called now; with DEVICEs, only on these. Nothing is formatted. A missing or outdated member is an error without --degraded.\v"
 	       "Example:\n  kvblk pool import kv0",
 };
 

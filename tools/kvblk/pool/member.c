@@ -112,14 +112,14 @@ struct member_args {
 
 static const struct cli_option add_options[] = {
 	{ "format", 0, CLI_FLAG, AT(add_flags), NULL,
-	  "Make a new, empty member: what the device holds is lost, which is asked about",
+	  "Create a new, empty member; asks before data on the device is lost",
 	  .bits = KVBLK_ADD_FLAG_FORMAT },
 	YES("Don't ask"),
-	FORCE("Take a device that another node owns and did not let go of in good order"),
+	FORCE("Take a device that another node owns and did not release cleanly"),
 	{ "segment-size", 0, CLI_SEGMENT_SIZE, AT(segment_size), "BYTES",
-	  "Its segments: 8M to 1G, a power of two (default: by the device's size)" },
+	  "Size of the segments: 8M to 1G, a power of two (default: by the device's size)" },
 	{ "name", 0, CLI_MEMBER, AT(name), "NAME",
-	  "Name of the new member, for as long as it is one (default: the last part of DEVICE)" },
+	  "Permanent name of the new member (default: the last part of DEVICE)" },
 	{ 0 },
 };
 
@@ -133,7 +133,7 @@ static const struct cli_syntax add_syntax = {
 	.options = add_options,
 	.arguments = add_arguments,
 	.usage = "POOL DEVICE",
-	.doc = "Add DEVICE to POOL, while it works. A blank device becomes a new, empty member. A member that was away while POOL was up keeps its blocks, but for those that were put or deleted meanwhile. Any other device is refused without --format.\v"
+	.doc = "Add DEVICE to POOL while POOL is in use. A blank device becomes a new, empty member. A member that was missing keeps its blocks, except blocks that were put or deleted meanwhile. Any other device is refused without --format.\v"
 	       "Example:\n  kvblk member add kv0 --format /dev/nvme3n1",
 };
 
@@ -191,7 +191,7 @@ close_admin:
 
 static const struct cli_option wipe_options[] = {
 	YES("Don't ask"),
-	FORCE("Although its pool was not stopped in good order, and so may be up on another node"),
+	FORCE("Even if the pool was not stopped cleanly, and so may be up on another node"),
 	{ 0 },
 };
 
@@ -204,7 +204,7 @@ static const struct cli_syntax wipe_syntax = {
 	.options = wipe_options,
 	.arguments = wipe_arguments,
 	.usage = "DEVICE",
-	.doc = "Retire DEVICE, which is a member of no pool that is up: both superblocks and the segment table are overwritten, and with them the secret without which its blocks cannot be found. The command asks before it does so.\v"
+	.doc = "Retire DEVICE, a member of a pool that is not up: overwrite both superblocks and the segment table, with the secret that is needed to find the blocks. Asks for confirmation.\v"
 	       "Example:\n  kvblk member wipe /dev/nvme3n1",
 };
 
@@ -282,7 +282,7 @@ static int wipe_main(int argc, char **argv)
 }
 
 static const struct cli_option remove_options[] = {
-	YES("Don't ask whether its blocks may be lost"),
+	YES("Don't ask whether the blocks may be lost"),
 	{ 0 },
 };
 
@@ -296,7 +296,7 @@ static const struct cli_syntax remove_syntax = {
 	.options = remove_options,
 	.arguments = remove_arguments,
 	.usage = "POOL MEMBER",
-	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are lost, which is asked about, and misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer. What is one member's name and another one's device is refused: give a uuid.\v"
+	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL while POOL is in use. The blocks of the member are lost, after confirmation. Gets of these blocks miss at once; the event member-down reports when the device is free. A missing member can be removed, too. A word that is the name of one member and the device of another is refused: give a uuid.\v"
 	       "Example:\n  kvblk member remove kv0 nvme3n1",
 };
 
@@ -390,7 +390,7 @@ static const struct cli_syntax list_syntax = {
 	.arguments = list_arguments,
 	.list = true,
 	.usage = "[POOL]",
-	.doc = "List the members of POOL, or of all pools. MEMBER is the name that a member has for as long as it is one, DEVICE what the kernel calls its device now, PLACE where that is, or was last: by its NQN and namespace, or its serial number.\v"
+	.doc = "List the members of POOL, or of all pools. MEMBER is the permanent name of a member, DEVICE the kernel's current name of the device, PLACE the last known place of the device: NQN and namespace, or serial number.\v"
 	       "Example:\n  kvblk member list kv0 -H | awk -F '\\t' '$3 != \"up\"'",
 };
 

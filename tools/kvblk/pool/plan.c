@@ -32,27 +32,27 @@ static const unsigned int element_bytes[] = { 2, 2, 1 };
 
 static const struct cli_option plan_options[] = {
 	{ .help = "Blocks:" },
-	{ "model", 0, CLI_ROW, AT(model), "NAME", "Blocks are the KV cache of this model",
+	{ "model", 0, CLI_ROW, AT(model), "NAME", "KV cache of this model; for another model give --block-size",
 	  .words = &plan_models[0].name, .stride = sizeof(plan_models[0]), .without = "block-size" },
-	{ "tokens", 0, CLI_NUMBER, AT(tokens), "N", "of so many tokens (256)", 1, 1 << 20,
+	{ "tokens", 0, CLI_NUMBER, AT(tokens), "N", "Tokens in a block (256)", 1, 1 << 20,
 	  .with = "model" },
-	{ "dtype", 0, CLI_WORD, AT(type), "TYPE", "fp16 (the default), bf16 or fp8",
+	{ "dtype", 0, CLI_WORD, AT(type), "TYPE", "Type of an element: fp16 (the default), bf16 or fp8",
 	  .words = element_types, .with = "model" },
-	{ "ranks", 0, CLI_NUMBER, AT(ranks), "N", "of one of N tensor-parallel ranks (1)", 1, 1024,
+	{ "ranks", 0, CLI_NUMBER, AT(ranks), "N", "Tensor-parallel ranks; a block belongs to one of them (1)", 1, 1024,
 	  .with = "model" },
-	{ "block-size", 0, CLI_SIZE, AT(ask.block_size), "BYTES", "Blocks have this size",
+	{ "block-size", 0, CLI_SIZE, AT(ask.block_size), "BYTES", "Size of a block",
 	  1, KVBLK_VALUE_MAX },
 	{ .help = "Flash:" },
 	{ "capacity", 0, CLI_SIZE, AT(capacity), "BYTES",
-	  "of all devices together; or give DEVICEs", 64u << 20, 1ull << 60, .without = "DEVICE" },
-	{ "members", 0, CLI_NUMBER, AT(members), "N", "so many devices of the same size (1)",
+	  "Capacity of all devices together; or give DEVICEs", 64u << 20, 1ull << 60, .without = "DEVICE" },
+	{ "members", 0, CLI_NUMBER, AT(members), "N", "Number of devices, of the same size (1)",
 	  1, PLAN_MEMBERS_MAX, .with = "capacity" },
-	{ "segment-size", 0, CLI_SEGMENT_SIZE, AT(ask.segment_size), "BYTES", "as of pool create" },
-	{ "index-slots", 0, CLI_NUMBER, AT(ask.index_slots), "N", "look at this many",
+	{ "segment-size", 0, CLI_SEGMENT_SIZE, AT(ask.segment_size), "BYTES", "Size of the segments, as for pool create" },
+	{ "index-slots", 0, CLI_NUMBER, AT(ask.index_slots), "N", "Use this number of index slots",
 	  1, POOL_INDEX_MAX },
 	{ "dwpd", 0, CLI_REAL, AT(ask.dwpd), "X",
-	  "Writes of their capacity a day that the devices are rated for (1)", 0.01, 1000 },
-	{ "write-rate", 0, CLI_SIZE, AT(write_rate), "BYTES", "Bytes put a second, for the wear",
+	  "Drive writes a day that the devices are rated for (1)", 0.01, 1000 },
+	{ "write-rate", 0, CLI_SIZE, AT(write_rate), "BYTES", "Bytes put a second, to estimate the wear",
 	  1, 1ull << 50 },
 	{ 0 },
 };
@@ -78,7 +78,7 @@ static const struct cli_syntax plan_syntax = {
 	.arguments = plan_arguments,
 	.check = check_plan,
 	.usage = "{--model NAME | --block-size BYTES} {--capacity BYTES | DEVICE...}",
-	.doc = "Tell how a pool should be made for these blocks: entries of the index, segments, memory, wear. Nothing is changed, and no module is needed.\v"
+	.doc = "Compute the properties of a pool for these blocks: index slots, segments, memory, wear. Changes nothing and needs no module.\v"
 	       "Example:\n  kvblk pool plan --model llama-3.1-70b --ranks 8 --capacity 14T --members 4",
 };
 

@@ -32,24 +32,24 @@ struct create_args {
 #define AT(field) CLI_FIELD(struct create_args, field)
 
 static const struct cli_option create_options[] = {
-	{ "member", 0, CLI_CALL, AT(devices), "DEVICE", "The same as an argument DEVICE",
+	{ "member", 0, CLI_CALL, AT(devices), "DEVICE", "Same as an argument DEVICE",
 	  .take = pool_take_device },
 	{ "name", 0, CLI_CALL, AT(devices), "NAME",
-	  "Name of a member, for as long as it is one; once for each DEVICE, in their order (default: the last part of DEVICE)",
+	  "Permanent name of a member; once for each DEVICE, in the same order (default: the last part of DEVICE)",
 	  .take = pool_take_name },
 	{ "format", 0, CLI_FLAG, AT(add_flags), NULL,
-	  "Make new, empty members: what the devices hold is lost, which is asked about",
+	  "Create new, empty members; asks before data on the devices is lost",
 	  .bits = KVBLK_ADD_FLAG_FORMAT },
 	{ "yes", 'y', CLI_FLAG, AT(yes), NULL, "Don't ask" },
 	{ "strict", 0, CLI_FLAG, AT(flags), NULL,
-	  "All transfers go through kernel memory, none directly", .bits = KVBLK_POOL_FLAG_STRICT },
+	  "Move all blocks through kernel memory, never directly", .bits = KVBLK_POOL_FLAG_STRICT },
 	{ "segment-size", 0, CLI_SEGMENT_SIZE, AT(segment_size), "BYTES",
-	  "Segments of the members: 8M to 1G, a power of two (default: by the device's size)" },
+	  "Size of the members' segments: 8M to 1G, a power of two (default: by the device's size)" },
 	{ "index-slots", 0, CLI_NUMBER, AT(index_slots), "N",
-	  "Most blocks the pool can hold (default: by its capacity)", 1, POOL_INDEX_MAX,
+	  "Maximum number of blocks in the pool (default: by its capacity)", 1, POOL_INDEX_MAX,
 	  .without = "block-size" },
 	{ "block-size", 0, CLI_SIZE, AT(block_size), "BYTES",
-	  "Blocks will have this size: as many index slots as they need, see kvblk pool plan",
+	  "Expected block size: choose the number of index slots accordingly, see kvblk pool plan",
 	  1, KVBLK_VALUE_MAX },
 	{ 0 },
 };
@@ -75,7 +75,7 @@ static const struct cli_syntax create_syntax = {
 	.arguments = create_arguments,
 	.check = check_create,
 	.usage = "NAME DEVICE...",
-	.doc = "Make the new pool NAME out of DEVICEs. Blank devices become members; a device that holds anything, be it another pool's blocks, is refused without --format. A pool that was there comes back with \"kvblk pool import\".\v"
+	.doc = "Create the pool NAME from DEVICEs. Blank devices become members; a device that holds data, including blocks of another pool, is refused without --format. To bring an existing pool back, use \"kvblk pool import\".\v"
 	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1",
 };
 
@@ -173,7 +173,7 @@ static const struct cli_option name_argument[] = {
 
 static const struct cli_option destroy_options[] = {
 	{ "force", 'f', CLI_FLAG, CLI_FIELD(struct name_args, force), NULL,
-	  "Although its device nodes are open" },
+	  "Even if device nodes of the pool are open" },
 	{ 0 },
 };
 
@@ -181,7 +181,7 @@ static const struct cli_syntax destroy_syntax = {
 	.options = destroy_options,
 	.arguments = name_argument,
 	.usage = "NAME",
-	.doc = "Take the pool NAME down in good order. Its blocks stay on its members and come back with \"kvblk pool import\".\v"
+	.doc = "Take the pool NAME down cleanly. The blocks stay on the members; \"kvblk pool import\" brings them back.\v"
 	       "Example:\n  kvblk pool destroy kv0",
 };
 
@@ -207,7 +207,7 @@ int pool_destroy_main(int argc, char **argv)
 static const struct cli_syntax clear_syntax = {
 	.arguments = name_argument,
 	.usage = "NAME",
-	.doc = "Count the errors of the pool NAME anew, in what \"kvblk status\" shows: those so far were looked at. The counters of \"kvblk stat\" go on.\v"
+	.doc = "Reset the errors of the pool NAME that \"kvblk status\" shows, after they were investigated. The counters of \"kvblk stat\" continue.\v"
 	       "Example:\n  kvblk pool clear kv0",
 };
 

@@ -5,10 +5,10 @@
 int pool_main(int argc, char **argv)
 {
 	static const struct cli_verb verbs[] = {
-		{ "plan", pool_plan_main, "tell how a pool should be made for given blocks" },
-		{ "create", pool_create_main, "make a new pool" },
+		{ "plan", pool_plan_main, "compute the properties of a pool for given blocks" },
+		{ "create", pool_create_main, "create a pool" },
 		{ "import", import_main, "bring a pool back with its blocks" },
-		{ "destroy", pool_destroy_main, "take a pool down; its blocks stay on its members" },
+		{ "destroy", pool_destroy_main, "take a pool down; the blocks stay on the members" },
 		{ "rm", pool_destroy_main, NULL },
 		{ "delete", pool_destroy_main, NULL },
 		{ "export", pool_destroy_main, NULL },
@@ -17,7 +17,7 @@ int pool_main(int argc, char **argv)
 		{ "show", pool_show_main, "show a pool and its members" },
 		{ "info", pool_show_main, NULL },
 		{ "status", status_main, NULL },
-		{ "clear", pool_clear_main, "count a pool's errors anew, in what status shows" },
+		{ "clear", pool_clear_main, "reset a pool's errors, as shown by status" },
 		{ "get", tunable_get_main, "print tunables of a pool" },
 		{ "set", tunable_set_main, "set tunables of a pool" },
 		{ 0 },

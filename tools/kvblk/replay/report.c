@@ -24,7 +24,7 @@ struct report_args {
 #define AT(field) CLI_FIELD(struct report_args, field)
 
 static const struct cli_option report_options[] = {
-	{ "title", 0, CLI_STRING, AT(title), "TEXT", "The page's heading" },
+	{ "title", 0, CLI_STRING, AT(title), "TEXT", "Heading of the page" },
 	{ 0 },
 };
 
@@ -46,7 +46,7 @@ static const struct cli_syntax report_syntax = {
 	.arguments = report_arguments,
 	.check = check_report,
 	.usage = "[FILE...]",
-	.doc = "Write one HTML page to stdout, with plots of what \"kvblk iostat -o json\" and \"kvblk replay -o json\" printed to FILEs, or to stdin: throughput, hit ratio, latencies, how full the pool is. The page needs nothing else.\v"
+	.doc = "Write one self-contained HTML page to stdout, with plots of the output of \"kvblk iostat -o json\" and \"kvblk replay -o json\" in FILEs, or on stdin: throughput, hit ratio, latencies and fill level of the pool.\v"
 	       "Example:\n  kvblk iostat kv0 5 720 -o json > kv0.jsonl; kvblk report kv0.jsonl > kv0.html",
 };
 

@@ -35,7 +35,7 @@ static const struct cli_syntax events_syntax = {
 	.options = events_options,
 	.arguments = events_arguments,
 	.usage = "[POOL]",
-	.doc = "Print what happens to POOL, or to all pools, a line for each event.\v"
+	.doc = "Print the events of POOL, or of all pools, one line each.\v"
 	       "Example:\n  kvblk events kv0 --count 1\n\n"
 	       "With -o json each line is a JSON object.",
 };

@@ -36,7 +36,7 @@ static const struct cli_syntax iostat_syntax = {
 	.arguments = iostat_arguments,
 	.list = true,
 	.usage = "[POOL] [INTERVAL [COUNT]]",
-	.doc = "Print what POOL, or each pool, did in each INTERVAL, a time like 5 or 500ms, until COUNT of them are over. Without INTERVAL, once, of a second.\v"
+	.doc = "Print the rates of POOL, or of each pool, after each INTERVAL, a time like 5 or 500ms; end after COUNT intervals. Without INTERVAL, print the rates of one second.\v"
 	       "Example:\n  kvblk iostat kv0 5 -o json >> kv0.jsonl; kvblk report kv0.jsonl > kv0.html\n\n"
 	       "With -o json each line is a JSON object.",
 };

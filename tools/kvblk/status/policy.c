@@ -30,7 +30,7 @@ struct policy_args {
 #define AT(field) CLI_FIELD(struct policy_args, field)
 
 static const struct cli_option explain_options[] = {
-	{ "count", 0, CLI_NUMBER, AT(count), "N", "Of the last N decisions (default: 20)", 1, UINT32_MAX },
+	{ "count", 0, CLI_NUMBER, AT(count), "N", "Show the last N decisions (default: 20)", 1, UINT32_MAX },
 	/* hidden, for tests */
 	{ "dir", 0, CLI_STRING, AT(dir), "DIRECTORY" },
 	{ 0 },
@@ -46,7 +46,7 @@ static const struct cli_syntax explain_syntax = {
 	.arguments = explain_arguments,
 	.list = true,
 	.usage = "POOL",
-	.doc = "Tell what kvblkd decided for POOL last, oldest first, and why: what was written a day, what its budget allows, which tunables were moved. See budget and reserve in kvblkd.conf(5).\v"
+	.doc = "Show the last decisions of kvblkd for POOL, oldest first: writes a day, the budget, changed tunables and the reason. See budget and reserve in kvblkd.conf(5).\v"
 	       "Example:\n  kvblk policy explain kv0 --count 3",
 };
 
@@ -185,7 +185,7 @@ static int explain_main(int argc, char **argv)
 int policy_main(int argc, char **argv)
 {
 	static const struct cli_verb verbs[] = {
-		{ "explain", explain_main, "tell what kvblkd decided for a pool, and why" },
+		{ "explain", explain_main, "show the decisions of kvblkd for a pool" },
 		{ 0 },
 	};
 

@@ -43,7 +43,7 @@ static void take_interval(struct argp_state *state, const char *text, void *fiel
 
 static const struct cli_option stat_options[] = {
 	{ "watch", 'w', CLI_CALL, AT(interval_s), "TIME",
-	  "Show rates, a line every second or TIME, like 5 or 500ms", .optional = true,
+	  "Show rates, one line every second or every TIME, like 5 or 500ms", .optional = true,
 	  .take = take_interval },
 	{ "count", 0, CLI_NUMBER, AT(count), "N", "With --watch: end after N lines", 1,
 	  .with = "watch" },
@@ -60,8 +60,7 @@ static const struct cli_syntax stat_syntax = {
 	.options = stat_options,
 	.arguments = stat_arguments,
 	.usage = "[POOL [MEMBER]]",
-	.doc = "Show what POOL, or each pool, has done since it was assembled, or "
-	       "MEMBER since it came, and how that is now.\v"
+	.doc = "Show the counters of POOL, or of each pool, since its assembly, or of MEMBER since its arrival, and the current state.\v"
 	       "Example:\n  kvblk stat kv0 --watch 5\n  kvblk stat kv0 nvme1n1\n\n"
 	       "With --watch and -o json each line is a JSON object.",
 };

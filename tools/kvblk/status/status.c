@@ -24,9 +24,9 @@ static const struct cli_syntax status_syntax = {
 	.arguments = status_arguments,
 	.list = true,
 	.usage = "[POOL]",
-	.doc = "Show how POOL, or each pool, is; what is wrong, and what to do, one line each.\v"
+	.doc = "Show the health of POOL, or of each pool, with findings and remedies, one line each.\v"
 	       "Example:\n  kvblk status -H || kvblk status | mail -s kvblk root\n\n"
-	       "Exits with 4 if a part of a pool does not serve, with 5 if nothing of it does.",
+	       "Exits with 4 if a part of a pool does not serve, with 5 if a pool serves nothing.",
 };
 
 static json_t *json_report(const struct kvblk_pool_state *pool,

@@ -63,7 +63,7 @@ static const struct cli_syntax top_syntax = {
 	.arguments = top_arguments,
 	.check = check_top,
 	.usage = "[POOL] [INTERVAL]",
-	.doc = "Show what POOL, or each pool, does, live; its members; and what is wrong. The screen is drawn each second, or INTERVAL. q quits.\v"
+	.doc = "Show POOL, or each pool, live: rates, members and findings. The screen is drawn every second or every INTERVAL. q quits.\v"
 	       "Example:\n  kvblk top kv0 5",
 };
 
