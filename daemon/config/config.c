@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "config/config.h"
-#include "kv_events/block_set.h"
 
 #define DISCOVERY_PORT	8009
 #define POOL_MEMBERS	64

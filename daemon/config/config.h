@@ -132,6 +132,9 @@ struct config_metrics {
 	int64_t port;
 };
 
+/* Pools that the KV event exporter reports at most. */
+#define KVEVENTS_POOLS	64
+
 /**
  * struct config_kv_events - KV event exporter
  * @endpoint: endpoint of the published batches, or NULL: disabled

@@ -13,9 +13,9 @@
 
 #include <linux/kvblk.h>
 
+#include "config/config.h"
 #include "kv_events/msgpack.h"
 
-#define KVEVENTS_POOLS	64
 #define KVEVENTS_BATCH_BYTES	((size_t)64 << 10)	/* size at which a batch is published */
 
 /**

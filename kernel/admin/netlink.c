@@ -1056,7 +1056,7 @@ int kvblk_netlink_init(struct genl_family *family)
 	/* block devices have no network namespace: administer from the initial namespace */
 	family->netnsok = false;
 	nl_family = family;
-	kvblk_events_begin(family);
+	kvblk_events_begin(family, KVBLK_NLGRP_EVENTS);
 	err = genl_register_family(family);
 	if (err)
 		destroy_workqueue(nl_jobs);

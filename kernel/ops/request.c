@@ -88,6 +88,32 @@ static void req_construct(void *block)
 	INIT_LIST_HEAD(&req->ownership.link);
 }
 
+int kvblk_req_pool_init(struct kvblk_pool *pool)
+{
+	struct kvblk_completion_list *completions;
+	int cpu;
+
+	pool->completion_lists = alloc_percpu(struct kvblk_completion_list);
+	if (!pool->completion_lists)
+		return -ENOMEM;
+	for_each_possible_cpu(cpu) {
+		completions = per_cpu_ptr(pool->completion_lists, cpu);
+		spin_lock_init(&completions->lock);
+		INIT_LIST_HEAD(&completions->waiting);
+		INIT_LIST_HEAD(&completions->sharing);
+	}
+	if (!kvblk_lease_init(pool))
+		return 0;
+	free_percpu(pool->completion_lists);
+	return -ENOMEM;
+}
+
+void kvblk_req_pool_exit(struct kvblk_pool *pool)
+{
+	kvblk_lease_exit(pool);
+	free_percpu(pool->completion_lists);
+}
+
 int kvblk_req_init(void)
 {
 	struct kmem_cache_args args = {

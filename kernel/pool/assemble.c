@@ -21,7 +21,6 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
-#include "ops/ownership.h"
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
@@ -264,7 +263,6 @@ static void pool_release(struct device *dev)
 	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
 	kvblk_upper_ops->pool_exit(pool);
 	kvfree(pool->places);
-	free_percpu(pool->completion_lists);
 	kvblk_stats_exit(pool);
 	percpu_ref_exit(&pool->users);
 	memzero_explicit(&pool->secret, sizeof(pool->secret));
@@ -276,7 +274,6 @@ static void pool_release(struct device *dev)
 static struct kvblk_pool *pool_alloc(const char *name)
 {
 	struct kvblk_pool *pool;
-	int cpu;
 
 	pool = kzalloc(sizeof(*pool), GFP_KERNEL);
 	if (!pool)
@@ -311,17 +308,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 
 	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
-	pool->completion_lists = alloc_percpu(struct kvblk_completion_list);
-	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places || !pool->completion_lists)
+	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places)
 		goto free;
-	for_each_possible_cpu(cpu) {
-		struct kvblk_completion_list *completions =
-			per_cpu_ptr(pool->completion_lists, cpu);
-
-		spin_lock_init(&completions->lock);
-		INIT_LIST_HEAD(&completions->waiting);
-		INIT_LIST_HEAD(&completions->sharing);
-	}
 	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
 		goto free;
 	if (kvblk_dram_init(pool))
@@ -348,7 +336,6 @@ users:
 free:
 	vfree(pool->seg_gen);
 	kvfree(pool->places);
-	free_percpu(pool->completion_lists);
 	kvblk_stats_exit(pool);
 	kfree(pool);
 	return ERR_PTR(-ENOMEM);

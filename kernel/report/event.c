@@ -9,13 +9,13 @@
 
 #include <linux/kvblk_netlink.h>
 
-#include "admin/netlink_gen.h"
 #include "report/report.h"
 
 /* Longest queue; further events are lost. */
 #define EVENTS_MAX		4096
 
 static struct genl_family *event_family;
+static unsigned int event_group;
 
 /* Attribute of each event's value; 0: none. */
 static const u8 event_attrs[] = {
@@ -79,8 +79,7 @@ static void event_send(const struct event *event)
 		goto lost;
 	}
 	genlmsg_end(skb, hdr);
-	genlmsg_multicast(event_family, skb, 0, KVBLK_NLGRP_EVENTS,
-			  GFP_KERNEL);
+	genlmsg_multicast(event_family, skb, 0, event_group, GFP_KERNEL);
 	return;
 lost:
 	atomic_set(&event_lost, 1);
@@ -99,7 +98,7 @@ static void events_send(struct work_struct *work)
 	}
 	/* as a socket with a full buffer does, because some listeners wait for a certain event */
 	if (atomic_xchg(&event_lost, 0))
-		genl_set_err(event_family, &init_net, 0, KVBLK_NLGRP_EVENTS, -ENOBUFS);
+		genl_set_err(event_family, &init_net, 0, event_group, -ENOBUFS);
 }
 
 /*
@@ -112,8 +111,7 @@ static void event_add(const char *pool, const char *name,
 {
 	struct event *event;
 
-	if (!genl_has_listeners(event_family, &init_net,
-				KVBLK_NLGRP_EVENTS))
+	if (!genl_has_listeners(event_family, &init_net, event_group))
 		return;
 	if (atomic_inc_return(&nr_events) > EVENTS_MAX)
 		goto drop;
@@ -150,9 +148,10 @@ void kvblk_event_request(const char *pool, const char *member, u64 request, int 
 	event_add(pool, member, NULL, KVBLK_EVENT_REQUEST_DONE, -err, request);
 }
 
-void kvblk_events_begin(struct genl_family *family)
+void kvblk_events_begin(struct genl_family *family, unsigned int group)
 {
 	event_family = family;
+	event_group = group;
 }
 
 void kvblk_events_end(void)

@@ -47,8 +47,8 @@ void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *s
 
 struct genl_family;
 
-/* Set the family whose listeners receive events. Call it before the first event. */
-void kvblk_events_begin(struct genl_family *family);
+/* Set family and multicast group that receive events. Call it before the first event. */
+void kvblk_events_begin(struct genl_family *family, unsigned int group);
 /* Wait until queued events are sent. The caller ensures that no new event is reported. */
 void kvblk_events_end(void);
 /* Report an event; @member may be NULL. Any context. Drops the event if memory is short. */
