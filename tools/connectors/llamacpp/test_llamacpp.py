@@ -480,7 +480,7 @@ class Restoring(Case):
         session.decode([5] * 700, 0)
         restored = cache.restore(PROMPT)
         self.assertEqual((restored, generate(session, restored)), (WHOLE * BLOCK, output))
-        # also if nothing replaces them
+        # also without a replacement
         unknown = PROMPT[::-1]
         self.assertEqual(cache.restore(unknown), 0)
         generate(session, 0, unknown)

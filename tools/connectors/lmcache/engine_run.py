@@ -46,7 +46,7 @@ def main() -> None:
         steps.append({"tokens": list(out.outputs[0].token_ids),
                       "logprobs": [next(iter(p.values())).logprob for p in out.outputs[0].logprobs],
                       "cached": out.num_cached_tokens, "ttft": out.metrics.first_token_latency})
-        # wait for LMCache's background stores, whose number its status shows
+        # wait for LMCache's background stores; the status shows the number
         end = time.monotonic() + 30
         before = stored = None
         while time.monotonic() < end and (before is None or before != stored):

@@ -54,7 +54,7 @@ FAKE = POOL == "fake"
 VM = "KVBLK_CARRY" in os.environ
 if VM:
     import carried
-#: makes keys differ from those of earlier runs
+#: makes keys differ between runs
 SALT = uuid.uuid4().hex
 on_fake = unittest.skipUnless(FAKE, "needs the fake pool")
 in_vm = unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
@@ -563,7 +563,7 @@ class Plugin(L2Cases, unittest.TestCase):
             for i in range(0, 40, 10):
                 self.assertTrue(l2.store(keys[i:i + 10], objects([1] * 10)))
                 if i == 10:
-                    # use the first ones
+                    # use the first
                     self.assertEqual(l2.lookup(keys[:10]), [True] * 10)
         self.assertEqual(self.told(l2), (25, 25 * 2048, {"": 25 * 2048}))
         self.assertEqual({key for key, _ in l2.adapter._told.values()}, {*keys[5:10], *keys[20:]})

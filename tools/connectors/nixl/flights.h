@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The requests in flight, and the memory that they use.
+ * The requests in flight, and the memory in use.
  *
- * Memory is not unregistered, and the pool is not closed, while a request in flight uses it. A
+ * Memory stays registered, and the pool open, while a request in flight uses either. A
  * waiter cancels repeatedly until all requests complete, because a worker may submit its batch
  * to the kernel just after a cancel.
  */

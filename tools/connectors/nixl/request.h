@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A transfer: prepXfer() creates it, postXfer() starts it any number of times, checkXfer()
- * queries it and releaseReqH() releases it.
+ * A transfer: created by prepXfer(), started any number of times by postXfer(), queried by
+ * checkXfer() and released by releaseReqH().
  *
  * Descriptors are converted to operations once. Neighbors in the same object, or in the same
  * block of a volume, become one operation with several pieces. Operations are distributed over
  * jobs, which threads of libkvblk run (kvblk_async_submit()).
  *
- * Workers own the request from a post until its last job completes. If it is released
- * meanwhile, the last worker frees it.
+ * Workers own the request from a post until the last job completes. The last worker frees a
+ * request that was released meanwhile.
  */
 #ifndef KVBLK_NIXL_REQUEST_H
 #define KVBLK_NIXL_REQUEST_H
@@ -55,7 +55,7 @@ private:
 	enum class State {
 		Idle,	/* complete or never posted; the caller owns the request */
 		Flying,	/* workers own the request, and set Idle at the end */
-		Orphan,	/* released; workers own the request, and free it */
+		Orphan,	/* released; workers own and free the request */
 	};
 
 	/* Position in an object, or in a block of a volume. */
@@ -112,7 +112,7 @@ private:
 	bool overwrite_ = false;
 	size_t bytes_ = 0;
 
-	/* a single allocation, and the arrays in it */
+	/* a single allocation, with the arrays */
 	std::unique_ptr<std::byte[]> room_;
 	struct kvblk_op *ops_ = nullptr;
 	struct kvblk_result *results_ = nullptr;

@@ -72,7 +72,7 @@ class Spy:
         return [(args, options) for called, args, options in self.calls if called == name]
 
 
-#: arguments of SGLang that the keys need
+#: arguments of SGLang for the keys
 ARGS = dict.fromkeys(("model_path", "revision", "quantization", "quantization_param_path", "json_model_override_args",
                       "speculative_algorithm", "speculative_draft_model_path", "speculative_draft_model_revision",
                       "speculative_draft_model_quantization", "speculative_draft_kv_cache_dtype", "tokenizer_path",
@@ -582,7 +582,7 @@ class Stores(Case):
             one.batch_set_v1(keys, indices(0, 1, 2))
         self.assertTrue(backend.clear())
         self.assertEqual((backend.batch_exists(keys), other.batch_exists(keys)), (0, 3))
-        # pages that were present before, or were loaded
+        # pages present before, or loaded
         again = self.backend(pool, model_name="other")
         again.batch_get_v1(keys[:2], indices(0, 1))
         self.assertTrue(again.clear())

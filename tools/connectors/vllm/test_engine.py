@@ -208,7 +208,7 @@ class Engines(unittest.TestCase):
         cls.models = [models / "tiny0", models / "tiny1"]
         for seed, path in enumerate(cls.models):
             tiny_model(path, seed)
-        #: makes keys differ from those of earlier runs
+        #: makes keys differ between runs
         cls.salt = uuid.uuid4().hex
         with cls.engine(None) as engine:
             cls.right = {tuple(prompt): engine.step([prompt], reset={})["outs"][0] for prompt in PROMPTS}

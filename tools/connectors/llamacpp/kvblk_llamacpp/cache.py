@@ -32,7 +32,7 @@ log = logging.getLogger("kvblk.llamacpp")
 
 PAGE = 4096
 BATCH_MOST = 16  # in blocks: the next batch is in flight while llama.cpp takes one
-# fields of llama_context_params that K depends on
+# fields of llama_context_params that determine K
 NUMERICS = ("rope_scaling_type", "attention_type", "rope_freq_base", "rope_freq_scale", "yarn_ext_factor",
             "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow", "yarn_orig_ctx")
 CAUSAL = (-1, 0)  # attention types: the model's, causal
@@ -117,7 +117,7 @@ class PrefixCache:
             model = Model(model)
         self._layout = self._probe(library)
         self.block_bytes = self._layout.size(self._tokens)
-        # no tokenizer: it is part of the model's file
+        # no tokenizer: the file of the model contains one
         self.space = kvblk.Keyspace(
             runtime=f"llama.cpp/{library.build}", model=model.digest, dtype=self._layout.dtype(),
             layout=f"{self._layout.text()} {self._numerics(params, model)}", block_tokens=self._tokens,
@@ -132,7 +132,7 @@ class PrefixCache:
                              f"{info.value_max}: lower block_tokens")
         self._stride = -(-self.block_bytes // PAGE) * PAGE
         self._lookup_max = info.lookup_max
-        # two halves: the pool uses one while llama.cpp uses the other
+        # two halves: the pool and llama.cpp use different halves
         self._half = max(1, min((self.options.buffer_mib << 20) // self._stride // 2, BATCH_MOST))
         self._slab = mmap.mmap(-1, 2 * self._half * self._stride)
         self._view = memoryview(self._slab)
@@ -167,7 +167,7 @@ class PrefixCache:
         parts = [f"{name}={getattr(params, name)!r}" for name in NUMERICS]
         if model.long_rope:
             parts.append(f"n_ctx={self._n_ctx}")
-        # llama.cpp rotates quantized K and V unless this variable is set
+        # llama.cpp rotates quantized K and V unless the variable is set
         parts.append(f"rot={os.environ.get('LLAMA_ATTN_ROT_DISABLE', '')}")
         return " ".join(parts)
 
@@ -246,7 +246,7 @@ class PrefixCache:
                     part = keys[start:start + self._half]
                     jobs.append(self._worker.get(part, self._slots(start, len(part)), layout_tag=self._tag,
                                                  timeout=self.options.timeout_s, hard=self.options.hard_deadline))
-                # llama.cpp uses the previous half while this one is loaded
+                # llama.cpp uses the previous half during the load
                 if start:
                     expected = min(start, len(keys)) - done
                     inserted = self._take(jobs[0], keys, done, first, sequence)
@@ -338,7 +338,7 @@ class PrefixCache:
                 while end < len(missing) and end - at < self._half and missing[end] == missing[end - 1] + 1:
                     end += 1
                 part = missing[at:end]
-                # wait: the batch before the last one uses this half
+                # wait: the batch before the last uses the half
                 if len(jobs) == 2:
                     taken = self._stored(jobs[0])
                     jobs.pop(0)

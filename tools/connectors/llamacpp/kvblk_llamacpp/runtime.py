@@ -89,7 +89,7 @@ class Library:
                 self.build = load()
                 break
             except ModuleNotFoundError as e:
-                # the package itself lacks a module: report that
+                # report that the package itself lacks a module
                 if e.name not in ("llama_cpp", "llama_cpp_py_sync"):
                     raise
         else:

@@ -32,7 +32,7 @@ def _facts(layers: int, width: int, heads: int) -> dict[str, tuple[int, bytes]]:
     def f32(x: float) -> tuple[int, bytes]:
         return _F32, struct.pack("<f", x)
 
-    # the last one is llama.cpp's replacement of a space
+    # the last: llama.cpp's replacement of a space
     tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % i for i in range(256)), "\u2581".encode()]
     kinds = [2, 3, 3, *[6] * 256, 1]
     while len(tokens) < VOCABULARY:

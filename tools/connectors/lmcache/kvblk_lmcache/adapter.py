@@ -113,7 +113,7 @@ class Adapter(L2AdapterInterface):
             self._client.store.register(l1_memory_desc.ptr, length)
         self._forms = _Forms()
         self._stored, self._found, self._loaded = (create_event_notifier() for _ in range(3))
-        #: protects the fields below; held from a submission until its task is recorded
+        #: protects the fields below; held from a submission until the task is recorded
         self._lock = threading.Lock()
         #: tasks in flight, by number (the client's and LMCache's): opcode, keys, blocks, lengths
         self._tasks: dict[int, tuple[int, list[Any], list[bytes | None], list[int]]] = {}
@@ -257,7 +257,7 @@ class Adapter(L2AdapterInterface):
                 self._told.setdefault(block, about)
                 self._told.move_to_end(block)
         self._forget_oldest()
-        # a declined key fails the task, because after a success LMCache may drop its own copies of all keys
+        # a declined key fails the task, because after a success LMCache may drop the copies of all keys
         self._result(self._store_results, number, L2StoreResult(good, sum(new)), self._stored)
 
     @staticmethod
@@ -275,7 +275,7 @@ class Adapter(L2AdapterInterface):
             if not self._closed:
                 event.notify()
 
-    # Blocks that the pool has dropped
+    # Blocks dropped by the pool
 
     def _used(self, blocks: Iterable[bytes | None]) -> None:
         with self._lock:

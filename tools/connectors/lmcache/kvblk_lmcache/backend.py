@@ -27,9 +27,9 @@ from .store import Store, log, runtime
 
 #: prefix of the options in ``extra_config``
 PREFIX = "kvblk."
-#: formats of complete chunks, whose shape follows from LMCache's metadata
+#: formats of complete chunks: the shape follows from LMCache's metadata
 FORMATS = {fmt.value: fmt for fmt in (MemoryFormat.KV_2LTD, MemoryFormat.KV_MLA_FMT)}
-#: dimension of these formats that counts tokens
+#: the formats' dimension of tokens
 TOKENS = 2
 
 Done = Callable[[Any], None]
@@ -63,7 +63,7 @@ class StorageBackend(StoragePluginInterface):
                         'them: set pre_caching_hash_algorithm to "sha256_cbor", and PYTHONHASHSEED')
         self._store = Store(options)
         self._pool = kvblk.FuturePool(self._store.pool, options.threads)
-        # threads that wait for loads; kvblk's threads do the I/O
+        # threads waiting for loads; kvblk's threads do the I/O
         self._waiting = concurrent.futures.ThreadPoolExecutor(options.threads, "kvblk-loads")
         self._space = functools.lru_cache(256)(self._new_space)
         self._lock = threading.Lock()
@@ -201,7 +201,7 @@ class StorageBackend(StoragePluginInterface):
             if not self._storable(obj):
                 break
             tag = obj.meta.fmt.value << 32 | obj.meta.shape[TOKENS]
-            # all puts of a batch share one tag, and a prompt's last chunk may be shorter
+            # all puts of a batch share a tag, and a prompt's last chunk may be shorter
             if not runs or runs[-1].tag != tag or len(runs[-1].keys) == OPS_MAX:
                 runs.append(_Run(tag))
             runs[-1].keys.append(key)

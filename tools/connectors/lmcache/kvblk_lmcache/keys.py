@@ -23,7 +23,7 @@ class ObjectKeys:
         self._runtime = runtime
         self._layout = layout
         self._salt = salt
-        # one key space for each user with a separate salt
+        # a key space for each user with a separate salt
         self._space = functools.lru_cache(4096)(self._new_space)
 
     def _new_space(self, model: str, kv_rank: str, group: str, cache_salt: str, form: str) -> kvblk.Keyspace:

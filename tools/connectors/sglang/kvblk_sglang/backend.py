@@ -124,7 +124,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
 
     def _register_memory(self, pages: Pages) -> None:
         for address, length in memory_of(pages.host_pool):
-            # skip memory that another pool has registered
+            # skip memory of another pool's registration
             if any(start <= address and address + length <= start + size for start, size in self._memory):
                 continue
             self._memory.append((address, length))

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * NIXL's log for a plugin built without NIXL's own header, which needs Abseil: lines on stderr
- * in NIXL's format, down to the level NIXL_LOG_LEVEL. A line below that level costs one
- * comparison.
+ * in NIXL's format, down to the level NIXL_LOG_LEVEL. A line below the level costs a comparison.
  */
 #ifndef KVBLK_NIXL_LOG_H
 #define KVBLK_NIXL_LOG_H
@@ -34,7 +33,7 @@ inline Level log_level()
 	return level;
 }
 
-/* A line; the destructor writes it in one call. */
+/* A line, written by the destructor in a single call. */
 class Line {
 	std::ostringstream text_;
 
@@ -64,7 +63,7 @@ struct Nothing {
 
 } // namespace kvblk_nixl
 
-/* an expression, so that it is a single statement after an if */
+/* an expression: a single statement after an if */
 #define KVBLK_NIXL_LINE(level, letter)                                      \
 	::kvblk_nixl::log_level() > ::kvblk_nixl::Level::level ? (void)0 : \
 		::kvblk_nixl::Nothing() & ::kvblk_nixl::Line(letter).stream()
