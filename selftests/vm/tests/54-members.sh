@@ -129,6 +129,8 @@ stale_places() {
 	blocks put 1000000 $((200 * members)) 50000
 	expect "puts" "$stored" $((200 * members))
 	put $sysfs/suspect_ms 1500
+	# the few reads that fail after fast_io_fail_tmo make the member failing: else it would be up again by the puts
+	put $sysfs/failing_run 4
 	check nvmet_kill m0
 	blocks get 1000000 40 50000
 	wait_for 30 state_not_up
@@ -136,6 +138,7 @@ stale_places() {
 	[ "$stored" -gt 50 ] && [ "$errors" = 0 ] || fail "$stored of 75 blocks are put anew, $errors errors"
 	old=$((75 * members - stored))
 	put "$(nvmet_controller m0)/delete_controller" 1
+	put $sysfs/failing_run 32
 	comes_back revive_and_reconnect
 	wait_for 120 pool_is_up
 	put $sysfs/suspect_ms 60000
