@@ -57,7 +57,9 @@ struct cli_words {
 };
 
 /* The members @at and @size of a row, for a field of a structure. */
-#define CLI_FIELD(type, field)	.at = offsetof(type, field), .size = sizeof(((type *)0)->field)
+#define CLI_FIELD(type, field)							\
+	.at = offsetof(type, field),						\
+	.size = sizeof(((type *)0)->field) /* NOLINT(bugprone-sizeof-expression) */
 
 /**
  * struct cli_option - an option or an argument; an empty one ends a table
