@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The state of pools at one time, and rates between two times. */
+/* The state of pools at one time, for the command and the daemon. */
 #ifndef KVBLK_SNAPSHOT_H
 #define KVBLK_SNAPSHOT_H
 
@@ -32,8 +32,6 @@ struct snapshot {
 int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 /* Like snapshot_get(), with the statistics of members and size classes. */
 int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
-/* Like snapshot_get(), but prints errors. Returns CLI_OK or CLI_ERROR. */
-int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 void snapshot_free(struct snapshot *snapshot);
 
 /*
@@ -63,50 +61,5 @@ static inline const char *snapshot_trouble(const struct kvblk_member_state *memb
 
 /* Returns CLOCK_MONOTONIC in nanoseconds, the clock of snapshot.ns. */
 uint64_t snapshot_clock(void);
-
-/**
- * struct rates - activity of a pool between two snapshots
- * @seconds: time between the snapshots
- * @put_s: blocks put per second
- * @put_bytes_s: bytes put per second
- * @get_s: blocks fetched per second
- * @get_bytes_s: bytes fetched per second
- * @miss_s: gets that missed, per second
- * @declined_s: puts that admission declined, per second
- * @reclaimed_s: segments reclaimed per second
- * @hit_ratio: found share of the keys looked up, or of the gets if there were no lookups;
- *	negative if there were neither
- * @put_p50_ns: median put latency. An upper bound, at most twice too high, like the other
- *	percentiles
- * @put_p99_ns: 99th percentile of put latency
- * @get_p50_ns: median get latency
- * @get_p99_ns: 99th percentile of get latency
- */
-struct rates {
-	double seconds;
-	double put_s;
-	double put_bytes_s;
-	double get_s;
-	double get_bytes_s;
-	double miss_s;
-	double declined_s;
-	double reclaimed_s;
-	double hit_ratio;
-	uint64_t put_p50_ns;
-	uint64_t put_p99_ns;
-	uint64_t get_p50_ns;
-	uint64_t get_p99_ns;
-};
-
-/* Compute @rates. Returns false if @pool is not in both snapshots, or its counters restarted. */
-bool snapshot_rates(const struct snapshot *now, const struct snapshot *then,
-		    const char *pool, struct rates *rates);
-
-/*
- * Defined in stat.c. Returns an upper bound in ns of quantile @q of the operations between
- * @then and @now.
- */
-uint64_t stat_quantile(const struct kvblk_stats *now, const struct kvblk_stats *then,
-		       unsigned int latency, double q);
 
 #endif

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* kvblk iostat: one line for each pool and interval, with its rates. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +7,8 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "common/snapshot.h"
 #include "pool/health.h"
-
-#define NS_PER_S	1000000000ull
+#include "status/rates.h"
 
 /* lines between two headings, about a screen */
 #define LINES		22
@@ -144,7 +141,6 @@ int iostat_main(int argc, char **argv)
 	struct snapshot then, now;
 	struct kvblk_admin *admin;
 	unsigned int lines = 0;
-	struct timespec next;
 	uint64_t next_ns;
 	int ret;
 
@@ -159,11 +155,7 @@ int iostat_main(int argc, char **argv)
 	ret = snapshot_take(admin, args.pool, &then);
 	next_ns = then.ns;
 	for (uint64_t i = 0; ret == CLI_OK && (!args.count || i < args.count); i++) {
-		next_ns += (uint64_t)(args.interval_s * (double)NS_PER_S);
-		next.tv_sec = (time_t)(next_ns / NS_PER_S);
-		next.tv_nsec = (long)(next_ns % NS_PER_S);
-		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL) == EINTR)
-			;
+		interval_wait(&next_ns, args.interval_s);
 		ret = snapshot_take(admin, args.pool, &now);
 		if (ret == CLI_OK)
 			ret = print_interval(&args, &now, &then, &lines);

@@ -3,7 +3,6 @@
  * kvblk stat: counters of pools and members, once since the pool was assembled, or as rates
  * for each interval.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "common/snapshot.h"
-
-#define NS_PER_S	1000000000ull
+#include "status/rates.h"
 
 struct stat_args {
 	struct cli_list list;	/* only json is used */
@@ -65,36 +62,6 @@ static const struct cli_syntax stat_syntax = {
 	       "With --watch and -o json each line is a JSON object.",
 };
 
-/*
- * Returns an upper bound in ns of the quantile @q, of what was counted between @then and
- * @now; @then NULL: since the start. Buckets are powers of two, so the bound is at most
- * twice too high.
- */
-static uint64_t quantile(const struct kvblk_stats *now,
-			 const struct kvblk_stats *then, unsigned int latency,
-			 double q)
-{
-	uint64_t total = 0, seen = 0, rank, n[KVBLK_STATS_BUCKETS] = { 0 };
-
-	for (uint32_t i = 0; i < now->nr_buckets[latency]; i++) {
-		n[i] = now->latency[latency][i];
-		if (then)
-			n[i] -= then->latency[latency][i];
-		total += n[i];
-	}
-	if (!total)
-		return 0;
-	rank = (uint64_t)(q * (double)total);
-	if (rank >= total)
-		rank = total - 1;
-	for (uint32_t i = 0; i < KVBLK_STATS_BUCKETS; i++) {
-		seen += n[i];
-		if (seen > rank)
-			return i < 63 ? 2ull << i : UINT64_MAX;
-	}
-	return 0;
-}
-
 static json_t *json_latency(const struct kvblk_stats *stats,
 			    unsigned int latency)
 {
@@ -104,9 +71,9 @@ static json_t *json_latency(const struct kvblk_stats *stats,
 		json_array_append_new(buckets,
 			json_integer((json_int_t)stats->latency[latency][i]));
 	return json_pack("{s:I, s:I, s:I, s:o}",
-		"p50_ns", (json_int_t)quantile(stats, NULL, latency, 0.5),
-		"p90_ns", (json_int_t)quantile(stats, NULL, latency, 0.9),
-		"p99_ns", (json_int_t)quantile(stats, NULL, latency, 0.99),
+		"p50_ns", (json_int_t)stat_quantile(stats, NULL, latency, 0.5),
+		"p90_ns", (json_int_t)stat_quantile(stats, NULL, latency, 0.9),
+		"p99_ns", (json_int_t)stat_quantile(stats, NULL, latency, 0.99),
 		"log2_buckets", buckets);
 }
 
@@ -212,13 +179,13 @@ static void print_latencies(const struct kvblk_stats *stats, const char *size, b
 
 	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
 		if (!stats->nr_buckets[i] || !kvblk_latency_name(i) ||
-		    (used && !quantile(stats, NULL, i, 1)))
+		    (used && !stat_quantile(stats, NULL, i, 1)))
 			continue;
 		snprintf(name, sizeof(name), "%s%s", kvblk_latency_name(i), size);
 		printf("  %-22s", name);
 		for (size_t q = 0; q < ARRAY_SIZE(quantiles); q++)
 			printf(" %10s",
-			       cli_format_ns(quantile(stats, NULL, i, quantiles[q]),
+			       cli_format_ns(stat_quantile(stats, NULL, i, quantiles[q]),
 					     text, sizeof(text)));
 		putchar('\n');
 	}
@@ -319,6 +286,11 @@ static double rate(const struct interval *in, unsigned int counter)
 			in->then->counter[counter]) / in->seconds;
 }
 
+static uint64_t latency(const struct interval *in, unsigned int which, double q)
+{
+	return stat_quantile(in->now, in->then, which, q);
+}
+
 static int print_interval(const struct interval *in)
 {
 	char p50[32], p99[32];
@@ -331,10 +303,8 @@ static int print_interval(const struct interval *in)
 	       rate(in, KVBLK_A_COUNTER_GET_MISSES),
 	       rate(in, KVBLK_A_COUNTER_PUT_DECLINED),
 	       rate(in, KVBLK_A_COUNTER_SEGMENTS_RECLAIMED),
-	       cli_format_ns(quantile(in->now, in->then, KVBLK_A_LATENCY_GET,
-				      0.5), p50, sizeof(p50)),
-	       cli_format_ns(quantile(in->now, in->then, KVBLK_A_LATENCY_GET,
-				      0.99), p99, sizeof(p99)));
+	       cli_format_ns(latency(in, KVBLK_A_LATENCY_GET, 0.5), p50, sizeof(p50)),
+	       cli_format_ns(latency(in, KVBLK_A_LATENCY_GET, 0.99), p99, sizeof(p99)));
 	return cli_flush();
 }
 
@@ -353,41 +323,16 @@ static int print_interval_json(const struct interval *in)
 		"time", (double)now.tv_sec + (double)now.tv_nsec / 1e9,
 		"pool", in->now->pool, "seconds", in->seconds,
 		"per_second", rates,
-		"get_p50_ns", (json_int_t)quantile(in->now, in->then,
-						   KVBLK_A_LATENCY_GET, 0.5),
-		"get_p99_ns", (json_int_t)quantile(in->now, in->then,
-						   KVBLK_A_LATENCY_GET, 0.99),
-		"put_p50_ns", (json_int_t)quantile(in->now, in->then,
-						   KVBLK_A_LATENCY_PUT, 0.5),
-		"put_p99_ns", (json_int_t)quantile(in->now, in->then,
-						   KVBLK_A_LATENCY_PUT, 0.99)));
-}
-
-/* Returns whether the pool was destroyed and created again between the two. */
-static bool begun_anew(const struct kvblk_stats *now,
-		       const struct kvblk_stats *then)
-{
-	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
-		if (now->counter[i] < then->counter[i])
-			return true;
-	}
-	return false;
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+		"get_p50_ns", (json_int_t)latency(in, KVBLK_A_LATENCY_GET, 0.5),
+		"get_p99_ns", (json_int_t)latency(in, KVBLK_A_LATENCY_GET, 0.99),
+		"put_p50_ns", (json_int_t)latency(in, KVBLK_A_LATENCY_PUT, 0.5),
+		"put_p99_ns", (json_int_t)latency(in, KVBLK_A_LATENCY_PUT, 0.99)));
 }
 
 static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 {
 	struct kvblk_stats *then = NULL, *list;
-	uint64_t then_ns = now_ns(), next_ns = then_ns, read_ns;
-	uint64_t step_ns = (uint64_t)(args->interval_s * (double)NS_PER_S);
-	struct timespec next;
+	uint64_t then_ns = snapshot_clock(), next_ns = then_ns, read_ns;
 	int err, ret = CLI_OK;
 
 	err = kvblk_stats_get(admin, args->pool, &then);
@@ -398,16 +343,11 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 			printf("%-12s %9s %10s %9s %10s %9s %9s %9s %9s %9s\n",
 			       "POOL", "PUT/s", "PUT MiB/s", "GET/s", "GET MiB/s",
 			       "MISS/s", "DECL/s", "RECL/s", "GET p50", "GET p99");
-		next_ns += step_ns;
-		next.tv_sec = (time_t)(next_ns / NS_PER_S);
-		next.tv_nsec = (long)(next_ns % NS_PER_S);
-		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next,
-				       NULL) == EINTR)
-			;
+		interval_wait(&next_ns, args->interval_s);
 		err = kvblk_stats_get(admin, args->pool, &list);
 		if (err)
 			break;
-		read_ns = now_ns();
+		read_ns = snapshot_clock();
 		for (struct kvblk_stats *s = list; s && !ret; s = s->next) {
 			struct interval in = {
 				.now = s,
@@ -417,7 +357,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 			};
 
 			/* no rates yet: the pool is new */
-			if (!in.then || begun_anew(s, in.then))
+			if (!in.then || stat_restarted(s, in.then))
 				continue;
 			ret = args->list.json ? print_interval_json(&in) :
 					   print_interval(&in);
@@ -449,10 +389,4 @@ int stat_main(int argc, char **argv)
 		ret = show_once(admin, &args);
 	kvblk_admin_close(admin);
 	return ret;
-}
-
-uint64_t stat_quantile(const struct kvblk_stats *now, const struct kvblk_stats *then,
-		       unsigned int latency, double q)
-{
-	return quantile(now, then, latency, q);
 }

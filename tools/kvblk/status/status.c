@@ -7,8 +7,8 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "common/snapshot.h"
 #include "pool/health.h"
+#include "status/rates.h"
 
 struct status_args {
 	struct cli_list list;

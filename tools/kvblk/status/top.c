@@ -23,9 +23,9 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "common/snapshot.h"
 #include "pool/health.h"
 #include "pool/member.h"
+#include "status/rates.h"
 
 #define ESC		"\033"
 /* switch to the alternate screen and hide the cursor; switch back */
