@@ -8,19 +8,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "apply/plan_list.h"
 #include "common/uuid.h"
 
 #define UUID_LEN	16
-
-static bool is_uuid_of(const uint8_t uuid[16], const char *text)
-{
-	char usual[40];
-
-	return !strcasecmp(uuid_format(uuid, usual), text);
-}
 
 static bool same_uuid(const uint8_t a[16], const uint8_t b[16])
 {
@@ -44,7 +36,7 @@ static bool means(const struct state *state, const char *member, const uint8_t u
 	const char *device;
 
 	if (*member != '/')
-		return is_uuid_of(uuid, member);
+		return uuid_is(uuid, member);
 	device = device_of(state, member);
 	return device && path && !strcmp(device, path);
 }
@@ -208,7 +200,7 @@ static bool is_of(const struct kvblk_found *found, const struct config_pool *poo
 {
 	if (found->silent || found->other_version || found->former)
 		return false;
-	return pool->uuid ? is_uuid_of(found->pool_uuid, pool->uuid) :
+	return pool->uuid ? uuid_is(found->pool_uuid, pool->uuid) :
 			    !strcmp(found->pool, pool->name);
 }
 
@@ -397,7 +389,7 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 				 want->name);
 		} else if (!pool) {
 			plan_import(want, state, state->waited ? state->waited[i] : 0, steps);
-		} else if (want->uuid && !is_uuid_of(pool->uuid, want->uuid)) {
+		} else if (want->uuid && !uuid_is(pool->uuid, want->uuid)) {
 			add_step(steps, STEP_NOTE, "pool %s: another pool of this name is up; to take it down, run: kvblk pool destroy %s",
 				 want->name, want->name);
 		} else {

@@ -9,9 +9,8 @@
 #include <linux/kvblk_netlink.h>
 
 #include "common/tunables.h"
+#include "common/uuid.h"
 #include "config/settings.h"
-
-#define MAX_UUID	36
 
 /* Print the path of a setting, as "pools[1].tunables.suspect_ms". */
 static void print_path(FILE *to, const config_setting_t *at)
@@ -448,13 +447,9 @@ bool is_nqn(const char *text)
 
 bool is_uuid(const char *text)
 {
-	for (int i = 0; i < MAX_UUID; i++) {
-		bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+	uint8_t uuid[16];
 
-		if (dash ? text[i] != '-' : !isxdigit((unsigned char)text[i]))
-			return false;
-	}
-	return !text[MAX_UUID];
+	return uuid_parse(text, uuid);
 }
 
 bool is_path(const char *text)

@@ -103,6 +103,9 @@ expect 0 '' member remove kv0 nvme0n2
 expect 0 '' member remove -y kv0 /dev/nvme0n1
 expect 0 '' destroy kv0
 expect 1 'not a member of pool kv0' member remove kv0 /dev/frob
+# the beginning of a uuid, and a uuid with a digit too many
+expect 1 'not a member of pool kv0' member remove kv0 0
+expect 1 'not a member of pool kv0' member remove kv0 01000000-0000-0000-0000-0000000000000
 logged 'create kv0 slots=0' 'create kv0 slots=0' "add kv0 $flash/data 1" "add kv0 $flash/data 0" 'remove kv0 uuid0=2' 'remove kv0 uuid0=1' \
 	'destroy kv0'
 for answer in n '' yep; do

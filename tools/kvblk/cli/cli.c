@@ -9,22 +9,8 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "common/uuid.h"
 
 #define MODULE_HINT	"is the module loaded? try: modprobe kvblk"
-
-bool cli_parse_uuid(const char *text, uint8_t uuid[16])
-{
-	const char *at = text;
-	char usual[40];
-
-	for (int i = 0; i < 16; i++, at += 2) {
-		at += *at == '-';
-		if (sscanf(at, "%2hhx", &uuid[i]) != 1)
-			return false;
-	}
-	return !strcasecmp(uuid_format(uuid, usual), text);
-}
 
 int cli_fail(const char *format, ...)
 {

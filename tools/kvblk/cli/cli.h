@@ -110,9 +110,6 @@ void cli_print_row(const struct cli_list *list, const struct cli_column *columns
 /* Write "1.5 GiB", or with -p "1610612736", to @buf. Returns @buf. */
 char *cli_list_bytes(const struct cli_list *list, uint64_t bytes, char *buf, size_t len);
 
-/* Parse a uuid in its usual form. Returns false if @text is none. */
-bool cli_parse_uuid(const char *text, uint8_t uuid[16]);
-
 /**
  * struct cli_key - a key as given on the command line
  * @text: text as typed

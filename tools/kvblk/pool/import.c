@@ -426,7 +426,7 @@ static void take_pool(struct argp_state *state, const char *name, void *field)
 {
 	uint8_t uuid[16];
 
-	if (!cli_parse_uuid(name, uuid))
+	if (!uuid_parse(name, uuid))
 		cli_check_name(state, "pool", name);
 	*(const char **)field = name;
 }

@@ -310,7 +310,7 @@ static bool is_meant(const struct kvblk_member_state *member, const char *text)
 	const char *device = strncmp(text, dev, strlen(dev)) ? text : text + strlen(dev);
 	uint8_t uuid[16];
 
-	if (cli_parse_uuid(text, uuid))
+	if (uuid_parse(text, uuid))
 		return !memcmp(member->uuid, uuid, sizeof(uuid));
 	return !strcmp(member->name, text) || !strcmp(member->path, text) ||
 	       (*member->device && !strcmp(member->device, device));
