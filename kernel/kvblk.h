@@ -10,7 +10,7 @@
  *   pool      assemble, member, watchdog, superblock, pool: life of pools and members
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
- *   log       segment, reclaim, restore, walk, invalidate, missing, write_throttle,
+ *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,
  *             payload, bio: records on members
  *   memory    pin, region: callers' memory
  *   report    event, member_errors, stats, changelog: counters, events, errors

@@ -63,6 +63,12 @@ static inline u64 kvblk_nr_segments(u64 size, u64 seg)
 	return size > start ? (size - start) / seg : 0;
 }
 
+/* Return the byte offset of unit @unit of a segment. */
+static inline u64 kvblk_unit_pos(u64 data_start, u32 segment_units, u32 segment, u32 unit)
+{
+	return data_start + (((u64)segment * segment_units + unit) << KVBLK_UNIT_SHIFT);
+}
+
 /* Return slots for small blocks in small pools, for 1 MiB blocks in large ones. */
 static inline u64 kvblk_default_slots(u64 capacity)
 {

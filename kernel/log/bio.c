@@ -482,6 +482,53 @@ int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
 	}
 }
 
+static int reader_read(const struct kvblk_reader *reader, u64 pos, void *buf, size_t len)
+{
+	return kvblk_io_read(reader->device, pos, buf, len);
+}
+
+static int reader_read_units(const struct kvblk_reader *reader, u32 segment, const u32 *units,
+			     u32 nr, void *buf)
+{
+	struct bio_vec bv[KVBLK_SUMMARY_ENTRIES];
+	struct io_waiter waiter;
+	u32 i;
+
+	init_completion(&waiter.over);
+	kvblk_io_start(&waiter.io, reader->device, io_wake);
+	for (i = 0; i < nr; i++, buf += KVBLK_UNIT) {
+		bvec_set_page(&bv[i], vmalloc_to_page(buf), KVBLK_UNIT, offset_in_page(buf));
+		kvblk_io_submit(&waiter.io, REQ_OP_READ | REQ_META,
+				kvblk_reader_pos(reader, segment, units[i]), &bv[i], 1);
+	}
+	return io_wait(&waiter);
+}
+
+static void reader_bad(const struct kvblk_reader *reader, u32 segment)
+{
+	kvblk_member_error(reader->device, KVBLK_ERROR_READ, segment);
+}
+
+static const struct kvblk_reader_ops reader_ops = {
+	.read = reader_read,
+	.read_units = reader_read_units,
+	.bad = reader_bad,
+};
+
+struct kvblk_reader kvblk_member_reader(struct kvblk_member *member)
+{
+	return (struct kvblk_reader) {
+		.ops = &reader_ops,
+		.device = member,
+		.secret = &member->pool->secret,
+		.incarnation = member->incarnation,
+		.data_start = member->data_start,
+		.segment_units = member->segment_units,
+		.nr_segs = member->nr_segs,
+		.align_units = member->record_align >> KVBLK_UNIT_SHIFT,
+	};
+}
+
 static int io_sync_bare(struct kvblk_member *member, blk_opf_t opf, u64 pos, u32 bytes)
 {
 	struct io_waiter waiter;

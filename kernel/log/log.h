@@ -3,6 +3,7 @@
 #ifndef KVBLK_LOG_H
 #define KVBLK_LOG_H
 
+#include "log/scan.h"
 #include "report/report.h"
 
 struct kvblk_req;
@@ -17,6 +18,8 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 		  void *buf, size_t len);
 /* Reads and returns as kvblk_io_sync(), with retries. */
 int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len);
+/* Returns a reader of @member's log: reads are retried, bad places reported. */
+struct kvblk_reader kvblk_member_reader(struct kvblk_member *member);
 int kvblk_io_flush(struct kvblk_member *member);
 /* Discards @bytes at @pos if the device supports it, and waits. Errors are ignored. */
 void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes);
@@ -168,8 +171,7 @@ enum kvblk_safety {
 static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
 				u32 unit)
 {
-	return member->data_start +
-	       (((u64)segment * member->segment_units + unit) << KVBLK_UNIT_SHIFT);
+	return kvblk_unit_pos(member->data_start, member->segment_units, segment, unit);
 }
 
 /* Returns whether a payload in @seg must be verified before it is served. */
@@ -246,44 +248,6 @@ void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 /* Reads the low bits of the clock saved in table page 0. Returns 0, -ENOMEM, or -ENODATA. */
 int kvblk_table_time(struct kvblk_member *member, u32 *time);
 void kvblk_member_restore(struct work_struct *work);
-
-/* ---- walk.c ---- */
-
-#define KVBLK_WALK_UNITS	256u
-
-/**
- * struct kvblk_walk - reads the headers of a segment one after the other
- * @member: member of the segment
- * @seg: segment
- * @unit: unit where the next header may begin
- * @have_from: unit of the first byte in @buf
- * @have_to: unit behind the last byte in @buf
- * @nr_unread: number of units that cannot be read
- * @missed: first unreadable unit where a header may be, or U32_MAX
- * @bad: bitmap of the unreadable units in @buf
- * @buf: units read last
- */
-struct kvblk_walk {
-	struct kvblk_member *member;
-	struct kvblk_segment *seg;
-	u32 unit;
-	u32 have_from;
-	u32 have_to;
-	u32 nr_unread;
-	u32 missed;
-	DECLARE_BITMAP(bad, KVBLK_WALK_UNITS);
-	void *buf;
-};
-
-/* Allocates a walk over @member's segments. Returns 0 or -ENOMEM. */
-int kvblk_walk_begin(struct kvblk_walk *walk, struct kvblk_member *member, gfp_t gfp);
-void kvblk_walk_end(struct kvblk_walk *walk);
-void kvblk_walk_segment(struct kvblk_walk *walk, struct kvblk_segment *seg, u32 unit);
-/*
- * Finds the next record: @rec, which points into the walk, at @unit. Returns 1; 0 at the end;
- * -EIO after too many unreadable units; or an errno of kvblk_io_read(). May sleep.
- */
-int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit);
 
 /* ---- reclaim.c ---- */
 

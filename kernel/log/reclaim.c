@@ -134,14 +134,17 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 /* Load the live records from their headers. An unreadable header drops its block. */
 static int victim_walk(struct victim *v)
 {
+	const struct kvblk_reader reader = kvblk_member_reader(v->member);
+	struct kvblk_place from = kvblk_place(v->member, v->seg - v->member->segs,
+					      v->seg->gen, 0);
 	struct kvblk_walk walk;
 	struct kvblk_rec rec;
 	u32 unit;
 	int ret;
 
-	if (kvblk_walk_begin(&walk, v->member, GFP_KERNEL | __GFP_NOWARN))
+	if (kvblk_walk_begin(&walk, &reader, GFP_KERNEL | __GFP_NOWARN))
 		return -ENOMEM;
-	kvblk_walk_segment(&walk, v->seg, 0);
+	kvblk_walk_segment(&walk, &from);
 	while ((ret = kvblk_walk_next(&walk, &rec, &unit)) > 0) {
 		ret = victim_note(v, &rec, unit);
 		if (ret)

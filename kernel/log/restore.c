@@ -3,15 +3,11 @@
  * Warm restart of a member: segment table, summaries, and headers of segments that were open.
  *
  * The rules:
- * - The summary of a sealed segment is trusted, unless the table states later invalidations of
- *   records: then each header is read.
- * - In a segment that was open, entries listed without a gap by checkpoints are taken. Behind
- *   them each unit is tried: a header with valid MAC and place is a record, and a hole does not
- *   end the walk. Then the segment is sealed.
+ * - scan.c decides which records a segment has. A segment that was open is sealed.
  * - Of two records of a key the newer one, by seq, stays; the older is invalidated.
- * - A failed read is retried. Then only the unreadable part is lost, and only for now: headers
- *   replace a summary, one slot of the table the other. If both fail, the segment is "unread"; a
- *   member out of reach is "unrestored". Both stay unchanged on media for another try.
+ * - A failed read is retried. Then only the unreadable part is lost, and only for now: if both
+ *   slots of the table, or summary and headers, fail, the segment is "unread"; a member out of
+ *   reach is "unrestored". Both stay unchanged on media for another try.
  * - A delete cannot know the records of unread segments. The first delete refused for this reason
  *   has unread segments given up, durably, so that later deletes succeed.
  */
@@ -34,55 +30,29 @@
 #define RESTORE_AHEAD	16u
 
 struct restore {
+	struct kvblk_scan scan;
 	struct kvblk_member *member;
-	struct kvblk_d_summary *sums;	/* pages of a segment, from the last to page 0 */
-	void *headers;			/* header units of a page's entries */
-	struct kvblk_walk walk;
-	struct bio_vec bv[KVBLK_SUMMARY_ENTRIES];
+	struct kvblk_segment *seg;	/* segment that is scanned */
+	struct kvblk_open *open;	/* summary that @seg lacks, or NULL */
 	u64 blocks;
 	u32 tries;
 	u32 waits;
 };
 
-/* Returns the largest summary of a segment, in pages: a record takes at least two units. */
-static u32 summary_room(const struct kvblk_member *member)
+static struct restore *restore_of(struct kvblk_scan *scan)
 {
-	return DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
-}
-
-/* Returns the newer valid slot of table page @page, or NULL. @unread: 0, or a slot's read error. */
-static struct kvblk_d_table *page_read(struct kvblk_member *member, u32 page,
-				       struct kvblk_d_table *slots, int *unread)
-{
-	struct kvblk_d_table *table = NULL;
-	int err, i;
-
-	*unread = 0;
-	for (i = 0; i < 2; i++) {
-		err = kvblk_io_read(member, KVBLK_TABLE_OFFSET +
-				    (((u64)page * 2 + i) << KVBLK_UNIT_SHIFT),
-				    &slots[i], sizeof(*slots));
-		if (err) {
-			*unread = err;
-			kvblk_member_error(member, KVBLK_ERROR_READ,
-					   page * KVBLK_TABLE_ENTRIES);
-			continue;
-		}
-		if (kvblk_table_valid(&slots[i], member->incarnation, page) &&
-		    (!table || le64_to_cpu(slots[i].seq) > le64_to_cpu(table->seq)))
-			table = &slots[i];
-	}
-	return table;
+	return container_of(scan, struct restore, scan);
 }
 
 int kvblk_table_time(struct kvblk_member *member, u32 *time)
 {
 	struct kvblk_d_table *slots = vmalloc(2 * sizeof(*slots)), *table;
+	const struct kvblk_reader reader = kvblk_member_reader(member);
 	int unread;
 
 	if (!slots)
 		return -ENOMEM;
-	table = page_read(member, 0, slots, &unread);
+	table = kvblk_scan_page(&reader, 0, slots, &unread);
 	if (table)
 		*time = le32_to_cpu(table->time);
 	vfree(slots);
@@ -121,47 +91,20 @@ static void page_load(struct kvblk_member *member, u32 page,
 	}
 }
 
-static bool slots_alike(const struct kvblk_d_table *slots)
+static bool restore_page_known(struct kvblk_scan *scan, u32 page)
 {
-	size_t from = offsetof(struct kvblk_d_table, incarnation);
-
-	return !memcmp((void *)&slots[0] + from, (void *)&slots[1] + from,
-		       sizeof(*slots) - from);
+	return !restore_of(scan)->member->segs[page * KVBLK_TABLE_ENTRIES].unknown;
 }
 
-/* Reads the unknown pages of the table. Returns 0 if any page is known, else the error. */
-static int table_read(struct kvblk_member *member)
+static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
+			 bool alone, bool differs)
 {
-	u32 pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES), page, known = 0;
-	struct kvblk_d_table *slots, *table;
-	int err = 0, unread;
+	struct kvblk_member *member = restore_of(scan)->member;
 
-	slots = vmalloc(2 * sizeof(*slots));
-	if (!slots)
-		return -ENOMEM;
-	for (page = 0; page < pages; page++) {
-		if (!member->segs[page * KVBLK_TABLE_ENTRIES].unknown) {
-			known++;
-			continue;
-		}
-		table = page_read(member, page, slots, &unread);
-		if (!table && unread && unread != -EIO) {
-			err = unread;
-			known = 0;
-			break;
-		}
-		if (!table) {
-			err = unread ?: -EUCLEAN;
-			continue;
-		}
-		page_load(member, page, table, unread);
-		known++;
-		/* repair the other slot; if this fails the next change of the page does */
-		if (unread || !slots_alike(slots))
-			kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
-	}
-	vfree(slots);
-	return known ? 0 : err;
+	page_load(member, page, table, alone);
+	/* repair the other slot; if this fails the next change of the page does */
+	if (differs)
+		kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
 }
 
 static struct kvblk_slot slot_of(struct kvblk_member *member,
@@ -233,10 +176,9 @@ static struct kvblk_id entry_id(const struct kvblk_d_entry *entry)
 }
 
 /* Prefetches the index lines that restore_record() needs for entries behind @i. */
-static void restore_ahead(struct restore *rs, const struct kvblk_d_summary *sum,
-			  u32 i)
+static void restore_ahead(struct kvblk_scan *scan, const struct kvblk_d_summary *sum, u32 i)
 {
-	const struct kvblk_index *idx = &rs->member->pool->index;
+	const struct kvblk_index *idx = &restore_of(scan)->member->pool->index;
 
 	if (i + RESTORE_AHEAD < KVBLK_SUMMARY_ENTRIES)
 		kvblk_index_prefetch(idx, entry_id(&sum->entries[i + RESTORE_AHEAD]));
@@ -264,10 +206,11 @@ static int restore_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	return ret;
 }
 
-static int restore_record(struct restore *rs, struct kvblk_segment *seg,
-			  const struct kvblk_rec *rec, u32 unit)
+static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, u32 unit)
 {
+	struct restore *rs = restore_of(scan);
 	struct kvblk_member *member = rs->member;
+	struct kvblk_segment *seg = rs->seg;
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_slot slot = slot_of(member, seg, rec, unit), old;
 	u32 units = kvblk_member_units(member, rec->length);
@@ -336,272 +279,7 @@ again:
 	return 0;
 }
 
-/* ---- verification of headers, for a summary with invalidated records ---- */
-
-struct verify_io {
-	struct kvblk_io io;
-	struct completion over;
-};
-
-static void verify_wake(struct kvblk_io *io)
-{
-	complete(&container_of(io, struct verify_io, io)->over);
-}
-
-/* Reads the headers of verify_page() singly. @unread: bitmap of unreadable headers. */
-static int verify_read(struct restore *rs, struct kvblk_segment *seg,
-		       const struct kvblk_d_summary *sum, u64 *unread)
-{
-	struct kvblk_member *member = rs->member;
-	u32 segment = seg - member->segs, i, unit;
-	struct kvblk_rec rec;
-	int err;
-
-	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-		if (!kvblk_entry_decode(&sum->entries[i], member->segment_units,
-					&rec, &unit))
-			continue;
-		err = kvblk_io_read(member, kvblk_seg_pos(member, segment, unit),
-				    rs->headers + i * KVBLK_UNIT, KVBLK_UNIT);
-		if (!err)
-			continue;
-		kvblk_member_error(member, KVBLK_ERROR_READ, segment);
-		if (err != -EIO)
-			return err;
-		*unread |= BIT_ULL(i);
-	}
-	return 0;
-}
-
-/*
- * Turns entries of @sum with a different header into holes. An entry with an unreadable header
- * stays: gets of the block fail, and a delete invalidates the record.
- */
-static int verify_page(struct restore *rs, struct kvblk_segment *seg,
-		       struct kvblk_d_summary *sum)
-{
-	struct kvblk_member *member = rs->member;
-	u32 segment = seg - member->segs, i, unit;
-	struct kvblk_rec rec, header;
-	struct verify_io verify;
-	struct kvblk_place place;
-	enum kvblk_decoded dec;
-	u64 unread = 0;
-	void *buf;
-	int err;
-
-	static_assert(KVBLK_SUMMARY_ENTRIES <= 64);
-	init_completion(&verify.over);
-	kvblk_io_start(&verify.io, member, verify_wake);
-	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-		if (!kvblk_entry_decode(&sum->entries[i], member->segment_units,
-					&rec, &unit))
-			continue;
-		buf = rs->headers + i * KVBLK_UNIT;
-		bvec_set_page(&rs->bv[i], vmalloc_to_page(buf), KVBLK_UNIT,
-			      offset_in_page(buf));
-		kvblk_io_submit(&verify.io, REQ_OP_READ | REQ_META,
-				kvblk_seg_pos(member, segment, unit), &rs->bv[i], 1);
-	}
-	kvblk_io_end(&verify.io);
-	wait_for_completion_state(&verify.over, TASK_IDLE);
-	if (verify.io.status) {
-		err = verify_read(rs, seg, sum, &unread);
-		if (err)
-			return err;
-	}
-	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-		buf = rs->headers + i * KVBLK_UNIT;
-		if (unread & BIT_ULL(i) ||
-		    !kvblk_entry_decode(&sum->entries[i], member->segment_units,
-					&rec, &unit))
-			continue;
-		place = kvblk_place(member, segment, seg->gen, unit);
-		dec = kvblk_record_decode(buf, KVBLK_UNIT, &place,
-					  &member->pool->secret, &header);
-		/* fillers have a single unit, so a longer header is a record */
-		if (dec == KVBLK_DEC_MORE ||
-		    (dec == KVBLK_DEC_RECORD && header.seq == rec.seq))
-			continue;
-		sum->entries[i].flags = KVBLK_ENTF_HOLE;
-		sum->entries[i].length =
-			cpu_to_le32(kvblk_member_units(member, rec.length));
-	}
-	return 0;
-}
-
 /* ---- segments ---- */
-
-static struct kvblk_d_summary *sums_page(struct restore *rs, u32 page)
-{
-	return rs->sums - page;
-}
-
-/* Reads summary pages @from to @to - 1 into rs->sums. Zeroes, and so voids, unreadable pages. */
-static int sums_read(struct restore *rs, struct kvblk_segment *seg, u32 from, u32 to)
-{
-	struct kvblk_member *member = rs->member;
-	u32 segment = seg - member->segs, page;
-	int err;
-
-	if (from == to)
-		return 0;
-	err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
-						  member->segment_units - to),
-			    sums_page(rs, to - 1), (to - from) * sizeof(*rs->sums));
-	for (page = from; err == -EIO && page < to; page++) {
-		err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
-							  member->segment_units - 1 - page),
-				    sums_page(rs, page), sizeof(*rs->sums));
-		if (err)
-			kvblk_member_error(member, KVBLK_ERROR_READ, segment);
-		if (err == -EIO)
-			memset(sums_page(rs, page), 0, sizeof(*rs->sums));
-		else if (!err)
-			err = -EIO;
-	}
-	return err == -EIO ? 0 : err;
-}
-
-/*
- * Returns the end of the reservation of @entry, or 0 if the entry is implausible. @rec->length is
- * 0 for a hole. Reservations are in the order of the entries: @entry begins at or after @from,
- * the former end, and ends at or before @limit.
- */
-static u32 entry_end(const struct kvblk_member *member,
-		     const struct kvblk_d_entry *entry, u32 from, u32 limit,
-		     struct kvblk_rec *rec, u32 *unit)
-{
-	u64 end;
-
-	if (kvblk_entry_decode(entry, member->segment_units, rec, unit)) {
-		end = *unit + kvblk_member_units(member, rec->length);
-	} else if (entry->flags == KVBLK_ENTF_HOLE && entry->length) {
-		rec->length = 0;
-		*unit = le32_to_cpu(entry->unit);
-		end = (u64)*unit + le32_to_cpu(entry->length);
-	} else {
-		return 0;
-	}
-	return *unit >= from && end <= limit ? end : 0;
-}
-
-/* Reads all pages of the summary. Returns 0, -EBADMSG if a page is invalid, or a read error. */
-static int sums_load(struct restore *rs, struct kvblk_segment *seg, u32 pages)
-{
-	struct kvblk_member *member = rs->member;
-	struct kvblk_place place = kvblk_place(member, seg - member->segs,
-					       seg->gen, 0);
-	struct kvblk_sum sum;
-	int err = sums_read(rs, seg, 1, pages);
-	u32 page;
-
-	for (page = 1; page < pages && !err; page++)
-		if (!kvblk_summary_decode(sums_page(rs, page), page, &place,
-					  &member->pool->secret, &sum))
-			err = -EBADMSG;
-	return err;
-}
-
-/* Restores the records of a sealed segment. rs->sums has the whole summary. */
-static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
-{
-	struct kvblk_member *member = rs->member;
-	u32 pages = kvblk_summary_pages(nr), from = 0, end, page, i, unit;
-	struct kvblk_rec rec;
-	int err = 0;
-
-	for (page = 0; page < pages && !err; page++) {
-		struct kvblk_d_summary *buf = sums_page(rs, page);
-
-		if (seg->flags & KVBLK_SEGF_KILLS)
-			err = verify_page(rs, seg, buf);
-		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
-			restore_ahead(rs, buf, i);
-			end = entry_end(member, &buf->entries[i], from,
-					member->segment_units - pages, &rec, &unit);
-			if (!end)
-				continue;
-			from = end;
-			if (rec.length)
-				err = restore_record(rs, seg, &rec, unit);
-		}
-		cond_resched();
-	}
-	seg->nr_records = nr;
-	return err;
-}
-
-/*
- * Restores the entries listed without a gap by checkpoints, copies them to @open, and sets
- * @walk_from. Leaves space for the summary pages, as puts do.
- */
-static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
-			  struct kvblk_open *open, u32 *nr, u32 *walk_from)
-{
-	struct kvblk_member *member = rs->member;
-	struct kvblk_place place = kvblk_place(member, seg - member->segs,
-					       seg->gen, 0);
-	u32 page, i, unit, end;
-	struct kvblk_d_summary *buf;
-	struct kvblk_sum sum;
-	struct kvblk_rec rec;
-	int err;
-
-	for (page = 0; page < open->nr_pages; page++) {
-		buf = sums_page(rs, page);
-		err = page ? sums_read(rs, seg, page, page + 1) : 0;
-		if (err)
-			return err;
-		if (!kvblk_summary_decode(buf, page, &place, &member->pool->secret,
-					  &sum))
-			return 0;
-		if (seg->flags & KVBLK_SEGF_KILLS) {
-			err = verify_page(rs, seg, buf);
-			if (err)
-				return err;
-		}
-		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-			end = entry_end(member, &buf->entries[i], *walk_from,
-					member->segment_units -
-					kvblk_summary_pages(*nr + 1), &rec, &unit);
-			if (!end)
-				return 0;
-			if (rec.length) {
-				err = restore_record(rs, seg, &rec, unit);
-				if (err)
-					return err;
-			}
-			*kvblk_open_entry(open, *nr) = buf->entries[i];
-			*nr += 1;
-			*walk_from = end;
-		}
-	}
-	return 0;
-}
-
-static int restore_walk(struct restore *rs, struct kvblk_segment *seg,
-			struct kvblk_open *open, u32 *nr, u32 unit)
-{
-	struct kvblk_member *member = rs->member;
-	struct kvblk_rec rec;
-	u32 units;
-	int ret;
-
-	kvblk_walk_segment(&rs->walk, seg, unit);
-	while ((ret = kvblk_walk_next(&rs->walk, &rec, &unit)) > 0) {
-		units = kvblk_member_units(member, rec.length);
-		if (units + unit > member->segment_units ||
-		    kvblk_summary_pages(*nr + 1) + unit + units > member->segment_units)
-			return 0;
-		ret = restore_record(rs, seg, &rec, unit);
-		if (ret)
-			return ret;
-		kvblk_entry_encode(kvblk_open_entry(open, *nr), &rec, unit);
-		*nr += 1;
-	}
-	return ret;
-}
 
 /* Retires the segment: reused once gets and invalidations of the generation are complete. */
 static void segment_restart(struct kvblk_member *member, struct kvblk_segment *seg)
@@ -629,42 +307,55 @@ static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *se
 	member->nr_sealed++;
 }
 
-/* Restores a segment without a whole summary. @sealed: sealed before, so payloads are durable. */
-static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool sealed)
+/* Begins the summary of a segment that has no whole one. */
+static int restore_no_summary(struct kvblk_scan *scan, const struct kvblk_scan_segment *found)
 {
-	struct kvblk_member *member = rs->member;
-	struct kvblk_open *open = kvblk_open_alloc(member);
-	u32 nr = 0, unit = 0;
-	bool missed;
-	int err;
+	struct restore *rs = restore_of(scan);
 
-	if (!open)
+	rs->open = kvblk_open_alloc(rs->member);
+	if (!rs->open)
 		return -ENOMEM;
 	/*
 	 * Headers prove that payloads were written, not that they arrived. So gets must verify
 	 * payloads, whatever the policy, until the segment is reclaimed.
 	 */
-	if (!sealed)
-		kvblk_segment_doubt(member, seg);
-	err = restore_listed(rs, seg, open, &nr, &unit);
-	if (!err)
-		err = restore_walk(rs, seg, open, &nr, unit);
-	if (err)
-		goto free;
-	/* unreadable among the records, not in the summary */
-	missed = rs->walk.missed < member->segment_units - kvblk_summary_pages(max(nr, 1u));
-	if (!nr && missed) {
+	if (!found->sealed)
+		kvblk_segment_doubt(rs->member, rs->seg);
+	return 0;
+}
+
+static void restore_entry(struct kvblk_scan *scan, u32 index, const struct kvblk_d_entry *entry)
+{
+	*kvblk_open_entry(restore_of(scan)->open, index) = *entry;
+}
+
+static const struct kvblk_scan_ops restore_ops = {
+	.page_known = restore_page_known,
+	.page = restore_page,
+	.no_summary = restore_no_summary,
+	.ahead = restore_ahead,
+	.record = restore_record,
+	.entry = restore_entry,
+};
+
+/* Ends the restore of a segment that has no whole summary: seals it, or frees it if empty. */
+static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
+			const struct kvblk_scan_segment *found, struct kvblk_open *open)
+{
+	int err;
+
+	if (!found->nr && found->missed) {
 		err = -EIO;
 		goto free;
 	}
-	if (!nr) {
+	if (!found->nr) {
 		kvblk_open_free(open);
 		/* empty: the table is written when the segment is opened */
 		segment_restart(member, seg);
 		return 0;
 	}
-	seg->nr_records = nr;
-	if (sealed && !missed) {
+	seg->nr_records = found->nr;
+	if (found->sealed && !found->missed) {
 		segment_sealed(member, seg, open);
 		return 0;
 	}
@@ -679,7 +370,7 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 	 * After a failed seal, which was reported, the next restart walks again. The walk may
 	 * then find a record unreadable now and unknown to deletes.
 	 */
-	if (kvblk_segment_seal(member, seg) && missed)
+	if (kvblk_segment_seal(member, seg) && found->missed)
 		atomic_inc(&member->pool->unsure);
 	return 0;
 free:
@@ -690,30 +381,27 @@ free:
 static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 {
 	struct kvblk_member *member = rs->member;
-	struct kvblk_pool *pool = member->pool;
-	struct kvblk_place place = kvblk_place(member, seg - member->segs,
-					       seg->gen, 0);
-	/* as the table states; the summary decides */
-	bool sealed = seg->state == KVBLK_SEG_SEALED;
-	struct kvblk_sum sum = {};
+	struct kvblk_scan_segment found = {
+		.place = kvblk_place(member, seg - member->segs, seg->gen, 0),
+		.verify = seg->flags & KVBLK_SEGF_KILLS,
+		.sealed = seg->state == KVBLK_SEG_SEALED,
+	};
 	int err;
 
-	seg->stamp = kvblk_policy_open(&pool->policy, seg->class,
+	seg->stamp = kvblk_policy_open(&member->pool->policy, seg->class,
 				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
 	atomic_set(&seg->live_units, 0);
-	err = sums_read(rs, seg, 0, 1);
+	rs->seg = seg;
+	rs->open = NULL;
+	err = kvblk_scan_segment(&rs->scan, &found);
+	if (found.whole)
+		seg->nr_records = found.nr;
 	if (err)
-		return err;
-	if (!kvblk_summary_decode(sums_page(rs, 0), 0, &place, &pool->secret, &sum) ||
-	    !sum.sealed || kvblk_summary_pages(sum.nr_records) > summary_room(member))
-		return restore_open(rs, seg, sealed);
-	err = sums_load(rs, seg, kvblk_summary_pages(sum.nr_records));
-	if (err == -EBADMSG)
-		return restore_open(rs, seg, true);
-	if (!err)
-		err = restore_sealed(rs, seg, sum.nr_records);
-	if (!err)
+		kvblk_open_free(rs->open);
+	else if (found.whole)
 		segment_sealed(member, seg, NULL);
+	else
+		err = restore_open(member, seg, &found, rs->open);
 	return err;
 }
 
@@ -777,27 +465,19 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 static int restore_all(struct restore *rs)
 {
 	struct kvblk_member *member = rs->member;
-	u32 pages = summary_room(member);
 	struct kvblk_segment **order;
-	void *sums;
-	int err;
+	int err = -ENOMEM;
 
+	rs->scan.ops = &restore_ops;
+	rs->scan.reader = kvblk_member_reader(member);
 	order = kvmalloc_array(member->nr_segs, sizeof(*order), GFP_KERNEL);
-	sums = vmalloc(array_size(pages, sizeof(*rs->sums)));
-	rs->headers = vmalloc(array_size(KVBLK_SUMMARY_ENTRIES, KVBLK_UNIT));
-	err = kvblk_walk_begin(&rs->walk, member, GFP_KERNEL);
-	if (order && sums && rs->headers && !err) {
-		/* page 0 is last in memory, as on media */
-		rs->sums = sums + (pages - 1) * sizeof(*rs->sums);
-		err = table_read(member);
-		if (!err)
-			err = restore_unread(rs, order);
-	} else {
-		err = -ENOMEM;
-	}
-	kvblk_walk_end(&rs->walk);
-	vfree(rs->headers);
-	vfree(sums);
+	if (order)
+		err = kvblk_scan_begin(&rs->scan);
+	if (!err)
+		err = kvblk_scan_table(&rs->scan);
+	if (!err)
+		err = restore_unread(rs, order);
+	kvblk_scan_end(&rs->scan);
 	kvfree(order);
 	return err;
 }

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Scan of a member's log.
+ *
+ * The rules:
+ * - The summary of a sealed segment is trusted, unless the table states later invalidations of
+ *   records: then each header is read.
+ * - In a segment that was open, entries listed without a gap by checkpoints are taken. Behind
+ *   them each unit is tried: a header with valid MAC and place is a record, and a hole does not
+ *   end the walk.
+ * - If a read fails, only the unreadable part is lost: headers replace a summary, one slot of the
+ *   table the other.
+ */
+#include <linux/bits.h>
+#include <linux/build_bug.h>
+#include <linux/errno.h>
+#include <linux/math.h>
+#include <linux/minmax.h>
+#include <linux/overflow.h>
+#include <linux/sched.h>
+#include <linux/stddef.h>
+#include <linux/string.h>
+#include <linux/vmalloc.h>
+#include <asm/byteorder.h>
+
+#include "log/scan.h"
+
+/* Returns the largest summary of a segment, in pages: a record takes at least two units. */
+static u32 summary_room(const struct kvblk_reader *reader)
+{
+	return DIV_ROUND_UP(reader->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
+}
+
+int kvblk_scan_begin(struct kvblk_scan *scan)
+{
+	u32 pages = summary_room(&scan->reader);
+	int err;
+
+	scan->memory = vmalloc(size_mul(pages, sizeof(*scan->sums)));
+	scan->headers = vmalloc(size_mul(KVBLK_SUMMARY_ENTRIES, KVBLK_UNIT));
+	err = kvblk_walk_begin(&scan->walk, &scan->reader, GFP_KERNEL);
+	if (!scan->memory || !scan->headers || err)
+		return -ENOMEM;
+	/* page 0 is last in memory, as on media */
+	scan->sums = scan->memory + (pages - 1) * sizeof(*scan->sums);
+	return 0;
+}
+
+void kvblk_scan_end(struct kvblk_scan *scan)
+{
+	kvblk_walk_end(&scan->walk);
+	vfree(scan->headers);
+	vfree(scan->memory);
+}
+
+/* ---- segment table ---- */
+
+struct kvblk_d_table *kvblk_scan_page(const struct kvblk_reader *reader, u32 page,
+				      struct kvblk_d_table *slots, int *unread)
+{
+	struct kvblk_d_table *table = NULL;
+	int err, i;
+
+	*unread = 0;
+	for (i = 0; i < 2; i++) {
+		err = reader->ops->read(reader, KVBLK_TABLE_OFFSET +
+					(((u64)page * 2 + i) << KVBLK_UNIT_SHIFT),
+					&slots[i], sizeof(*slots));
+		if (err) {
+			*unread = err;
+			reader->ops->bad(reader, page * KVBLK_TABLE_ENTRIES);
+			continue;
+		}
+		if (kvblk_table_valid(&slots[i], reader->incarnation, page) &&
+		    (!table || le64_to_cpu(slots[i].seq) > le64_to_cpu(table->seq)))
+			table = &slots[i];
+	}
+	return table;
+}
+
+static bool slots_alike(const struct kvblk_d_table *slots)
+{
+	size_t from = offsetof(struct kvblk_d_table, incarnation);
+
+	return !memcmp((void *)&slots[0] + from, (void *)&slots[1] + from,
+		       sizeof(*slots) - from);
+}
+
+int kvblk_scan_table(struct kvblk_scan *scan)
+{
+	u32 pages = DIV_ROUND_UP(scan->reader.nr_segs, KVBLK_TABLE_ENTRIES), page, known = 0;
+	struct kvblk_d_table *slots, *table;
+	int err = 0, unread;
+
+	slots = vmalloc(2 * sizeof(*slots));
+	if (!slots)
+		return -ENOMEM;
+	for (page = 0; page < pages; page++) {
+		if (scan->ops->page_known(scan, page)) {
+			known++;
+			continue;
+		}
+		table = kvblk_scan_page(&scan->reader, page, slots, &unread);
+		if (!table && unread && unread != -EIO) {
+			err = unread;
+			known = 0;
+			break;
+		}
+		if (!table) {
+			err = unread ?: -EUCLEAN;
+			continue;
+		}
+		scan->ops->page(scan, page, table, unread, unread || !slots_alike(slots));
+		known++;
+	}
+	vfree(slots);
+	return known ? 0 : err;
+}
+
+/* ---- headers, for a summary with invalidated records ---- */
+
+static bool entry_record(const struct kvblk_scan *scan, const struct kvblk_d_entry *entry,
+			 struct kvblk_rec *rec, u32 *unit)
+{
+	return kvblk_entry_decode(entry, scan->reader.segment_units, rec, unit);
+}
+
+/* Reads the headers at scan->units one by one. @unread: bitmap of unreadable headers. */
+static int headers_read(struct kvblk_scan *scan, u32 segment, u32 nr, u64 *unread)
+{
+	const struct kvblk_reader *reader = &scan->reader;
+	int err;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		err = reader->ops->read(reader, kvblk_reader_pos(reader, segment, scan->units[i]),
+					scan->headers + i * KVBLK_UNIT, KVBLK_UNIT);
+		if (!err)
+			continue;
+		reader->ops->bad(reader, segment);
+		if (err != -EIO)
+			return err;
+		*unread |= BIT_ULL(i);
+	}
+	return 0;
+}
+
+/*
+ * Turns entries of @sum with a different header into holes. An entry with an unreadable header
+ * stays: gets of the block fail, and a delete invalidates the record.
+ */
+static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg,
+		      struct kvblk_d_summary *sum)
+{
+	const struct kvblk_reader *reader = &scan->reader;
+	u32 align = reader->align_units, i, nr = 0, unit;
+	struct kvblk_place place = seg->place;
+	struct kvblk_rec rec, header;
+	enum kvblk_decoded dec;
+	u64 unread = 0;
+	void *buf;
+	int err;
+
+	static_assert(KVBLK_SUMMARY_ENTRIES <= 64);
+	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++)
+		if (entry_record(scan, &sum->entries[i], &rec, &unit))
+			scan->units[nr++] = unit;
+	if (reader->ops->read_units(reader, place.segment, scan->units, nr, scan->headers)) {
+		err = headers_read(scan, place.segment, nr, &unread);
+		if (err)
+			return err;
+	}
+	buf = scan->headers;
+	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+		if (!entry_record(scan, &sum->entries[i], &rec, &place.unit))
+			continue;
+		dec = unread & 1 ? KVBLK_DEC_MORE :
+		      kvblk_record_decode(buf, KVBLK_UNIT, &place, reader->secret, &header);
+		unread >>= 1;
+		buf += KVBLK_UNIT;
+		/* fillers have a single unit, so a longer header is a record */
+		if (dec == KVBLK_DEC_MORE ||
+		    (dec == KVBLK_DEC_RECORD && header.seq == rec.seq))
+			continue;
+		sum->entries[i].flags = KVBLK_ENTF_HOLE;
+		sum->entries[i].length = cpu_to_le32(kvblk_record_units(rec.length, align));
+	}
+	return 0;
+}
+
+/* ---- segments ---- */
+
+static struct kvblk_d_summary *sums_page(const struct kvblk_scan *scan, u32 page)
+{
+	return scan->sums - page;
+}
+
+/* Reads summary pages @from to @to - 1 into scan->sums. Zeroes, and so voids, unreadable pages. */
+static int sums_read(struct kvblk_scan *scan, u32 segment, u32 from, u32 to)
+{
+	const struct kvblk_reader *reader = &scan->reader;
+	u32 page;
+	int err;
+
+	if (from == to)
+		return 0;
+	err = reader->ops->read(reader, kvblk_reader_pos(reader, segment,
+							 reader->segment_units - to),
+				sums_page(scan, to - 1), (to - from) * sizeof(*scan->sums));
+	for (page = from; err == -EIO && page < to; page++) {
+		err = reader->ops->read(reader, kvblk_reader_pos(reader, segment,
+								 reader->segment_units - 1 - page),
+					sums_page(scan, page), sizeof(*scan->sums));
+		if (err)
+			reader->ops->bad(reader, segment);
+		if (err == -EIO)
+			memset(sums_page(scan, page), 0, sizeof(*scan->sums));
+		else if (!err)
+			err = -EIO;
+	}
+	return err == -EIO ? 0 : err;
+}
+
+/* Reads all pages of the summary. Returns 0, -EBADMSG if a page is invalid, or a read error. */
+static int sums_load(struct kvblk_scan *scan, const struct kvblk_place *place, u32 pages)
+{
+	int err = sums_read(scan, place->segment, 1, pages);
+	struct kvblk_sum sum;
+	u32 page;
+
+	for (page = 1; page < pages && !err; page++)
+		if (!kvblk_summary_decode(sums_page(scan, page), page, place,
+					  scan->reader.secret, &sum))
+			err = -EBADMSG;
+	return err;
+}
+
+/*
+ * Returns the end of the reservation of @entry, or 0 if the entry is implausible. @rec->length is
+ * 0 for a hole. Reservations are in the order of the entries: @entry begins at or after @from,
+ * the former end, and ends at or before @limit.
+ */
+static u32 entry_end(const struct kvblk_scan *scan, const struct kvblk_d_entry *entry,
+		     u32 from, u32 limit, struct kvblk_rec *rec, u32 *unit)
+{
+	u64 end;
+
+	if (entry_record(scan, entry, rec, unit)) {
+		end = *unit + kvblk_record_units(rec->length, scan->reader.align_units);
+	} else if (entry->flags == KVBLK_ENTF_HOLE && entry->length) {
+		rec->length = 0;
+		*unit = le32_to_cpu(entry->unit);
+		end = (u64)*unit + le32_to_cpu(entry->length);
+	} else {
+		return 0;
+	}
+	return *unit >= from && end <= limit ? end : 0;
+}
+
+/* Reports the records of a segment whose whole summary is at scan->sums. */
+static int scan_whole(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg)
+{
+	u32 pages = kvblk_summary_pages(seg->nr), from = 0, end, page, i, unit;
+	struct kvblk_rec rec;
+	int err = 0;
+
+	for (page = 0; page < pages && !err; page++) {
+		struct kvblk_d_summary *buf = sums_page(scan, page);
+
+		if (seg->verify)
+			err = sum_verify(scan, seg, buf);
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
+			scan->ops->ahead(scan, buf, i);
+			end = entry_end(scan, &buf->entries[i], from,
+					scan->reader.segment_units - pages, &rec, &unit);
+			if (!end)
+				continue;
+			from = end;
+			if (rec.length)
+				err = scan->ops->record(scan, &rec, unit);
+		}
+		cond_resched();
+	}
+	return err;
+}
+
+/*
+ * Reports the entries listed without a gap by checkpoints, and sets @walk_from. Leaves space for
+ * the summary pages, as puts do.
+ */
+static int scan_listed(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, u32 *walk_from)
+{
+	u32 room = summary_room(&scan->reader), page, i, unit, end;
+	struct kvblk_d_summary *buf;
+	struct kvblk_sum sum;
+	struct kvblk_rec rec;
+	int err;
+
+	for (page = 0; page < room; page++) {
+		buf = sums_page(scan, page);
+		err = page ? sums_read(scan, seg->place.segment, page, page + 1) : 0;
+		if (err)
+			return err;
+		if (!kvblk_summary_decode(buf, page, &seg->place, scan->reader.secret, &sum))
+			return 0;
+		if (seg->verify) {
+			err = sum_verify(scan, seg, buf);
+			if (err)
+				return err;
+		}
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+			end = entry_end(scan, &buf->entries[i], *walk_from,
+					scan->reader.segment_units -
+					kvblk_summary_pages(seg->nr + 1), &rec, &unit);
+			if (!end)
+				return 0;
+			if (rec.length) {
+				err = scan->ops->record(scan, &rec, unit);
+				if (err)
+					return err;
+			}
+			scan->ops->entry(scan, seg->nr++, &buf->entries[i]);
+			*walk_from = end;
+		}
+	}
+	return 0;
+}
+
+/* Reports the records behind those that are listed, by their headers. */
+static int scan_headers(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, u32 unit)
+{
+	struct kvblk_place from = seg->place;
+	struct kvblk_d_entry entry;
+	struct kvblk_rec rec;
+	u32 end;
+	int ret;
+
+	from.unit = unit;
+	kvblk_walk_segment(&scan->walk, &from);
+	while ((ret = kvblk_walk_next(&scan->walk, &rec, &unit)) > 0) {
+		end = unit + kvblk_record_units(rec.length, scan->reader.align_units);
+		if (end > scan->reader.segment_units ||
+		    kvblk_summary_pages(seg->nr + 1) + end > scan->reader.segment_units)
+			return 0;
+		ret = scan->ops->record(scan, &rec, unit);
+		if (ret)
+			return ret;
+		kvblk_entry_encode(&entry, &rec, unit);
+		scan->ops->entry(scan, seg->nr++, &entry);
+	}
+	return ret;
+}
+
+/* Reports the records of a segment without a whole summary. */
+static int scan_open(struct kvblk_scan *scan, struct kvblk_scan_segment *seg)
+{
+	u32 walk_from = 0;
+	int err;
+
+	err = scan->ops->no_summary(scan, seg);
+	if (!err)
+		err = scan_listed(scan, seg, &walk_from);
+	if (!err)
+		err = scan_headers(scan, seg, walk_from);
+	/* unreadable among the records, not in the summary */
+	seg->missed = !err && scan->walk.missed < scan->reader.segment_units -
+						  kvblk_summary_pages(max(seg->nr, 1u));
+	return err;
+}
+
+int kvblk_scan_segment(struct kvblk_scan *scan, struct kvblk_scan_segment *seg)
+{
+	struct kvblk_sum sum = {};
+	u32 pages;
+	int err;
+
+	err = sums_read(scan, seg->place.segment, 0, 1);
+	if (err)
+		return err;
+	if (!kvblk_summary_decode(sums_page(scan, 0), 0, &seg->place, scan->reader.secret, &sum) ||
+	    !sum.sealed)
+		return scan_open(scan, seg);
+	pages = kvblk_summary_pages(sum.nr_records);
+	if (pages > summary_room(&scan->reader))
+		return scan_open(scan, seg);
+	seg->sealed = true;
+	err = sums_load(scan, &seg->place, pages);
+	if (err == -EBADMSG)
+		return scan_open(scan, seg);
+	if (err)
+		return err;
+	seg->whole = true;
+	seg->nr = sum.nr_records;
+	return scan_whole(scan, seg);
+}
