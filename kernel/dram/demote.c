@@ -119,12 +119,12 @@ static void stage_write(struct stage *stage)
 	stage->mem.nr = obj->nr + 1;
 	stage->mem.bytes = obj->rec.length;
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
+	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
 	stage->damaged = kvblk_dram_block_checks(pool, obj) &&
 			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
 	stage->completed = stage->damaged;
 	if (stage->damaged)
 		return;
-	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
 	stage->header = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN,
 						 get_order(stage->header_bytes));
 	stage->completed = !stage->header;
