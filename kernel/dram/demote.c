@@ -3,7 +3,6 @@
 #include <linux/shrinker.h>
 #include <linux/slab.h>
 
-#include "log/log.h"
 #include "memory/memory.h"
 #include "dram/dram.h"
 

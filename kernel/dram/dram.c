@@ -27,7 +27,6 @@
 #include <linux/log2.h>
 #include <linux/slab.h>
 
-#include "log/log.h"
 #include "memory/memory.h"
 #include "dram/dram.h"
 

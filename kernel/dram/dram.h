@@ -1,10 +1,69 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Shared by dram.c, which puts and finds DRAM blocks, and demote.c, which evicts. Only
- * kvblk_dram_blocks_init() and kvblk_dram_blocks_exit() may sleep.
- */
+/* DRAM blocks. dram.c puts and finds them, demote.c evicts. */
 #ifndef KVBLK_DRAM_H
 #define KVBLK_DRAM_H
+
+#include "log/log.h"
+
+/* ---- demote.c ---- */
+
+int kvblk_dram_init(struct kvblk_pool *pool);
+/* Writes needed blocks to members, drops the rest. No operation is in flight. May sleep. */
+void kvblk_dram_close(struct kvblk_pool *pool);
+void kvblk_dram_exit(struct kvblk_pool *pool);
+
+/* ---- dram.c ---- */
+
+/* Evicts DRAM blocks if dram_bytes was lowered. Called each second. Does not sleep. */
+void kvblk_dram_tick(struct kvblk_pool *pool);
+bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
+/*
+ * Allocates a DRAM block. The caller fills in @rec, and the payload from @bv[1] on. Returns NULL
+ * if dram_bytes is reached or memory is short. May sleep.
+ */
+struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len);
+/*
+ * Inserts @obj as the block of its id, and consumes @obj. Returns 0, -EEXIST if the id has a
+ * block, -ENOSPC or -ENOMEM. May sleep.
+ */
+int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
+/*
+ * Keeps @obj as a copy of a member's block at @slot, and takes a reference. Eviction skips @obj
+ * until kvblk_dram_block_queue(). Returns false if a valid copy exists or memory is short.
+ * May sleep.
+ */
+bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+			   const struct kvblk_slot *slot);
+/* Appends @obj at the hot end of its LRU list unless it was removed. Does not sleep. */
+void kvblk_dram_block_queue(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
+/* Returns the DRAM block of index entry @slot with a reference, or NULL. */
+struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kvblk_id id,
+					      const struct kvblk_slot *slot);
+/* Queues a block found only in DRAM for a durable write to a member now. */
+void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot);
+bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot);
+/* Drops a reference. Returns whether it was the last, which frees the memory. Any context. */
+bool kvblk_dram_block_put(struct kvblk_dram_block *obj);
+bool kvblk_dram_block_checks(const struct kvblk_pool *pool, const struct kvblk_dram_block *obj);
+/* Counts and reports that @obj no longer holds the bytes that were put. Any context. */
+void kvblk_dram_block_damaged(struct kvblk_pool *pool, const struct kvblk_dram_block *obj);
+/* Removes a damaged DRAM block, and its index entry if no member has the block. */
+void kvblk_dram_block_spoil(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
+/* Removes the DRAM block of @id unless the index entry refers to it. */
+void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id);
+/*
+ * Removes the blocks in @nr segments from @first on, before the numbers are reused. No copy of
+ * such a block may be added meanwhile. May sleep.
+ */
+void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
+
+/*
+ * ---- shared by dram.c and demote.c ----
+ *
+ * Only kvblk_dram_blocks_init() and kvblk_dram_blocks_exit() may sleep.
+ */
 
 /* Returns the bytes charged for a block: whole pages. */
 static inline u64 kvblk_dram_block_bytes(u32 length)

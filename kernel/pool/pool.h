@@ -3,7 +3,7 @@
 #ifndef KVBLK_POOL_H
 #define KVBLK_POOL_H
 
-#include "log/log.h"
+#include "dram/dram.h"
 
 /* ---- pool.c, assemble.c ---- */
 
