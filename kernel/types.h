@@ -508,6 +508,12 @@ struct kvblk_member {
 
 /* ---- DRAM ---- */
 
+/* Returns whether the block of an index entry is in DRAM only, and on no member. */
+static inline bool kvblk_slot_in_dram(const struct kvblk_slot *slot)
+{
+	return slot->seg == KVBLK_DRAM_SEG;
+}
+
 /*
  * struct kvblk_dram_block - a DRAM block; see dram/dram.c
  * @node: in dram->blocks, by @rec.id
@@ -561,6 +567,20 @@ struct kvblk_dram_block {
 	struct bio_vec *bv;
 	u8 key[];
 };
+
+/*
+ * Return the kind of a DRAM block. A home is the only place of its block, which leaves for a
+ * member or is lost. A copy is of a block at @seg of a member, and is dropped at any time.
+ */
+static inline bool kvblk_dram_block_is_home(const struct kvblk_dram_block *obj)
+{
+	return obj->seg == KVBLK_DRAM_SEG;
+}
+
+static inline bool kvblk_dram_block_is_copy(const struct kvblk_dram_block *obj)
+{
+	return !kvblk_dram_block_is_home(obj);
+}
 
 /* DRAM blocks on one NUMA node. */
 struct kvblk_dram_node {

@@ -359,8 +359,8 @@ static enum demote_action block_action(struct kvblk_pool *pool, struct kvblk_dra
 		return DEMOTE_EVICT;
 	if (block_hot(obj, slot) && !all)
 		return DEMOTE_KEEP;
-	/* a copy: entry and lease belong to the member's block. Leased copies go last */
-	if (slot->seg != KVBLK_DRAM_SEG) {
+	/* entry and lease belong to the member's block. Leased copies go last */
+	if (kvblk_dram_block_is_copy(obj)) {
 		if (!slot->leased || !spare || *spare < bytes)
 			return DEMOTE_EVICT;
 		*spare -= bytes;
@@ -552,7 +552,7 @@ static void dram_urgent(struct kvblk_pool *pool)
 	/* limited, so that eviction proceeds; waiting tasks ask again */
 	while (most-- && (obj = urgent_take(&pool->dram)))
 		if (!kvblk_dram_block_current(pool, obj, &slot) ||
-		    slot.seg != KVBLK_DRAM_SEG || !block_write(pool, obj, &slot, true))
+		    kvblk_dram_block_is_copy(obj) || !block_write(pool, obj, &slot, true))
 			kvblk_dram_block_put(obj);
 	stages_flush(pool);
 }

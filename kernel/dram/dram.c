@@ -299,7 +299,7 @@ bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 {
 	const struct kvblk_dram_block *obj;
 
-	if (slot->seg == KVBLK_DRAM_SEG)
+	if (kvblk_slot_in_dram(slot))
 		return true;
 	if (!atomic64_read(&pool->dram.bytes))
 		return false;
@@ -346,7 +346,7 @@ void kvblk_dram_block_spoil(struct kvblk_pool *pool, struct kvblk_dram_block *ob
 {
 	struct kvblk_slot slot;
 
-	if (kvblk_dram_block_current(pool, obj, &slot) && slot.seg == KVBLK_DRAM_SEG &&
+	if (kvblk_dram_block_current(pool, obj, &slot) && kvblk_dram_block_is_home(obj) &&
 	    slot.state == KVBLK_SLOT_LIVE && !READ_ONCE(obj->dead))
 		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
 	kvblk_dram_block_remove(pool, obj);

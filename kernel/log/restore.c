@@ -142,7 +142,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	u32 bytes;
 
 	/* a block in DRAM was put in the current activation, hence later */
-	if (slot->seg == KVBLK_DRAM_SEG)
+	if (kvblk_slot_in_dram(slot))
 		return atomic64_read(&pool->seq);
 	seg = kvblk_segment_get(pool, slot, &member, &gen);
 	if (!seg)

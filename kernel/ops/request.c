@@ -30,7 +30,7 @@ bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
 	struct kvblk_member *member;
 
-	if (slot->seg == KVBLK_DRAM_SEG)
+	if (kvblk_slot_in_dram(slot))
 		return true;
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
