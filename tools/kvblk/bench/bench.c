@@ -20,7 +20,7 @@
 #define BLOCKS_MAX	65536
 
 struct bench_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	unsigned int engine;	/* index in engines */
 	struct bench_opts bench;
 };

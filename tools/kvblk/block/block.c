@@ -15,7 +15,7 @@
 
 /* put and get use @key_text, exists and rm use @keys */
 struct block_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	bool hex;
 	const char *pool;
 	const char *key_text;

@@ -263,6 +263,9 @@ static void store(void *field, size_t size, uint64_t value)
 	case sizeof(uint8_t):
 		*(uint8_t *)field = (uint8_t)value;
 		break;
+	case sizeof(uint16_t):
+		*(uint16_t *)field = (uint16_t)value;
+		break;
 	case sizeof(uint32_t):
 		*(uint32_t *)field = (uint32_t)value;
 		break;

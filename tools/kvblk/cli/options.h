@@ -3,8 +3,9 @@
  * Options and arguments of a verb, as rows of tables. A row names a field of the verb's
  * structure; cli_parse() checks each value and stores it there.
  *
- * The rules: a verb's structure begins with a struct cli_list. The help, the checks and
- * the messages are made from the row. A wrong value ends the process with CLI_USAGE.
+ * The rules: a verb's structure begins with a struct cli_list, of which a verb that prints
+ * no list uses only @json. The help, the checks and the messages are made from the row. A
+ * wrong value ends the process with CLI_USAGE.
  */
 #ifndef KVBLK_OPTIONS_H
 #define KVBLK_OPTIONS_H

@@ -15,7 +15,7 @@
 #define MEMBERS_WIDTH	40
 
 struct topo_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	bool lines;
 	struct cli_words pools;
 };

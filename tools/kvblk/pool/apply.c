@@ -12,7 +12,7 @@
 #include "cli/options.h"
 
 struct apply_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	bool dry_run;
 	const char *config;
 };

@@ -23,7 +23,7 @@
 #define DROP_IN_DIR	"/etc/kvblk/kvblkd.conf.d"
 
 struct tunable_args {
-	struct cli_list list;			/* pool set uses only json */
+	struct cli_list list;
 	bool save;
 	const char *dir;
 	const char *pool;

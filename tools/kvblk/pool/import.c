@@ -15,7 +15,7 @@
 #include "pool/pool.h"
 
 struct import_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	bool all;
 	bool scan;
 	const char *name;

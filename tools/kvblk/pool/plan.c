@@ -13,7 +13,7 @@
 #define TOKENS_DEFAULT	256
 
 struct plan_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	const struct plan_model *model;
 	unsigned int tokens;
 	unsigned int type;	/* index in element_types */

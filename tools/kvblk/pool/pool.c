@@ -18,7 +18,7 @@
 #define BLOCK_SIZE_ASSUMED	(64u << 10)
 
 struct create_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	bool yes;
 	const char *name;
 	uint32_t flags;
@@ -161,7 +161,7 @@ free_members:
 }
 
 struct name_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	bool force;
 	const char *name;
 };

@@ -25,7 +25,7 @@
 #define BLOCK_SIZE_DEFAULT	(640u << 10)
 
 struct replay_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	bool quiet;
 	bool simulate;
 	const char *trace;

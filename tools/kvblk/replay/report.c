@@ -13,7 +13,7 @@
 #include "replay/report.h"
 
 struct report_args {
-	struct cli_list list;	/* json is refused */
+	struct cli_list list;
 	const char *title;
 	struct cli_words files;
 };

@@ -12,7 +12,7 @@
 #include "common/uuid.h"
 
 struct events_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	const char *pool;
 	uint64_t count;		/* 0: no limit */
 	double seconds;		/* 0: no limit */

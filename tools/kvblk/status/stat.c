@@ -14,7 +14,7 @@
 #include "status/rates.h"
 
 struct stat_args {
-	struct cli_list list;	/* only json is used */
+	struct cli_list list;
 	const char *pool;
 	const char *member;
 	double interval_s;	/* 0: print totals, once */

@@ -38,7 +38,7 @@
 #define PLAIN		ESC "[0m"
 
 struct top_args {
-	struct cli_list list;	/* json is refused */
+	struct cli_list list;
 	const char *pool;
 	double interval_s;
 };
