@@ -110,7 +110,6 @@ static void stage_write(struct stage *stage)
 	struct kvblk_pool *pool = stage->all->pool;
 	struct kvblk_dram_block *obj = stage->obj;
 	u32 sums = kvblk_nr_chunks(obj->rec.length) * sizeof(__le32);
-	struct kvblk_place place;
 	__le32 *crcs;
 
 	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
@@ -118,7 +117,7 @@ static void stage_write(struct stage *stage)
 	stage->mem.nr = obj->nr + 1;
 	stage->mem.bytes = obj->rec.length;
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
-	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
+	stage->header_bytes = kvblk_header_bytes(obj->rec.length);
 	stage->damaged = kvblk_dram_block_checks(pool, obj) &&
 			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
 	stage->completed = stage->damaged;
@@ -138,9 +137,7 @@ static void stage_write(struct stage *stage)
 		memset(crcs, 0, sums);
 	else
 		kvblk_payload_sum(&stage->mem, crcs);
-	place = kvblk_place(stage->resv.member, stage->resv.segment, stage->resv.gen,
-			    stage->resv.unit);
-	kvblk_record_encode(stage->header, &stage->rec, &place, &pool->secret);
+	kvblk_reservation_encode(&stage->resv, stage->header, &stage->rec);
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, stage->resv.member, stage_completed);
 	stage->queued = (struct kvblk_queued_io) {

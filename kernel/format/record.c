@@ -132,7 +132,7 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 			 const struct kvblk_place *place,
 			 const struct kvblk_secret *secret)
 {
-	size_t size = (size_t)kvblk_header_units(rec->length) * KVBLK_UNIT;
+	size_t size = kvblk_header_bytes(rec->length);
 	size_t crcs = sizeof(__le32) * kvblk_nr_chunks(rec->length);
 	struct kvblk_d_record *hdr = buf;
 	u8 *key = buf + KVBLK_HDR_KEY;

@@ -63,6 +63,12 @@ struct kvblk_rec {
 
 /* Return the header's units for a payload of @length bytes: 1, or 2 above 48 MiB. */
 unsigned int kvblk_header_units(u32 length);
+
+static inline u32 kvblk_header_bytes(u32 length)
+{
+	return kvblk_header_units(length) << KVBLK_UNIT_SHIFT;
+}
+
 /*
  * Return the units of header and padded payload, rounded up to @align_units, a power of two.
  * @length: at most KVBLK_VALUE_MAX.

@@ -205,6 +205,9 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		       struct kvblk_reservation *resv);
+/* Writes the header of @rec for the record at @resv to @buf, as kvblk_record_encode(). */
+void kvblk_reservation_encode(const struct kvblk_reservation *resv, void *buf,
+			      const struct kvblk_rec *rec);
 /* Notes in the segment how a crash could harm the record at @resv. @durable: written by FUA. */
 void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable);
 /* Returns the safety of the live record at @unit. The caller holds the segment. */

@@ -255,7 +255,7 @@ static void copy_read(struct copy *copy)
 	struct victim *v = copy->victim;
 	const struct kvblk_slot *slot = &copy->vrec->slot;
 
-	copy->header = kvblk_header_units(slot->len) << KVBLK_UNIT_SHIFT;
+	copy->header = kvblk_header_bytes(slot->len);
 	copy->err = -ENOMEM;
 	copy->buf = (void *)__get_free_pages(GFP_KERNEL, get_order(copy->header));
 	if (!copy->buf || kvblk_mem_alloc(&copy->mem, slot->len))
@@ -326,12 +326,10 @@ static void copy_write(struct copy *copy)
 		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
 	}
 	/* the copy keeps its seq: a copy is no newer than its original */
-	place = kvblk_place(member, copy->resv.segment, copy->resv.gen,
-			    copy->resv.unit);
 	copy->rec.durable = kvblk_durable(member, copy->rec.integrity);
-	kvblk_record_encode(copy->buf, &copy->rec, &place, &pool->secret);
+	kvblk_reservation_encode(&copy->resv, copy->buf, &copy->rec);
 	copy_fly(copy, REQ_OP_WRITE | (copy->rec.durable ? REQ_FUA : 0),
-		 place.segment, place.unit);
+		 copy->resv.segment, copy->resv.unit);
 }
 
 static void copy_end(struct copy *copy)

@@ -147,7 +147,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	seg = kvblk_segment_get(pool, slot, &member, &gen);
 	if (!seg)
 		return 0;
-	bytes = kvblk_header_units(slot->len) << KVBLK_UNIT_SHIFT;
+	bytes = kvblk_header_bytes(slot->len);
 	if (kvblk_member_ok(member))
 		buf = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOFAIL, get_order(bytes));
 	place = kvblk_place(member, seg - member->segs, gen, slot->off);

@@ -68,11 +68,6 @@ struct key_page {
 	struct header_read headers[PAGE_KEYS];
 };
 
-static u32 header_bytes(const struct kvblk_slot *slot)
-{
-	return kvblk_header_units(slot->len) << KVBLK_UNIT_SHIFT;
-}
-
 static void header_unpin(struct header_read *header)
 {
 	if (header->seg)
@@ -93,7 +88,7 @@ static void page_put(struct key_page *page)
 		header_unpin(&page->headers[i]);
 		if (page->headers[i].bv.bv_page)
 			__free_pages(page->headers[i].bv.bv_page,
-				     get_order(header_bytes(&page->slots[i])));
+				     get_order(kvblk_header_bytes(page->slots[i].len)));
 	}
 	atomic64_sub(page->given_up, &file->budget.detached);
 	kfree(page);
@@ -226,7 +221,7 @@ static int page_find(struct key_page *page, struct kvblk_file *file, struct walk
 static int header_submit(struct key_page *page, u32 i)
 {
 	struct header_read *header = &page->headers[i];
-	u32 bytes = header_bytes(&page->slots[i]);
+	u32 bytes = kvblk_header_bytes(page->slots[i].len);
 	struct kvblk_member *member = header->member;
 
 	if (!header->seg || !kvblk_member_ok(member))

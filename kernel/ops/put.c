@@ -259,13 +259,10 @@ static int put_memory(struct kvblk_req *req)
 
 static void put_seal(struct kvblk_req *req)
 {
-	struct kvblk_reservation *resv = &req->media.resv;
-	struct kvblk_place place = kvblk_place(resv->member, resv->segment, resv->gen,
-					       resv->unit);
 	struct kvblk_rec rec;
 
 	put_rec(req, &rec);
-	kvblk_record_encode(req->header, &rec, &place, &req->pool->secret);
+	kvblk_reservation_encode(&req->media.resv, req->header, &rec);
 }
 
 /* Writes payload and header once the write throttle releases the put. */
