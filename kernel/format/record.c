@@ -215,6 +215,7 @@ static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
 }
 
 static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
+					const struct kvblk_trust *trust,
 					struct kvblk_rec *rec)
 {
 	u16 tenant = le16_to_cpu(hdr->tenant);
@@ -225,6 +226,10 @@ static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
 	    !key_len || key_len > KVBLK_KEY_MAX ||
 	    hdr->integrity > KVBLK_INTEGRITY_PRODUCER ||
 	    hdr->header_units != kvblk_header_units(length))
+		return KVBLK_DEC_NONE;
+	if (!trust->secret &&
+	    (le64_to_cpu(hdr->id_hi) != trust->id.hi ||
+	     le64_to_cpu(hdr->id_lo) != trust->id.lo || length != trust->length))
 		return KVBLK_DEC_NONE;
 
 	*rec = (struct kvblk_rec) {
@@ -249,8 +254,7 @@ static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
 
 enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,
-				       const struct kvblk_secret *secret,
-				       struct kvblk_rec *rec)
+				       struct kvblk_trust trust, struct kvblk_rec *rec)
 {
 	const struct kvblk_d_record *hdr = buf;
 	size_t header_size;
@@ -271,11 +275,11 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 						     KVBLK_DEC_NONE;
 
 	if (le32_to_cpu(hdr->crc) != header_crc(buf, header_size) ||
-	    (secret && le64_to_cpu(hdr->mac) != header_mac(buf, secret)) ||
+	    (trust.secret && le64_to_cpu(hdr->mac) != header_mac(buf, trust.secret)) ||
 	    !place_matches(hdr, place) || !version_known(hdr))
 		return KVBLK_DEC_NONE;
 
-	return magic == KVBLK_RECORD_MAGIC ? record_decode(hdr, rec) :
+	return magic == KVBLK_RECORD_MAGIC ? record_decode(hdr, &trust, rec) :
 					     filler_decode(hdr, rec);
 }
 

@@ -102,16 +102,36 @@ enum kvblk_decoded {
 	KVBLK_DEC_FILLER,
 };
 
+/**
+ * struct kvblk_trust - proof that the module wrote a header, and no tenant within a payload
+ * @secret: secret of the header's MAC; or NULL, with a proof by index entry:
+ * @id: secret id of the record that begins there, by the entry
+ * @length: payload bytes of that record, by the entry
+ */
+struct kvblk_trust {
+	const struct kvblk_secret *secret;
+	struct kvblk_id id;
+	u32 length;
+};
+
+static inline struct kvblk_trust kvblk_trust_mac(const struct kvblk_secret *secret)
+{
+	return (struct kvblk_trust) { .secret = secret };
+}
+
+static inline struct kvblk_trust kvblk_trust_entry(struct kvblk_id id, u32 length)
+{
+	return (struct kvblk_trust) { .id = id, .length = length };
+}
+
 /*
  * Decode a header in @size bytes (a multiple of 4 KiB) at @buf. Sets @rec, which points into
  * @buf, for RECORD and FILLER only. The caller must check that a filler ends in its segment.
- * @secret may be NULL, which skips the MAC, if the caller knows that a record begins there and
- * compares its id, which is secret.
+ * A record that @trust does not prove is NONE.
  */
 enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,
-				       const struct kvblk_secret *secret,
-				       struct kvblk_rec *rec);
+				       struct kvblk_trust trust, struct kvblk_rec *rec);
 
 /**
  * struct kvblk_sum - decoded head of a summary page

@@ -293,7 +293,7 @@ static void copy_write(struct copy *copy)
 		return;
 	}
 	/* or else a damaged record would get a valid new header */
-	if (kvblk_record_decode(copy->buf, copy->header, &place, &pool->secret,
+	if (kvblk_record_decode(copy->buf, copy->header, &place, kvblk_trust_mac(&pool->secret),
 				&copy->rec) != KVBLK_DEC_RECORD ||
 	    copy->rec.length != vrec->slot.len) {
 		copy_damaged(copy);

@@ -153,7 +153,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	place = kvblk_place(member, seg - member->segs, gen, slot->off);
 	if (buf && !kvblk_io_read(member, kvblk_seg_pos(member, place.segment, place.unit),
 				  buf, bytes))
-		seq = kvblk_record_decode(buf, bytes, &place, &pool->secret,
+		seq = kvblk_record_decode(buf, bytes, &place, kvblk_trust_mac(&pool->secret),
 					  &rec) == KVBLK_DEC_RECORD &&
 		      seq_given(pool, rec.seq) ? rec.seq : 0;
 	free_pages((unsigned long)buf, get_order(bytes));

@@ -302,7 +302,8 @@ static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 
 	if (!header->bv.bv_page || header->io.status ||
 	    kvblk_record_decode(page_address(header->bv.bv_page), header->bv.bv_len,
-				&header->place, &pool->secret, &rec) != KVBLK_DEC_RECORD)
+				&header->place, kvblk_trust_mac(&pool->secret),
+				&rec) != KVBLK_DEC_RECORD)
 		return 0;
 	if (rec.tenant != file->tenant || !kvblk_nvme_key(rec.key, rec.key_len) ||
 	    kvblk_index_token(&pool->index, rec.id) != slot->place)

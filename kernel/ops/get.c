@@ -628,9 +628,8 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 					       req->media.gen, req->slot.off);
 
 	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
-				&place, NULL, rec) != KVBLK_DEC_RECORD ||
-	    rec->id.hi != req->id.hi || rec->id.lo != req->id.lo ||
-	    rec->length != req->slot.len)
+				&place, kvblk_trust_entry(req->id, req->slot.len),
+				rec) != KVBLK_DEC_RECORD)
 		return get_damaged(req, false);
 	/* another key with the same id: a miss, no damage */
 	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||

@@ -202,8 +202,8 @@ static void scan_unit(struct media *media, const struct kvblk_d_segment *segment
 	if (kvblk_summary_decode((const void *)(media->image + at),
 				 units - 1 - place.unit, &place, &media->secret, &sum))
 		add(media, IN_SUMMARY, at, &place);
-	if (kvblk_record_decode(media->image + at, KVBLK_UNIT, &place, &media->secret,
-				&rec) != KVBLK_DEC_NONE)
+	if (kvblk_record_decode(media->image + at, KVBLK_UNIT, &place,
+				kvblk_trust_mac(&media->secret), &rec) != KVBLK_DEC_NONE)
 		add(media, IN_HEADER, at, &place);
 }
 
@@ -546,7 +546,7 @@ bool media_flood(const struct media *media, void *live, struct media_change *cha
 		place = media->list[IN_HEADER][i].place;
 		if (table->segments[place.segment].state == KVBLK_SEG_OPEN &&
 		    kvblk_record_decode(media->image + media->list[IN_HEADER][i].at,
-					KVBLK_UNIT, &place, &media->secret,
+					KVBLK_UNIT, &place, kvblk_trust_mac(&media->secret),
 					&rec) == KVBLK_DEC_RECORD)
 			break;
 	}

@@ -79,7 +79,7 @@ static enum kvblk_decoded decode(const void *buf, size_t size)
 {
 	struct kvblk_rec rec;
 
-	return kvblk_record_decode(buf, size, &place, &secret, &rec);
+	return kvblk_record_decode(buf, size, &place, kvblk_trust_mac(&secret), &rec);
 }
 
 static void reseal(void *buf, size_t size)
@@ -175,7 +175,7 @@ static void record_round_trip(void **state)
 		in.durable = i & 1;
 		in.tenant = i % 3 ? i : KVBLK_TENANT_IDS - 1;
 		buf = encoded(&in);
-		assert_int_equal(kvblk_record_decode(buf, size, &place, &secret,
+		assert_int_equal(kvblk_record_decode(buf, size, &place, kvblk_trust_mac(&secret),
 						     &out),
 				 KVBLK_DEC_RECORD);
 		assert_same_rec(&in, &out);
@@ -201,7 +201,7 @@ static void zeroes_are_values(void **state)
 	}, out;
 	void *buf = encoded(&in);
 
-	assert_int_equal(kvblk_record_decode(buf, KVBLK_UNIT, &place, &secret,
+	assert_int_equal(kvblk_record_decode(buf, KVBLK_UNIT, &place, kvblk_trust_mac(&secret),
 					     &out),
 			 KVBLK_DEC_RECORD);
 	assert_same_rec(&in, &out);
@@ -256,12 +256,12 @@ static void reinsertion_in_place(void **state)
 	in.key = pattern;
 	in.key_len = KVBLK_KEY_MAX;
 	buf = encoded(&in);
-	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &place, &secret,
+	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &place, kvblk_trust_mac(&secret),
 					     &moved),
 			 KVBLK_DEC_RECORD);
 	kvblk_record_encode(buf, &moved, &there, &secret);
 	assert_int_equal(decode(buf, HEADER_MAX), KVBLK_DEC_NONE);
-	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &there, &secret,
+	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &there, kvblk_trust_mac(&secret),
 					     &out),
 			 KVBLK_DEC_RECORD);
 	assert_same_rec(&in, &out);
@@ -279,7 +279,7 @@ static void filler_round_trip(void **state)
 	for (int i = 0; i < 4; i++) {
 		kvblk_filler_encode(buf, units[i], &place, &secret);
 		assert_int_equal(kvblk_record_decode(buf, KVBLK_UNIT, &place,
-						     &secret, &rec),
+						     kvblk_trust_mac(&secret), &rec),
 				 KVBLK_DEC_FILLER);
 		assert_int_equal(rec.length, units[i]);
 	}
@@ -397,6 +397,12 @@ static void more_is_told_only_where_there_is_more(void **state)
 	free(buf);
 }
 
+static enum kvblk_decoded by_entry(const u8 *buf, struct kvblk_id id, u32 length,
+				   struct kvblk_rec *rec)
+{
+	return kvblk_record_decode(buf, KVBLK_UNIT, &place, kvblk_trust_entry(id, length), rec);
+}
+
 /*
  * A tenant writes forged headers into a payload. The tenant knows the place, the target tenant
  * and everything else except the secret.
@@ -407,6 +413,7 @@ static void forged_headers_are_refused(void **state)
 	u8 *good = encoded(&rec), *forged = dirty(KVBLK_UNIT);
 	struct kvblk_d_record *hdr = (void *)forged;
 	struct kvblk_place elsewhere = place;
+	struct kvblk_id other = rec.id;
 	struct kvblk_secret guess;
 	static const u8 zero_seed[32];
 	struct kvblk_rec out;
@@ -430,10 +437,15 @@ static void forged_headers_are_refused(void **state)
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 	hdr->mac = cpu_to_le64(~0ULL);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
-	/* a decode without the MAC still returns the id to compare */
-	assert_int_equal(kvblk_record_decode(forged, KVBLK_UNIT, &place, NULL, &out),
-			 KVBLK_DEC_RECORD);
-	assert_true(out.id.hi == rec.id.hi && out.id.lo == rec.id.lo);
+	/* an index entry proves the record that it describes, and no other */
+	assert_int_equal(by_entry(forged, rec.id, 4096, &out), KVBLK_DEC_RECORD);
+	assert_true(out.id.hi == rec.id.hi && out.id.lo == rec.id.lo && out.length == 4096);
+	assert_int_equal(by_entry(forged, rec.id, 4097, &out), KVBLK_DEC_NONE);
+	other.hi++;
+	assert_int_equal(by_entry(forged, other, 4096, &out), KVBLK_DEC_NONE);
+	other = rec.id;
+	other.lo++;
+	assert_int_equal(by_entry(forged, other, 4096, &out), KVBLK_DEC_NONE);
 
 	/* the tenant's own record, moved: new place and checksum, old MAC */
 	elsewhere.unit++;
@@ -487,10 +499,10 @@ static void a_record_elsewhere_is_refused(void **state)
 		wrong[3].unit ^= 1u << bit % 32;
 		for (int i = 0; i < nr; i++) {
 			assert_false(kvblk_record_decode(buf, KVBLK_UNIT,
-							 &wrong[i], &secret,
+							 &wrong[i], kvblk_trust_mac(&secret),
 							 &out));
 			assert_false(kvblk_record_decode(filler, KVBLK_UNIT,
-							 &wrong[i], &secret,
+							 &wrong[i], kvblk_trust_mac(&secret),
 							 &out));
 		}
 	}
