@@ -4,8 +4,8 @@
  * checksum passes (host/media.c), one member at a time, and import the pool from each image.
  *
  * The rules: the kernel does not complain; the pool is imported, or rejected with a message, and
- * can be destroyed; a get returns the block that was put, or misses; no block of the other member
- * misses.
+ * can be destroyed; a get returns the block that was put, or misses, and misses if the module's
+ * scan, run here, finds no record; no block of the other member misses.
  *
  * The members are loop devices over files in memory, which are mapped here. So an image is
  * damaged, compared and repaired without I/O.
@@ -92,6 +92,7 @@ static bool may_fail;		/* another image follows */
 static jmp_buf next_image;
 static int fd = -1;		/* node of the pool */
 static unsigned int refused, came_back, alone, hits, lost;
+static struct media_records *records;	/* of the damaged member, by the module's scan */
 
 /* Report a failed image and continue with the next: several failures tell more than one. */
 static void __attribute__((format(printf, 1, 2), noreturn)) wrong(const char *format, ...)
@@ -451,6 +452,32 @@ static void get_blocks(uint64_t first, unsigned int nr, bool *hit)
 	}
 }
 
+static void read_member(void *arg, uint64_t at, void *buf, size_t bytes)
+{
+	const struct member *m = arg;
+
+	/* not from the mapping, where a read would fill holes */
+	if (pread(m->fd, buf, bytes, (off_t)at) != (ssize_t)bytes)
+		kv_die("%s", m->file);
+}
+
+/* Scan the damaged member before the module may change it. */
+static void scan_records(void)
+{
+	struct member *m = &members[damaged];
+
+	if (records)
+		media_records_free(records);
+	records = media_records(m->base[base].media, read_member, m);
+}
+
+static bool has_record(unsigned int n)
+{
+	struct kv_key key = kv_key(n);
+
+	return media_has(records, key.bytes, key.len);
+}
+
 /* Check all blocks; those of the members in @sound must be present. */
 static void check_blocks(unsigned int sound)
 {
@@ -462,6 +489,8 @@ static void check_blocks(unsigned int sound)
 		const struct block *b = &blocks[n];
 		bool is_sound = b->owner != NOBODY && sound & 1u << b->owner;
 
+		if (hit[n] && b->owner == damaged && !has_record(n))
+			wrong("block %u is served, and the scan of its member has no record", n);
 		hits += hit[n];
 		lost += !hit[n] && !b->deleted && !b->expires;
 		if (is_sound && !hit[n] && !b->deleted && !b->expires)
@@ -593,6 +622,7 @@ static void try_image(void)
 	unsigned int i;
 
 	kmsg_tell();
+	scan_records();
 	alarm(PATIENCE_S * kv_slow());
 	if (try_pool(all, sound, 0) || try_pool(all, sound, KVBLK_ADD_FLAG_FORCE)) {
 		came_back++;

@@ -8,6 +8,7 @@
  */
 #include <asm/byteorder.h>
 #include <linux/build_bug.h>
+#include <linux/stddef.h>
 #include <linux/kvblk.h>
 #include <linux/unaligned.h>
 
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/record.h"
+#include "log/scan.h"
 #include "media.h"
 #include "reseal.h"
 
@@ -240,6 +241,15 @@ struct media *media_scan(const void *image, size_t bytes, const size_t *pages,
 	return media;
 }
 
+void media_free(struct media *media)
+{
+	u32 i;
+
+	for (i = 0; i < KINDS; i++)
+		free(media->list[i]);
+	free(media);
+}
+
 void media_keys(const struct media *media,
 		void (*found)(const void *key, size_t len, void *arg), void *arg)
 {
@@ -251,6 +261,217 @@ void media_keys(const struct media *media,
 		if (le64_to_cpu(hdr->rec.magic) == KVBLK_RECORD_MAGIC)
 			found(hdr->key, le16_to_cpu(hdr->rec.key_len), arg);
 	}
+}
+
+/* ---- what a restart finds ---- */
+
+struct media_records {
+	struct kvblk_scan scan;
+	const struct media *base;
+	void (*read)(void *arg, uint64_t at, void *buf, size_t bytes);
+	void *arg;
+	u64 bytes;			/* of the member */
+	struct kvblk_d_table table;
+	bool known;			/* @table is valid */
+	u32 segment;			/* being scanned */
+	u32 end;			/* of the last record */
+	u32 entries;			/* of the summary that the segment lacks */
+	struct kvblk_id *ids;		/* as the records' headers have them */
+	u32 nr;
+};
+
+static int records_read(const struct kvblk_reader *reader, u64 pos, void *buf, size_t len)
+{
+	struct media_records *records = reader->device;
+
+	if (pos > records->bytes || len > records->bytes - pos)
+		die("the scan reads outside of the member");
+	records->read(records->arg, pos, buf, len);
+	return 0;
+}
+
+static int records_read_units(const struct kvblk_reader *reader, u32 segment, const u32 *units,
+			      u32 nr, void *buf)
+{
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		records_read(reader, kvblk_reader_pos(reader, segment, units[i]),
+			     (u8 *)buf + i * KVBLK_UNIT, KVBLK_UNIT);
+	return 0;
+}
+
+static void records_bad(const struct kvblk_reader *reader, u32 segment)
+{
+	die("a read failed");
+}
+
+static const struct kvblk_reader_ops records_reader = {
+	.read = records_read,
+	.read_units = records_read_units,
+	.bad = records_bad,
+};
+
+static bool records_page_known(struct kvblk_scan *scan, u32 page)
+{
+	return false;
+}
+
+static void records_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
+			 bool alone, bool differs)
+{
+	struct media_records *records = scan->reader.device;
+
+	if (!page)
+		records->table = *table;
+	records->known |= !page;
+}
+
+static int records_no_summary(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg)
+{
+	return 0;
+}
+
+static void records_ahead(struct kvblk_scan *scan, const struct kvblk_d_summary *sum, u32 i)
+{
+}
+
+static int records_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, u32 unit)
+{
+	struct media_records *records = scan->reader.device;
+	struct kvblk_d_record hdr;
+
+	if (unit < records->end)
+		die("records overlap");
+	records_read(&scan->reader, kvblk_reader_pos(&scan->reader, records->segment, unit),
+		     &hdr, sizeof(hdr));
+	records->end = unit + kvblk_record_units(rec->length, scan->reader.align_units);
+	if (records->end >= scan->reader.segment_units)
+		die("a record is where the summary belongs");
+	if (!(records->nr & (records->nr + 1))) {
+		records->ids = realloc(records->ids,
+				       2 * (records->nr + 1) * sizeof(*records->ids));
+		if (!records->ids)
+			die("no memory");
+	}
+	/* not of @rec: the index compares only some bits of a summary's ids, then headers decide */
+	records->ids[records->nr++] = (struct kvblk_id) {
+		.hi = le64_to_cpu(hdr.id_hi), .lo = le64_to_cpu(hdr.id_lo),
+	};
+	return 0;
+}
+
+static void records_entry(struct kvblk_scan *scan, u32 index, const struct kvblk_d_entry *entry)
+{
+	struct media_records *records = scan->reader.device;
+
+	if (index != records->entries++ ||
+	    kvblk_summary_pages(index + 1) > scan->reader.segment_units - records->end)
+		die("the summary has no space for an entry");
+}
+
+static const struct kvblk_scan_ops records_ops = {
+	.page_known = records_page_known,
+	.page = records_page,
+	.no_summary = records_no_summary,
+	.ahead = records_ahead,
+	.record = records_record,
+	.entry = records_entry,
+};
+
+static void records_segment(struct media_records *records, u32 nr)
+{
+	const struct kvblk_d_segment *seg = &records->table.segments[nr];
+	struct kvblk_scan_segment found = {
+		.place.incarnation = records->scan.reader.incarnation,
+		.place.generation = le64_to_cpu(seg->generation),
+		.place.segment = nr,
+		.verify = le16_to_cpu(seg->flags) & KVBLK_SEGF_KILLS,
+		.sealed = seg->state == KVBLK_SEG_SEALED,
+	};
+
+	if (seg->state == KVBLK_SEG_FREE)
+		return;
+	records->segment = nr;
+	records->end = 0;
+	records->entries = 0;
+	if (kvblk_scan_segment(&records->scan, &found))
+		die("a segment can't be scanned");
+	if (!found.whole && found.nr != records->entries)
+		die("the scan has lost count of records");
+}
+
+/* Scan the member as a copy of the superblock describes it. */
+static void records_scan(struct media_records *records, const struct kvblk_d_super *sb)
+{
+	u32 nr = le32_to_cpu(sb->nr_segments), i;
+
+	records->scan.ops = &records_ops;
+	records->scan.reader = (struct kvblk_reader) {
+		.ops = &records_reader,
+		.device = records,
+		.secret = &records->base->secret,
+		.incarnation = le64_to_cpu(sb->incarnation),
+		.data_start = le64_to_cpu(sb->data_start),
+		.segment_units = le32_to_cpu(sb->segment_units),
+		.nr_segs = nr,
+		.align_units = le32_to_cpu(sb->record_align) >> KVBLK_UNIT_SHIFT,
+	};
+	records->known = false;
+	if (kvblk_scan_begin(&records->scan))
+		die("no memory");
+	if (!kvblk_scan_table(&records->scan) && records->known)
+		for (i = 0; i < nr && i < KVBLK_TABLE_ENTRIES; i++)
+			records_segment(records, i);
+	kvblk_scan_end(&records->scan);
+}
+
+struct media_records *media_records(const struct media *base,
+				    void (*read)(void *arg, uint64_t at, void *buf, size_t bytes),
+				    void *arg)
+{
+	struct media_records *records = calloc(1, sizeof(*records));
+	struct kvblk_d_super *sb = malloc(2 * sizeof(*sb));
+	const size_t size = offsetofend(struct kvblk_d_super, record_align) -
+			    offsetof(struct kvblk_d_super, size);
+	bool scanned = false;
+	int i;
+
+	if (!records || !sb)
+		die("no memory");
+	records->base = base;
+	records->read = read;
+	records->arg = arg;
+	records->bytes = base->bytes;
+	/* both copies, because the module may reject the newer one */
+	for (i = 0; i < 2; i++) {
+		read(arg, KVBLK_SB_OFFSET(i), &sb[i], sizeof(*sb));
+		if (kvblk_super_check(&sb[i], base->bytes) ||
+		    (scanned && sb[0].incarnation == sb[1].incarnation &&
+		     !memcmp(&sb[0].size, &sb[1].size, size)))
+			continue;
+		records_scan(records, &sb[i]);
+		scanned = true;
+	}
+	free(sb);
+	return records;
+}
+
+bool media_has(const struct media_records *records, const void *key, size_t len)
+{
+	struct kvblk_id id = kvblk_hash_key(&records->base->secret, 0, key, len);
+	u32 i;
+
+	for (i = 0; i < records->nr; i++)
+		if (records->ids[i].hi == id.hi && records->ids[i].lo == id.lo)
+			return true;
+	return false;
+}
+
+void media_records_free(struct media_records *records)
+{
+	free(records->ids);
+	free(records);
 }
 
 bool media_life(const void *image, size_t bytes, uint64_t *epoch,

@@ -25,9 +25,21 @@ struct media_change {
  */
 struct media *media_scan(const void *image, size_t bytes, const size_t *pages,
 			 size_t nr_pages);
+void media_free(struct media *media);
 /* Call @found with the key of each record in a used segment. */
 void media_keys(const struct media *media,
 		void (*found)(const void *key, size_t len, void *arg), void *arg);
+/*
+ * Scan a member as a restart does, with the module's scan, and check what the scan reports:
+ * records are in order and within their segments. @base: scan of an image before its damage;
+ * @read reads the member. Exits if a check fails.
+ */
+struct media_records *media_records(const struct media *base,
+				    void (*read)(void *arg, uint64_t at, void *buf, size_t bytes),
+				    void *arg);
+/* Return whether a header with this key's id is where the scan found a record. */
+bool media_has(const struct media_records *records, const void *key, size_t len);
+void media_records_free(struct media_records *records);
 /* Return epoch and incarnation of the newest superblock; false if there is none. */
 bool media_life(const void *image, size_t bytes, uint64_t *epoch,
 		uint64_t *incarnation);
