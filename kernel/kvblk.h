@@ -5,8 +5,9 @@
  *   main      loads and unloads the module
  *   admin     netlink, netlink_stats, sysfs: interface of operators
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
- *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes
- *   ops       table, put, get, delete, lease, drain; request: what operations share
+ *   chardev   cdev, ioctl, batch, uring, parse, table: interface of runtimes
+ *   read      read: gets and prefetches
+ *   ops       put, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, superblock, pool: life of pools and members
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
