@@ -7,15 +7,10 @@
 #include <linux/ioprio.h>
 #include <linux/slab.h>
 
-#include "request.h"
+#include "read/read.h"
 #include "trace.h"
 
 static_assert(KVBLK_COUNTERS <= U8_MAX);
-
-static bool get_prefetches(const struct kvblk_req *req)
-{
-	return unlikely(req->op.opcode == KVBLK_OP_PREFETCH);
-}
 
 /* Records why the get missed. Returns -ENOENT. */
 static int get_miss(struct kvblk_req *req, enum kvblk_counter why)
@@ -28,7 +23,7 @@ static void get_count_failed(struct kvblk_req *req, int err)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (get_prefetches(req))
+	if (kvblk_read_prefetches(req))
 		return;
 	if (err == -ENOENT) {
 		kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
@@ -53,20 +48,13 @@ static int get_fail(struct kvblk_req *req, int err)
 	return kvblk_req_over(req, err);
 }
 
-/* Returns the end of the chunks that cover the requested bytes. */
-static u32 get_end(const struct kvblk_req *req)
-{
-	return min_t(u64, round_up((u64)req->op.offset + req->want,
-				   1u << KVBLK_CHUNK_SHIFT), req->slot.len);
-}
-
 /*
  * Returns whether to compute checksums as parts of the payload complete: not for a short one,
  * which is still in the cache later, nor if the policy is not to verify.
  */
 static bool get_sums(const struct kvblk_req *req)
 {
-	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && !req->mem.p2p &&
+	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && req->sink->cpu_sees &&
 	       (READ_ONCE(req->pool->tun.integrity) != KVBLK_CHECK_HEADER ||
 		kvblk_must_check(req->pool, req->media.seg));
 }
@@ -78,7 +66,7 @@ static noinline void get_submit_bounce(struct kvblk_req *req, u64 pos)
 
 	blk_start_plug(&plug);
 	kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
-	kvblk_bounce_submit(req->media.bounce, get_end(req));
+	kvblk_bounce_submit(req->media.bounce, kvblk_read_end(req));
 	blk_finish_plug(&plug);
 }
 
@@ -129,7 +117,7 @@ static int get_submit(struct kvblk_req *req)
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
-	if (get_prefetches(req)) {
+	if (kvblk_read_prefetches(req)) {
 		prefetch_enter(req);
 		return 0;
 	}
@@ -149,44 +137,6 @@ static int get_submit(struct kvblk_req *req)
 	return 0;
 }
 
-/* Returns whether the task restarts the get, which must not wait for its file's budget. */
-static bool get_comes(const struct kvblk_req *req)
-{
-	return req->phase != KVBLK_GET_LANDED;
-}
-
-/* Allocates kernel memory: one chunk for a device, otherwise for the whole payload. */
-static int get_bounce(struct kvblk_req *req, bool device)
-{
-	if (device && !(req->op.flags & KVBLK_OPF_HARD_DEADLINE))
-		req->media.bounce = kvblk_bounce_get(req, kvblk_req_completed);
-	if (!req->media.bounce)
-		return kvblk_req_mem_alloc(req, get_end(req) - req->from, get_comes(req));
-	req->mem.bv = req->mem.few_bv;
-	req->mem.nr = 1;
-	/* a part may have reached the caller, so the get must not be detached quietly */
-	req->mem.direct = true;
-	return 0;
-}
-
-/* With P2P the CPU never sees the payload: the caller verifies it. */
-static bool get_caller_checks(const struct kvblk_req *req)
-{
-	return req->crcs_addr && req->mem.p2p &&
-	       !(READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
-}
-
-/* Returns whether the destination is a device that this member cannot transfer to. */
-static bool get_known_bounce(struct kvblk_req *req)
-{
-	phys_addr_t addr;
-
-	if (!kvblk_req_known_device(req, &addr))
-		return false;
-	return kvblk_p2p_bounces(addr, req->media.member) ||
-	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
-}
-
 /* Returns whether DRAM has the block. Only the task takes a reference: @block. */
 static bool get_is_here(struct kvblk_req *req)
 {
@@ -194,7 +144,7 @@ static bool get_is_here(struct kvblk_req *req)
 
 	if (!atomic64_read(&pool->dram.bytes))
 		return false;
-	if (!get_comes(req) && !get_prefetches(req)) {
+	if (!kvblk_read_restarted(req) && !kvblk_read_prefetches(req)) {
 		if (!kvblk_dram_holds(pool, req->id, &req->slot))
 			return false;
 		req->phase = KVBLK_GET_HERE;
@@ -248,7 +198,7 @@ static int get_range(struct kvblk_req *req)
 	u32 len = req->slot.len;
 
 	req->result.value_len = len;
-	if (get_prefetches(req)) {
+	if (kvblk_read_prefetches(req)) {
 		req->want = len;
 		return 0;
 	}
@@ -265,78 +215,21 @@ static int get_range(struct kvblk_req *req)
 	/* read whole chunks, because checksums cover chunks */
 	req->from = round_down(op->offset, 1u << KVBLK_CHUNK_SHIFT);
 	if (unlikely(req->crcs_addr) &&
-	    kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32) > req->crcs_room)
+	    kvblk_nr_chunks(kvblk_read_end(req) - req->from) * sizeof(__le32) > req->crcs_room)
 		return -EMSGSIZE;
 	return 0;
 }
 
-/* Returns whether to read a block that is requested again into DRAM, for later gets. */
-static bool get_promotes(struct kvblk_req *req)
-{
-	const struct kvblk_tunables *tun = &req->pool->tun;
-	phys_addr_t addr;
-
-	if (!READ_ONCE(tun->dram_bytes) || !READ_ONCE(tun->dram_promote) ||
-	    get_comes(req) || !req->slot.heat || req->want != req->slot.len)
-		return false;
-	return !kvblk_src_device(&req->src, true, &addr);
-}
-
-/*
- * Prepares the destination. Returns 0; -EFAULT: needs a page fault; -EAGAIN: wait for memory
- * or the write throttle; -ENOMEM; -ENXIO: the region is gone. For prefetches also -ENOSPC and
- * -EOPNOTSUPP.
- */
+/* Prepares the destination. Returns as &kvblk_sink.prepare, or -ENOSPC or -EOPNOTSUPP. */
 static int get_memory(struct kvblk_req *req)
 {
-	struct kvblk_align align = kvblk_pool_align(req->pool);
-	struct kvblk_pool *pool = req->pool;
-	int err = -EREMOTEIO;
-	phys_addr_t addr;
-
-	if (get_prefetches(req) && !READ_ONCE(pool->tun.dram_bytes))
+	if (!kvblk_read_prefetches(req))
+		return kvblk_sink_prepare(req);
+	if (!READ_ONCE(req->pool->tun.dram_bytes))
 		return -EOPNOTSUPP;
-	if (get_prefetches(req)) {
-		req->throttled = kvblk_throttle_full(req->media.member);
-		return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->want);
-	}
-	if (get_promotes(req) && !kvblk_req_dram_block(req, req->want))
-		return 0;
-	req->wants_memory = 0;
-	if (req->phase == KVBLK_GET_AGAIN)
-		return kvblk_req_mem_alloc(req, get_end(req) - req->from, true);
-	/* a cancel may assume kernel memory of a restarted get, so do not map the caller's */
-	if (!(pool->flags & KVBLK_POOL_STRICT) && !(req->cmd && get_comes(req)) &&
-	    !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) &&
-	    req->from == req->op.offset && get_end(req) == req->op.offset + req->want &&
-	    kvblk_src_fits(&req->src, req->want, align) && !get_known_bounce(req))
-		/* takes no page fault, because a segment is held */
-		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, align);
-	if (!err && req->mem.p2p)
-		kvblk_req_saw_device(req);
-	if (!err && req->mem.shared && req->revocable) {
-		/* before a trial of the route begins, because shared memory is not used */
-		kvblk_req_mem_drop(req);
-		err = -EREMOTEIO;
-	} else if (!err && req->mem.p2p) {
-		err = kvblk_must_check(pool, req->media.seg) && !get_caller_checks(req) ?
-		      -EREMOTEIO : kvblk_p2p_route(req, req->media.member);
-		if (err)
-			kvblk_req_mem_drop(req);
-	}
-	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
-		req->device |= kvblk_src_device(&req->src, true, &addr);
-		err = get_bounce(req, req->device);
-	}
-	return err;
-}
-
-static const __le32 *get_crcs(const struct kvblk_req *req)
-{
-	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
-					   req->block->rec.crcs;
-
-	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
+	req->sink = &kvblk_sink_dram;
+	req->throttled = kvblk_throttle_full(req->media.member);
+	return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->want);
 }
 
 /* Remembers how many bytes of the caller's memory to clear if the get fails. */
@@ -349,7 +242,7 @@ static int get_over(struct kvblk_req *req, int err)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (!err && get_prefetches(req)) {
+	if (!err && kvblk_read_prefetches(req)) {
 		kvblk_count(pool, KVBLK_C_PREFETCHES, 1);
 		req->result.flags = KVBLK_RES_MEMORY | KVBLK_RES_BOUNCED;
 		err = req->want;
@@ -367,7 +260,7 @@ static int get_over(struct kvblk_req *req, int err)
 			req->result.flags, req->start);
 	req->phase = KVBLK_GET_OVER;
 	/* the prefetch's task may be late, and others need the memory */
-	if (get_prefetches(req) && !req->parked)
+	if (kvblk_read_prefetches(req) && !req->parked)
 		kvblk_req_mem_drop(req);
 	return kvblk_req_over(req, err);
 }
@@ -390,7 +283,6 @@ static int get_check_object(struct kvblk_req *req)
 /* Completes the read at once, because the block is in DRAM; the task continues the get. */
 static int get_here(struct kvblk_req *req)
 {
-	req->looked = true;
 	req->src.fault = false;
 	kvblk_media_submit(req, NULL);
 	kvblk_io_end(&req->media.io);
@@ -401,10 +293,11 @@ static int get_here(struct kvblk_req *req)
 static int get_copy_object(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj = req->block;
-	u32 bytes = get_end(req) - req->from, i;
+	u32 bytes = kvblk_read_end(req) - req->from, i;
 	struct iov_iter from;
 	int err;
 
+	req->sink = &kvblk_sink_copy;
 	err = kvblk_req_mem_alloc(req, bytes, true);
 	/* a failure has dropped the DRAM block, too */
 	if (err)
@@ -415,7 +308,7 @@ static int get_copy_object(struct kvblk_req *req)
 		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
 					min(req->mem.bv[i].bv_len, bytes), &from);
 	return !kvblk_dram_block_checks(req->pool, obj) ||
-	       kvblk_payload_check(&req->mem, NULL, get_crcs(req)) ? 0 : -EBADMSG;
+	       kvblk_payload_check(&req->mem, NULL, kvblk_read_crcs(req)) ? 0 : -EBADMSG;
 }
 
 static int get_copy_out(struct kvblk_req *req)
@@ -455,7 +348,7 @@ static int get_object(struct kvblk_req *req)
 		return get_over(req, err);
 	/* or else the DRAM block would be held until the page for the checksums is resident */
 	if (req->crcs_addr && req->integrity != KVBLK_INTEGRITY_NONE && !req->crcs) {
-		req->crcs = kmemdup(get_crcs(req), kvblk_nr_chunks(get_end(req) - req->from) *
+		req->crcs = kmemdup(kvblk_read_crcs(req), kvblk_nr_chunks(kvblk_read_end(req) - req->from) *
 				    sizeof(*req->crcs), GFP_KERNEL_ACCOUNT);
 		if (!req->crcs)
 			return get_over(req, -ENOMEM);
@@ -488,7 +381,7 @@ static int get_object(struct kvblk_req *req)
 
 static int get_begun(struct kvblk_req *req)
 {
-	bool comes = get_comes(req);
+	bool comes = kvblk_read_restarted(req);
 	struct kvblk_slot was;
 	int err;
 
@@ -506,14 +399,14 @@ static int get_begun(struct kvblk_req *req)
 	err = get_range(req);
 	if (err)
 		return get_fail(req, err);
-	if (req->block && get_prefetches(req)) {
+	if (req->block && kvblk_read_prefetches(req)) {
 		kvblk_req_mem_drop(req);
 		req->result.flags |= KVBLK_RES_MEMORY;
 		return kvblk_req_over(req, 0);
 	}
 	if (req->block)
 		return get_object(req);
-	if (!comes && get_comes(req))
+	if (!comes && kvblk_read_restarted(req))
 		return get_here(req);
 	req->header_units = kvblk_header_units(req->slot.len);
 	err = kvblk_req_header_alloc(req);
@@ -588,7 +481,7 @@ static bool get_drop(struct kvblk_req *req)
  * @producer's wrong checksums are counted apart, because the flash is not to blame. Returns
  * -ENOENT.
  */
-static int get_damaged(struct kvblk_req *req, bool producer)
+static int get_damaged_by(struct kvblk_req *req, bool producer)
 {
 	if (!get_drop(req))
 		return get_miss(req, KVBLK_C_MISS_MOVED);
@@ -600,25 +493,9 @@ static int get_damaged(struct kvblk_req *req, bool producer)
 	return get_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
-/* Keeps a verified block in DRAM. Returns false if its checksum array could not be allocated. */
-static bool get_keep(struct kvblk_req *req)
+static int get_damaged(struct kvblk_req *req)
 {
-	struct kvblk_dram_block *obj = req->block;
-
-	if (obj->rec.integrity != KVBLK_INTEGRITY_NONE && !obj->rec.crcs)
-		return false;
-	req->coming = false;
-	WRITE_ONCE(obj->touched, true);
-	if (!kvblk_dram_block_keep(req->pool, obj, &req->slot))
-		return true;
-	/* keep the blocks of a batch until all are submitted, within the file's budget */
-	req->parked = req->parks && kvblk_budget_fits(&req->owner->budget, 0,
-						      kvblk_file_limit(req->owner));
-	if (req->parked)
-		percpu_ref_get(&req->pool->users);
-	else
-		kvblk_dram_block_queue(req->pool, obj);
-	return true;
+	return get_damaged_by(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
 }
 
 static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
@@ -630,7 +507,7 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
 				&place, kvblk_trust_entry(req->id, req->slot.len),
 				rec) != KVBLK_DEC_RECORD)
-		return get_damaged(req, false);
+		return get_damaged_by(req, false);
 	/* another key with the same id: a miss, no damage */
 	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
 	    memcmp(rec->key, req->key, rec->key_len))
@@ -643,10 +520,8 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	req->result.layout_tag = rec->layout_tag;
 	req->result.caller_tag = rec->caller_tag;
 	req->integrity = rec->integrity;
-	if (unlikely(req->coming)) {
-		req->block->unproven = rec->integrity == KVBLK_INTEGRITY_NONE;
-		kvblk_dram_block_describe(req->block, rec);
-	}
+	if (unlikely(req->sink->describe))
+		req->sink->describe(req, rec);
 	return 0;
 }
 
@@ -655,39 +530,16 @@ static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 {
 	struct kvblk_pool *pool = req->pool;
 
+	bool caller = !req->sink->cpu_sees && kvblk_read_caller_checks(req);
+
 	if (!kvblk_must_check(pool, req->media.seg))
-		return req->integrity != KVBLK_INTEGRITY_NONE &&
-		       !(req->mem.p2p && (rec->durable || get_caller_checks(req)));
+		return req->integrity != KVBLK_INTEGRITY_NONE && !caller &&
+		       (req->sink->cpu_sees || !rec->durable);
 	if (req->integrity != KVBLK_INTEGRITY_NONE)
-		return !get_caller_checks(req);
+		return !caller;
 	/* remove the entry so that the block can be put again */
 	get_drop(req);
 	return get_miss(req, KVBLK_C_MISS_UNPROVEN);
-}
-
-/* Verifies the read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel memory. */
-static int get_check(struct kvblk_req *req)
-{
-	struct kvblk_rec rec;
-	int err = get_check_header(req, &rec);
-
-	if (!err)
-		err = get_must_check(req, &rec);
-	if (err <= 0)
-		return err;
-	/* the CPU cannot verify device memory; the policy changed since the read or the put */
-	if (req->mem.p2p) {
-		kvblk_p2p_trial_end(req);
-		return -EAGAIN;
-	}
-	if (kvblk_payload_check(&req->mem, req->media.sums, get_crcs(req)))
-		return 0;
-	if (req->mem.direct) {
-		/* the caller may have modified the payload, so decide by a private copy */
-		kvblk_count_at(req->media.stats, KVBLK_C_REREADS, 1);
-		return -EAGAIN;
-	}
-	return get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
 }
 
 static int get_crcs_out(struct kvblk_req *req)
@@ -696,8 +548,8 @@ static int get_crcs_out(struct kvblk_req *req)
 
 	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
 		return 0;
-	bytes = kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32);
-	if (kvblk_user_write(req->crcs_addr, req->crcs ?: get_crcs(req), bytes,
+	bytes = kvblk_nr_chunks(kvblk_read_end(req) - req->from) * sizeof(__le32);
+	if (kvblk_user_write(req->crcs_addr, req->crcs ?: kvblk_read_crcs(req), bytes,
 			     req->src.fault))
 		return -EFAULT;
 	req->result.flags |= KVBLK_RES_CHECKSUMS;
@@ -711,20 +563,18 @@ static int get_read_error(struct kvblk_req *req)
 	return get_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 
-static int get_look(struct kvblk_req *req)
+/* Verifies the read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel memory. */
+static int get_check(struct kvblk_req *req)
 {
 	struct kvblk_rec rec;
 	int err;
 
 	/* a canceled prefetch may not have been read */
-	if (get_prefetches(req) && READ_ONCE(req->canceled))
+	if (kvblk_read_prefetches(req) && READ_ONCE(req->canceled))
 		return -ECANCELED;
-	if (req->media.io.status && req->mem.p2p) {
-		kvblk_p2p_failed(req, req->media.member);
-		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
-		return -EAGAIN;
-	}
 	if (req->media.io.status) {
+		if (req->sink->failed)
+			return req->sink->failed(req);
 		/*
 		 * a medium error is permanent: remove the entry, so that the block can be put
 		 * again
@@ -733,32 +583,13 @@ static int get_look(struct kvblk_req *req)
 			get_drop(req);
 		return get_read_error(req);
 	}
-	if (!req->media.bounce)
-		return get_check(req);
 	err = get_check_header(req, &rec);
 	if (!err)
 		err = get_must_check(req, &rec);
-	if (err > 0)
-		kvblk_bounce_check(req->media.bounce, req->header + KVBLK_HDR_CRCS);
-	return min(err, 0);
-}
-
-/* Returns 0, -ENOENT, -EINPROGRESS: in flight again, or -EAGAIN as get_check(). */
-static noinline int get_bounce_run(struct kvblk_req *req, int err)
-{
-	struct kvblk_sigpipe sigpipe;
-
-	kvblk_sigpipe_block(&sigpipe);
-	err = kvblk_bounce_run(req->media.bounce, err);
-	kvblk_sigpipe_restore(&sigpipe);
-	if (err == -EINPROGRESS)
+	if (err <= 0)
 		return err;
-	kvblk_req_bounce_end(req);
-	if (err == -EIO)
-		return get_read_error(req);
-	if (err == -EBADMSG)
-		return get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
-	return err == -EFAULT ? -EAGAIN : err;
+	err = req->sink->check(req);
+	return err == -EBADMSG ? get_damaged(req) : err;
 }
 
 /* Returns whether the pages are unpinned before the task has copied the tail to them. */
@@ -766,6 +597,17 @@ static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 {
 	return by == KVBLK_BY_MEMBER && req->phase == KVBLK_GET_SUMS &&
 	       req->mem.tail_user.bv_len;
+}
+
+/* Returns why the get must end, or 0. */
+static int get_ends(const struct kvblk_req *req, enum kvblk_by by)
+{
+	/* also a bounce that is partly copied: the caller must not keep half a block */
+	if (by == KVBLK_BY_NOBODY)
+		return -EINTR;
+	if (READ_ONCE(req->canceled))
+		return -ECANCELED;
+	return kvblk_req_late(req) ? -ETIME : 0;
 }
 
 /*
@@ -777,58 +619,50 @@ static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
  */
 static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {
-	bool streamed = req->media.bounce;
 	int err = 0;
 
 	if (!req->looked)
-		err = get_look(req);
+		err = get_check(req);
 	req->looked = true;
-	/* ends a bounce that is partly copied, because the caller must not keep half a block */
-	if (by == KVBLK_BY_NOBODY)
-		err = -EINTR;
-	else if (READ_ONCE(req->canceled))
-		err = -ECANCELED;
-	else if (kvblk_req_late(req))
-		err = -ETIME;
+	err = get_ends(req, by) ?: err;
+	if (req->sink->finish)
+		err = req->sink->finish(req, by, err);
+	if (err == -EINPROGRESS)
+		return err;
+	if (err == -EIO)
+		err = get_read_error(req);
+	else if (err == -EBADMSG)
+		err = get_damaged(req);
 
-	if (streamed) {
-		int why = err;
-
-		/* -EINTR: leave the task's memory alone, now and later */
-		err = get_bounce_run(req, by == KVBLK_BY_CALLER ? err : -EINTR);
-		if (err == -EINPROGRESS)
-			return err;
-		if (err == -EINTR && by != KVBLK_BY_NOBODY)
-			err = why ?: -EAGAIN;
-	} else if (!err && req->media.trial) {
-		err = -EAGAIN;
-		if (by == KVBLK_BY_CALLER)
-			err = kvblk_p2p_trial(req);
-		else
-			kvblk_p2p_trial_end(req);
-	}
-	if (!err && req->coming && !get_keep(req) && get_prefetches(req))
-		err = -ENOMEM;
 	if (err) {
 		if (req->mem.direct && by == KVBLK_BY_CALLER)
 			kvblk_mem_zero(&req->mem);
 		else if (req->mem.direct)
 			get_partly(req);
-	} else if (req->mem.direct || streamed) {
+	} else if (req->sink->delivers) {
 		req->phase = KVBLK_GET_SUMS;
 		/* count later, or else a get that is read again would count twice */
 		if (!get_loses_tail(req, by))
 			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
-	} else if (req->phase != KVBLK_GET_HERE) {
+	} else {
 		req->phase = KVBLK_GET_COPY;
 	}
 	/* before kvblk_media_end(), because the index may be freed afterwards */
-	if (!err && !get_prefetches(req) && req->phase != KVBLK_GET_HERE)
+	if (!err && !kvblk_read_prefetches(req))
 		kvblk_index_touch(&req->pool->index, &req->slot,
 				  kvblk_policy_tick(&req->pool->policy));
 	/* a trial continues with the second read */
 	if (unlikely(req->device) && err != -EAGAIN)
 		kvblk_p2p_trial_end(req);
+	kvblk_media_end(req);
+	return err;
+}
+
+/* Ends the media half of a get that found the block in DRAM. Returns 0 or an error. */
+static int get_found_here(struct kvblk_req *req, enum kvblk_by by)
+{
+	int err = get_ends(req, by);
+
 	kvblk_media_end(req);
 	return err;
 }
@@ -841,12 +675,7 @@ static int get_deliver(struct kvblk_req *req)
 	if (req->mem.direct)
 		kvblk_mem_tail_out(&req->mem);
 	if (req->phase == KVBLK_GET_COPY) {
-		if (req->block)
-			err = kvblk_vectors_copy(&req->block->bv[1], req->op.offset,
-						 req->want, &req->src, false);
-		else
-			err = kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
-						 req->want, &req->src);
+		err = req->sink->deliver(req);
 		if (err)
 			return err;
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
@@ -874,12 +703,12 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	int err = 0;
 
 	if (req->media.begun) {
-		err = get_land(req, by);
+		err = req->phase == KVBLK_GET_HERE ? get_found_here(req, by) : get_land(req, by);
 		if (err == -EINPROGRESS)
 			return 0;
 		if (err == -EAGAIN)
 			req->phase = KVBLK_GET_AGAIN;
-		else if (err || get_prefetches(req))
+		else if (err || kvblk_read_prefetches(req))
 			return get_over(req, err);
 	}
 	if (req->phase == KVBLK_GET_OVER)

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Gets and prefetches: what their files share. */
+#ifndef KVBLK_READ_H
+#define KVBLK_READ_H
+
+#include "request.h"
+
+/**
+ * struct kvblk_sink - where the payload of a read goes
+ * @cpu_sees: the CPU can verify the payload
+ * @delivers: the payload is in the caller's memory once @finish succeeds
+ * @prepare: prepares @mem. Returns 0; -EREMOTEIO: try the next sink; -EFAULT: needs a page
+ *	fault; -EAGAIN: wait for memory; -ENOMEM; -ENXIO: the region is gone
+ * @describe: notes the verified header @rec, or NULL
+ * @failed: handles a failed read that the sink may have caused. Returns -EAGAIN to read again
+ *	through kernel memory, or -EIO. NULL: no sink's fault
+ * @check: verifies the payload against the header. Returns 0; -EAGAIN to read again through
+ *	kernel memory; -EBADMSG
+ * @finish: ends the read, with @err or 0 if it was verified. NULL: nothing to do. Returns
+ *	@err; -EINPROGRESS: in flight again; -EAGAIN: read again through kernel memory; -EIO or
+ *	-EBADMSG: a part is unreadable or damaged
+ * @deliver: copies the payload to the caller. Returns 0, -EFAULT or -ENXIO. NULL if @delivers
+ */
+struct kvblk_sink {
+	bool cpu_sees;
+	bool delivers;
+	int (*prepare)(struct kvblk_req *req);
+	void (*describe)(struct kvblk_req *req, const struct kvblk_rec *rec);
+	int (*failed)(struct kvblk_req *req);
+	int (*check)(struct kvblk_req *req);
+	int (*finish)(struct kvblk_req *req, enum kvblk_by by, int err);
+	int (*deliver)(struct kvblk_req *req);
+};
+
+extern const struct kvblk_sink kvblk_sink_dram;
+extern const struct kvblk_sink kvblk_sink_direct;
+extern const struct kvblk_sink kvblk_sink_device;
+extern const struct kvblk_sink kvblk_sink_bounce;
+extern const struct kvblk_sink kvblk_sink_copy;
+
+static inline bool kvblk_read_prefetches(const struct kvblk_req *req)
+{
+	return unlikely(req->op.opcode == KVBLK_OP_PREFETCH);
+}
+
+/* Returns whether the task restarts the get, which must not wait for its file's budget. */
+static inline bool kvblk_read_restarted(const struct kvblk_req *req)
+{
+	return req->phase != KVBLK_GET_LANDED;
+}
+
+/* Returns the end of the chunks that cover the requested bytes. */
+static inline u32 kvblk_read_end(const struct kvblk_req *req)
+{
+	return min_t(u64, round_up((u64)req->op.offset + req->want,
+				   1u << KVBLK_CHUNK_SHIFT), req->slot.len);
+}
+
+/* Returns the checksums of the chunks that are read. */
+static inline const __le32 *kvblk_read_crcs(const struct kvblk_req *req)
+{
+	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
+					   req->block->rec.crcs;
+
+	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
+}
+
+/* Returns whether the caller verifies a payload that the CPU never sees. */
+static inline bool kvblk_read_caller_checks(const struct kvblk_req *req)
+{
+	return req->crcs_addr && !(READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
+}
+
+/* Implements &kvblk_sink.check for memory that the CPU sees. */
+static inline int kvblk_sink_check(struct kvblk_req *req)
+{
+	bool right = kvblk_payload_check(&req->mem, req->media.sums, kvblk_read_crcs(req));
+
+	return right ? 0 : -EBADMSG;
+}
+
+/*
+ * Prepares the first suitable sink, req->sink. Returns as &kvblk_sink.prepare, but never
+ * -EREMOTEIO.
+ */
+int kvblk_sink_prepare(struct kvblk_req *req);
+/* Implements &kvblk_sink.finish for a get that may be a trial of a P2P route. */
+int kvblk_sink_try(struct kvblk_req *req, enum kvblk_by by, int err);
+/* Keeps a verified block in DRAM. Returns false if its checksum array was not allocated. */
+bool kvblk_sink_keep(struct kvblk_req *req);
+
+#endif

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The choice of a get's sink, and the last resort: kernel memory for the whole payload. */
+#include "read/read.h"
+
+static int copy_prepare(struct kvblk_req *req)
+{
+	return kvblk_req_mem_alloc(req, kvblk_read_end(req) - req->from,
+				   kvblk_read_restarted(req));
+}
+
+static int copy_deliver(struct kvblk_req *req)
+{
+	return kvblk_mem_copy_out(&req->mem, req->op.offset - req->from, req->want,
+				  &req->src);
+}
+
+/* finish: the second read of a trial goes here */
+const struct kvblk_sink kvblk_sink_copy = {
+	.cpu_sees = true,
+	.prepare = copy_prepare,
+	.check = kvblk_sink_check,
+	.finish = kvblk_sink_try,
+	.deliver = copy_deliver,
+};
+
+/* In order of preference. Each but the last may be unsuitable. */
+static const struct kvblk_sink *const sinks[] = {
+	&kvblk_sink_dram,
+	&kvblk_sink_direct,
+	&kvblk_sink_bounce,
+	&kvblk_sink_copy,
+};
+
+int kvblk_sink_prepare(struct kvblk_req *req)
+{
+	/* read again through kernel memory */
+	u32 i = req->phase == KVBLK_GET_AGAIN ? ARRAY_SIZE(sinks) - 1 : 0;
+	int err;
+
+	do {
+		req->sink = sinks[i];
+		err = req->sink->prepare(req);
+	} while (err == -EREMOTEIO && ++i < ARRAY_SIZE(sinks));
+	return err;
+}

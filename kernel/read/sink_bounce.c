@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A chunk of kernel memory as a sink, for devices that the member does not reach. */
+#include "read/read.h"
+
+static int bounce_prepare(struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	req->device |= kvblk_src_device(&req->src, true, &addr);
+	if (!req->device || req->op.flags & KVBLK_OPF_HARD_DEADLINE)
+		return -EREMOTEIO;
+	req->media.bounce = kvblk_bounce_get(req, kvblk_req_completed);
+	if (!req->media.bounce)
+		return -EREMOTEIO;
+	req->mem.bv = req->mem.few_bv;
+	req->mem.nr = 1;
+	/* a part may have reached the caller, so the get must not be detached quietly */
+	req->mem.direct = true;
+	return 0;
+}
+
+/* Has each part verified before its copy. */
+static int bounce_check(struct kvblk_req *req)
+{
+	kvblk_bounce_check(req->media.bounce, req->header + KVBLK_HDR_CRCS);
+	return 0;
+}
+
+static noinline int bounce_finish(struct kvblk_req *req, enum kvblk_by by, int err)
+{
+	struct kvblk_sigpipe sigpipe;
+	int why = err;
+
+	kvblk_sigpipe_block(&sigpipe);
+	/* -EINTR: leave the task's memory alone, now and later */
+	err = kvblk_bounce_run(req->media.bounce, by == KVBLK_BY_CALLER ? err : -EINTR);
+	kvblk_sigpipe_restore(&sigpipe);
+	if (err == -EINPROGRESS)
+		return err;
+	kvblk_req_bounce_end(req);
+	if (err == -EFAULT)
+		return -EAGAIN;
+	return err == -EINTR && by != KVBLK_BY_NOBODY ? why ?: -EAGAIN : err;
+}
+
+const struct kvblk_sink kvblk_sink_bounce = {
+	.cpu_sees = true,
+	.delivers = true,
+	.prepare = bounce_prepare,
+	.check = bounce_check,
+	.finish = bounce_finish,
+};

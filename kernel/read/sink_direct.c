@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The caller's pinned pages as a sink: host memory, or a device's that the member reaches. */
+#include "read/read.h"
+
+/* Returns whether the destination is a device that this member cannot transfer to. */
+static bool direct_known_bounce(struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	if (!kvblk_req_known_device(req, &addr))
+		return false;
+	return kvblk_p2p_bounces(addr, req->media.member) ||
+	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
+}
+
+static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
+{
+	/* a cancel may assume kernel memory of a restarted get, so do not map the caller's */
+	return !(req->pool->flags & KVBLK_POOL_STRICT) &&
+	       !(req->cmd && kvblk_read_restarted(req)) &&
+	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) &&
+	       req->from == req->op.offset &&
+	       kvblk_read_end(req) == req->op.offset + req->want &&
+	       kvblk_src_fits(&req->src, req->want, align) && !direct_known_bounce(req);
+}
+
+static int device_prepare(struct kvblk_req *req)
+{
+	req->sink = &kvblk_sink_device;
+	return kvblk_must_check(req->pool, req->media.seg) && !kvblk_read_caller_checks(req) ?
+	       -EREMOTEIO : kvblk_p2p_route(req, req->media.member);
+}
+
+static int direct_prepare(struct kvblk_req *req)
+{
+	struct kvblk_align align = kvblk_pool_align(req->pool);
+	int err;
+
+	if (!direct_suits(req, align))
+		return -EREMOTEIO;
+	/* takes no page fault, because a segment is held */
+	err = kvblk_mem_map(&req->mem, &req->src, req->want, true, align);
+	if (err)
+		return err == -EFAULT && req->src.fault ? -EREMOTEIO : err;
+	if (req->mem.p2p)
+		kvblk_req_saw_device(req);
+	/* before a trial of the route begins, because shared memory is not used */
+	if (req->mem.shared && req->revocable)
+		err = -EREMOTEIO;
+	else if (req->mem.p2p)
+		err = device_prepare(req);
+	if (err)
+		kvblk_req_mem_drop(req);
+	return err;
+}
+
+static int direct_check(struct kvblk_req *req)
+{
+	if (!kvblk_sink_check(req))
+		return 0;
+	/* the caller may have modified the payload, so decide by a private copy */
+	kvblk_count_at(req->media.stats, KVBLK_C_REREADS, 1);
+	return -EAGAIN;
+}
+
+const struct kvblk_sink kvblk_sink_direct = {
+	.cpu_sees = true,
+	.delivers = true,
+	.prepare = direct_prepare,
+	.check = direct_check,
+};
+
+static int device_failed(struct kvblk_req *req)
+{
+	kvblk_p2p_failed(req, req->media.member);
+	kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
+	return -EAGAIN;
+}
+
+/* The CPU cannot verify device memory; the policy changed since the read or the put. */
+static int device_check(struct kvblk_req *req)
+{
+	kvblk_p2p_trial_end(req);
+	return -EAGAIN;
+}
+
+int kvblk_sink_try(struct kvblk_req *req, enum kvblk_by by, int err)
+{
+	if (err || !req->media.trial)
+		return err;
+	if (by == KVBLK_BY_CALLER)
+		return kvblk_p2p_trial(req);
+	kvblk_p2p_trial_end(req);
+	return -EAGAIN;
+}
+
+/* Chosen by direct_prepare(). */
+const struct kvblk_sink kvblk_sink_device = {
+	.delivers = true,
+	.failed = device_failed,
+	.check = device_check,
+	.finish = kvblk_sink_try,
+};
