@@ -6,7 +6,7 @@
  *   admin     netlink, netlink_stats, sysfs: interface of operators
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
  *   chardev   cdev, ioctl, batch, uring, parse, table: interface of runtimes
- *   read      read: gets and prefetches; sink, sink_direct, sink_bounce, sink_dram: where
+ *   read      read: gets; prefetch; sink, sink_direct, sink_bounce, sink_dram: where
  *             their payloads go
  *   ops       put, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, superblock, pool: life of pools and members

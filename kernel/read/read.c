@@ -4,7 +4,6 @@
  * destination is zero or untouched, unless the caller has exited: its memory may be another
  * task's by then.
  */
-#include <linux/ioprio.h>
 #include <linux/slab.h>
 
 #include "read/read.h"
@@ -23,8 +22,6 @@ static void get_count_failed(struct kvblk_req *req, int err)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (kvblk_read_prefetches(req))
-		return;
 	if (err == -ENOENT) {
 		kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
 		kvblk_count(pool, req->miss, 1);
@@ -77,64 +74,33 @@ static u64 get_pos(const struct kvblk_req *req)
 	return kvblk_seg_pos(media->member, media->seg - media->member->segs, req->slot.off);
 }
 
-/* Submits a prefetch once the write throttle releases it, because gets have priority. */
-static void prefetch_submit(struct kvblk_queued_io *queued)
+void kvblk_read_submit(struct kvblk_req *req)
 {
-	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
-	struct kvblk_io *io = &req->media.io;
-
-	if (!READ_ONCE(req->canceled))
-		req->media.sums = kvblk_payload_read(io, get_pos(req), &req->mem, 0,
-						     get_sums(req));
-	kvblk_io_end(io);
-}
-
-static void prefetch_enter(struct kvblk_req *req)
-{
-	struct kvblk_queued_io *queued = &req->media.queued;
-
-	kvblk_media_submit(req, req->media.member);
-	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
-						 req->op.priority);
-	queued->priority = req->op.priority;
-	queued->prefetch = true;
-	queued->bytes = req->mem.bytes + (req->header_units << KVBLK_UNIT_SHIFT);
-	queued->given_up = &req->canceled;
-	queued->submit = prefetch_submit;
-	kvblk_throttle_enter(queued, req->media.member);
-}
-
-static int get_submit(struct kvblk_req *req)
-{
-	u32 end = req->from + req->mem.bytes;
 	u64 pos = get_pos(req);
+
+	if (req->media.bounce)
+		get_submit_bounce(req, pos);
+	else
+		req->media.sums = kvblk_payload_read(&req->media.io, pos, &req->mem,
+						     req->from, get_sums(req));
+}
+
+static void get_submit(struct kvblk_req *req)
+{
 	unsigned long now = jiffies;
 
-	WARN_ON_ONCE(end > req->slot.len);
+	WARN_ON_ONCE(req->from + req->mem.bytes > req->slot.len);
 	if (req->phase == KVBLK_GET_HERE)
 		req->phase = KVBLK_GET_LANDED;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
-	if (kvblk_read_prefetches(req)) {
-		prefetch_enter(req);
-		return 0;
-	}
 	if (READ_ONCE(req->media.member->last_get) != now)
 		WRITE_ONCE(req->media.member->last_get, now);
 	kvblk_media_submit(req, req->media.member);
-	if (req->media.bounce) {
-		get_submit_bounce(req, pos);
-	} else if (req->from || get_sums(req)) {
-		req->media.sums = kvblk_payload_read(&req->media.io, pos, &req->mem,
-						     req->from, get_sums(req));
-	} else {
-		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv,
-				req->mem.nr);
-	}
+	kvblk_read_submit(req);
 	kvblk_io_end(&req->media.io);
-	return 0;
 }
 
 /* Returns whether DRAM has the block. Only the task takes a reference: @block. */
@@ -158,8 +124,7 @@ static bool get_is_here(struct kvblk_req *req)
 	return req->block;
 }
 
-/* Finds the block in DRAM, or holds its segment. Returns 0 or -ENOENT. */
-static int get_find(struct kvblk_req *req)
+int kvblk_read_find(struct kvblk_req *req)
 {
 	struct kvblk_media *media = &req->media;
 	struct kvblk_pool *pool = req->pool;
@@ -198,10 +163,6 @@ static int get_range(struct kvblk_req *req)
 	u32 len = req->slot.len;
 
 	req->result.value_len = len;
-	if (kvblk_read_prefetches(req)) {
-		req->want = len;
-		return 0;
-	}
 	if (op->flags & KVBLK_OPF_PARTIAL) {
 		if (op->offset >= len)
 			return -ERANGE;
@@ -220,18 +181,6 @@ static int get_range(struct kvblk_req *req)
 	return 0;
 }
 
-/* Prepares the destination. Returns as &kvblk_sink.prepare, or -ENOSPC or -EOPNOTSUPP. */
-static int get_memory(struct kvblk_req *req)
-{
-	if (!kvblk_read_prefetches(req))
-		return kvblk_sink_prepare(req);
-	if (!READ_ONCE(req->pool->tun.dram_bytes))
-		return -EOPNOTSUPP;
-	req->sink = &kvblk_sink_dram;
-	req->throttled = kvblk_throttle_full(req->media.member);
-	return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->want);
-}
-
 /* Remembers how many bytes of the caller's memory to clear if the get fails. */
 static void get_partly(struct kvblk_req *req)
 {
@@ -242,11 +191,7 @@ static int get_over(struct kvblk_req *req, int err)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (!err && kvblk_read_prefetches(req)) {
-		kvblk_count(pool, KVBLK_C_PREFETCHES, 1);
-		req->result.flags = KVBLK_RES_MEMORY | KVBLK_RES_BOUNCED;
-		err = req->want;
-	} else if (!err) {
+	if (!err) {
 		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
 		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
 		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->want,
@@ -259,9 +204,6 @@ static int get_over(struct kvblk_req *req, int err)
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
 			req->result.flags, req->start);
 	req->phase = KVBLK_GET_OVER;
-	/* the prefetch's task may be late, and others need the memory */
-	if (kvblk_read_prefetches(req) && !req->parked)
-		kvblk_req_mem_drop(req);
 	return kvblk_req_over(req, err);
 }
 
@@ -387,8 +329,7 @@ static int get_begun(struct kvblk_req *req)
 
 	if (unlikely(req->media.trial))
 		was = req->slot;
-	err = get_find(req);
-
+	err = kvblk_read_find(req);
 	if (err)
 		return get_fail(req, err);
 	/* a trial is valid for one record only */
@@ -399,11 +340,6 @@ static int get_begun(struct kvblk_req *req)
 	err = get_range(req);
 	if (err)
 		return get_fail(req, err);
-	if (req->block && kvblk_read_prefetches(req)) {
-		kvblk_req_mem_drop(req);
-		req->result.flags |= KVBLK_RES_MEMORY;
-		return kvblk_req_over(req, 0);
-	}
 	if (req->block)
 		return get_object(req);
 	if (!comes && kvblk_read_restarted(req))
@@ -411,7 +347,7 @@ static int get_begun(struct kvblk_req *req)
 	req->header_units = kvblk_header_units(req->slot.len);
 	err = kvblk_req_header_alloc(req);
 	if (!err)
-		err = get_memory(req);
+		err = kvblk_sink_prepare(req);
 	if (!err) {
 		get_submit(req);
 		return 0;
@@ -421,17 +357,21 @@ static int get_begun(struct kvblk_req *req)
 	return req->wants_fault || err == -EAGAIN ? -EAGAIN : get_fail(req, err);
 }
 
+int kvblk_read_begin(struct kvblk_req *req)
+{
+	if (kvblk_req_late(req))
+		return -ETIME;
+	if (kvblk_req_crowded(req))
+		return -ENOMEM;
+	return kvblk_media_begin(req) ? 0 : -ENODEV;
+}
+
 static int get_start(struct kvblk_req *req)
 {
-	int ret;
+	int ret = kvblk_read_begin(req);
 
-	req->space_seq = atomic_read(&req->pool->space_seq);
-	if (kvblk_req_late(req))
-		return get_fail(req, -ETIME);
-	if (kvblk_req_crowded(req))
-		return get_fail(req, -ENOMEM);
-	if (!kvblk_media_begin(req))
-		return get_fail(req, -ENODEV);
+	if (ret)
+		return get_fail(req, ret);
 	ret = get_begun(req);
 	if (ret)
 		kvblk_media_end(req);
@@ -529,7 +469,6 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 {
 	struct kvblk_pool *pool = req->pool;
-
 	bool caller = !req->sink->cpu_sees && kvblk_read_caller_checks(req);
 
 	if (!kvblk_must_check(pool, req->media.seg))
@@ -563,15 +502,11 @@ static int get_read_error(struct kvblk_req *req)
 	return get_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 
-/* Verifies the read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel memory. */
-static int get_check(struct kvblk_req *req)
+int kvblk_read_check(struct kvblk_req *req)
 {
 	struct kvblk_rec rec;
 	int err;
 
-	/* a canceled prefetch may not have been read */
-	if (kvblk_read_prefetches(req) && READ_ONCE(req->canceled))
-		return -ECANCELED;
 	if (req->media.io.status) {
 		if (req->sink->failed)
 			return req->sink->failed(req);
@@ -599,17 +534,6 @@ static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 	       req->mem.tail_user.bv_len;
 }
 
-/* Returns why the get must end, or 0. */
-static int get_ends(const struct kvblk_req *req, enum kvblk_by by)
-{
-	/* also a bounce that is partly copied: the caller must not keep half a block */
-	if (by == KVBLK_BY_NOBODY)
-		return -EINTR;
-	if (READ_ONCE(req->canceled))
-		return -ECANCELED;
-	return kvblk_req_late(req) ? -ETIME : 0;
-}
-
 /*
  * Ends the media half: verifies the read. Returns 0: the block is in the caller's memory or,
  * with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again
@@ -622,9 +546,9 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	int err = 0;
 
 	if (!req->looked)
-		err = get_check(req);
+		err = kvblk_read_check(req);
 	req->looked = true;
-	err = get_ends(req, by) ?: err;
+	err = kvblk_read_stops(req, by) ?: err;
 	if (req->sink->finish)
 		err = req->sink->finish(req, by, err);
 	if (err == -EINPROGRESS)
@@ -648,7 +572,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 		req->phase = KVBLK_GET_COPY;
 	}
 	/* before kvblk_media_end(), because the index may be freed afterwards */
-	if (!err && !kvblk_read_prefetches(req))
+	if (!err)
 		kvblk_index_touch(&req->pool->index, &req->slot,
 				  kvblk_policy_tick(&req->pool->policy));
 	/* a trial continues with the second read */
@@ -661,7 +585,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 /* Ends the media half of a get that found the block in DRAM. Returns 0 or an error. */
 static int get_found_here(struct kvblk_req *req, enum kvblk_by by)
 {
-	int err = get_ends(req, by);
+	int err = kvblk_read_stops(req, by);
 
 	kvblk_media_end(req);
 	return err;
@@ -708,7 +632,7 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 			return 0;
 		if (err == -EAGAIN)
 			req->phase = KVBLK_GET_AGAIN;
-		else if (err || kvblk_read_prefetches(req))
+		else if (err)
 			return get_over(req, err);
 	}
 	if (req->phase == KVBLK_GET_OVER)
@@ -759,21 +683,6 @@ static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 	return ret == 1 && req->partly && req->result.res < 0 && by == KVBLK_BY_CALLER ?
 	       get_clear(req) : ret;
 }
-
-/* Returns the result of a prefetch that the write throttle did not release in time. */
-static int prefetch_give_up(struct kvblk_req *req)
-{
-	return -ENOSPC;
-}
-
-const struct kvblk_op_type kvblk_op_prefetch = {
-	.flags = KVBLK_OPF_LAYOUT,
-	.mode = FMODE_READ,
-	.start = get_start,
-	.wait = kvblk_req_wait_space,
-	.give_up = prefetch_give_up,
-	.finish = get_finish,
-};
 
 const struct kvblk_op_type kvblk_op_get = {
 	.flags = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE,

@@ -79,6 +79,29 @@ static inline int kvblk_sink_check(struct kvblk_req *req)
 	return right ? 0 : -EBADMSG;
 }
 
+/* Returns why the read must end, or 0. */
+static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by)
+{
+	/* also a bounce that is partly copied: the caller must not keep half a block */
+	if (by == KVBLK_BY_NOBODY)
+		return -EINTR;
+	if (READ_ONCE(req->canceled))
+		return -ECANCELED;
+	return kvblk_req_late(req) ? -ETIME : 0;
+}
+
+/* Begins the media half. Returns 0, -ETIME, -ENOMEM or -ENODEV. */
+int kvblk_read_begin(struct kvblk_req *req);
+/* Finds the block in DRAM, or holds its segment. Returns 0, or -ENOENT with req->miss. */
+int kvblk_read_find(struct kvblk_req *req);
+/* Submits the reads into the sink, between kvblk_media_submit() and kvblk_io_end(). */
+void kvblk_read_submit(struct kvblk_req *req);
+/*
+ * Verifies a completed read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel
+ * memory.
+ */
+int kvblk_read_check(struct kvblk_req *req);
+
 /*
  * Prepares the first suitable sink, req->sink. Returns as &kvblk_sink.prepare, but never
  * -EREMOTEIO.
