@@ -6,8 +6,8 @@
  *   admin     netlink, netlink_stats, sysfs: interface of operators
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
  *   chardev   cdev, ioctl, batch, uring, parse, table: interface of runtimes
- *   read      read: gets; prefetch; sink, sink_direct, sink_bounce, sink_dram: where
- *             their payloads go
+ *   read      read: gets; prefetch; source_record, source_dram: where blocks are; sink,
+ *             sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, superblock, pool: life of pools and members
  *   p2p       route, bounce: transfers to and from device memory

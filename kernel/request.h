@@ -297,6 +297,7 @@ struct kvblk_req {
 	struct kvblk_member *old_member;
 	int write_errors;		/* put: member->write_errors before the write */
 	struct kvblk_part part;		/* src.parts of a single part */
+	const struct kvblk_source *source;	/* get, prefetch: where the block is */
 	const struct kvblk_sink *sink;	/* get, prefetch: where the payload goes */
 	u64 crcs_addr;			/* caller's array of checksums, or 0 */
 	u32 crcs_room;			/* bytes of that array */

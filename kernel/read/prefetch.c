@@ -41,7 +41,7 @@ static void prefetch_submit(struct kvblk_queued_io *queued)
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
 
 	if (!READ_ONCE(req->canceled))
-		kvblk_read_submit(req);
+		req->source->submit(req);
 	kvblk_io_end(&req->media.io);
 }
 
@@ -63,7 +63,7 @@ static void prefetch_enter(struct kvblk_req *req)
 
 static int prefetch_begun(struct kvblk_req *req)
 {
-	int err = kvblk_read_find(req);
+	int err = kvblk_read_find(req, kvblk_read_sources);
 
 	if (err)
 		return kvblk_req_over(req, err);

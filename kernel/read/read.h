@@ -6,6 +6,34 @@
 #include "request.h"
 
 /**
+ * struct kvblk_source - where the bytes of a block are
+ * @hold: holds what the index entry req->slot names until the media half ends. Returns 0;
+ *	-ESTALE: not here, try the next source; -ENOENT with req->miss
+ * @start: starts the read. Returns as &kvblk_op_type.start
+ * @submit: submits reads into the sink, between kvblk_media_submit() and kvblk_io_end()
+ * @identify: verifies that what was read is the block. Returns 1: the payload must be
+ *	verified, too; 0: it need not; -ENOENT
+ * @failed: handles a read error. Returns -ENOENT
+ * @damaged: handles a payload that differs from its checksums. Returns -ENOENT
+ *
+ * Sources without bios have only @hold and @start.
+ */
+struct kvblk_source {
+	int (*hold)(struct kvblk_req *req);
+	int (*start)(struct kvblk_req *req);
+	void (*submit)(struct kvblk_req *req);
+	int (*identify)(struct kvblk_req *req);
+	int (*failed)(struct kvblk_req *req);
+	int (*damaged)(struct kvblk_req *req);
+};
+
+extern const struct kvblk_source kvblk_source_recall;
+extern const struct kvblk_source kvblk_source_dram;
+extern const struct kvblk_source kvblk_source_record;
+/* In order of preference, for a task that may hold a DRAM block; ends with NULL. */
+extern const struct kvblk_source *const kvblk_read_sources[];
+
+/**
  * struct kvblk_sink - where the payload of a read goes
  * @cpu_sees: the CPU can verify the payload
  * @delivers: the payload is in the caller's memory once @finish succeeds
@@ -38,9 +66,17 @@ extern const struct kvblk_sink kvblk_sink_device;
 extern const struct kvblk_sink kvblk_sink_bounce;
 extern const struct kvblk_sink kvblk_sink_copy;
 
-static inline bool kvblk_read_prefetches(const struct kvblk_req *req)
+/* Records why the read missed. Returns -ENOENT. */
+static inline int kvblk_read_miss(struct kvblk_req *req, enum kvblk_counter why)
 {
-	return unlikely(req->op.opcode == KVBLK_OP_PREFETCH);
+	req->miss = why;
+	return -ENOENT;
+}
+
+/* Remembers how many bytes of the caller's memory to clear if the get fails. */
+static inline void kvblk_read_dirty(struct kvblk_req *req)
+{
+	req->partly = max(req->partly, req->want);
 }
 
 /* Returns whether the task restarts the get, which must not wait for its file's budget. */
@@ -92,10 +128,12 @@ static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by
 
 /* Begins the media half. Returns 0, -ETIME, -ENOMEM or -ENODEV. */
 int kvblk_read_begin(struct kvblk_req *req);
-/* Finds the block in DRAM, or holds its segment. Returns 0, or -ENOENT with req->miss. */
-int kvblk_read_find(struct kvblk_req *req);
-/* Submits the reads into the sink, between kvblk_media_submit() and kvblk_io_end(). */
-void kvblk_read_submit(struct kvblk_req *req);
+/* Finds and holds the block. Returns 0 with req->source, or -ENOENT with req->miss. */
+int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources);
+/* Completes a get that failed before any I/O was submitted. Returns 1. */
+int kvblk_read_fail(struct kvblk_req *req, int err);
+/* Completes a get with @err or its number of bytes. Returns 1. */
+int kvblk_read_over(struct kvblk_req *req, int err);
 /*
  * Verifies a completed read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel
  * memory.

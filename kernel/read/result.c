@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Results of gets: counters and the trace. */
+#include "read/read.h"
+#include "trace.h"
+
+static_assert(KVBLK_COUNTERS <= U8_MAX);
+
+static void count_failed(struct kvblk_req *req, int err)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (err == -ENOENT) {
+		kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
+		kvblk_count(pool, req->miss, 1);
+	} else if (err == -ETIME) {
+		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
+		kvblk_count(pool, KVBLK_C_GET_DEADLINES, 1);
+	} else if (err == -EINTR && !READ_ONCE(req->canceled) && kvblk_req_late(req)) {
+		/* detached because it was late, and reported as -ETIME */
+		kvblk_count(pool, KVBLK_C_GET_DEADLINES, 1);
+	} else if (err == -ENOMEM) {
+		kvblk_count(pool, KVBLK_C_GET_NOMEM, 1);
+	} else {
+		kvblk_count(pool, KVBLK_C_GET_ERRORS, 1);
+	}
+}
+
+int kvblk_read_fail(struct kvblk_req *req, int err)
+{
+	count_failed(req, err);
+	return kvblk_req_over(req, err);
+}
+
+int kvblk_read_over(struct kvblk_req *req, int err)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!err) {
+		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
+		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
+		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->want,
+				  req->start);
+		err = req->want;
+	} else {
+		req->result.flags = 0;
+		count_failed(req, err);
+	}
+	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
+			req->result.flags, req->start);
+	req->phase = KVBLK_GET_OVER;
+	return kvblk_req_over(req, err);
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * DRAM as the source of a block. Only the task of a get takes a reference on the DRAM block,
+ * or else memory would be held until the task runs. So a get that starts and finds the block
+ * here completes its media half at once, and its task finds the block again.
+ */
+#include <linux/slab.h>
+
+#include "read/read.h"
+
+static int recall_hold(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	return atomic64_read(&pool->dram.bytes) && kvblk_dram_holds(pool, req->id, &req->slot) ?
+	       0 : -ESTALE;
+}
+
+static int recall_start(struct kvblk_req *req)
+{
+	req->phase = KVBLK_GET_HERE;
+	req->src.fault = false;
+	kvblk_media_submit(req, NULL);
+	kvblk_io_end(&req->media.io);
+	return 0;
+}
+
+const struct kvblk_source kvblk_source_recall = {
+	.hold = recall_hold,
+	.start = recall_start,
+};
+
+static int dram_hold(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!atomic64_read(&pool->dram.bytes))
+		return -ESTALE;
+	req->block = kvblk_dram_block_get(pool, req->id, &req->slot);
+	/* integrity=full must not serve a block that was loaded without checksums */
+	if (req->block && req->block->unproven &&
+	    READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL)
+		kvblk_req_mem_drop(req);
+	return req->block ? 0 : -ESTALE;
+}
+
+static int dram_identify(struct kvblk_req *req)
+{
+	const struct kvblk_dram_block *obj = req->block;
+
+	if (obj->rec.tenant != req->tenant || obj->rec.key_len != req->op.key_len ||
+	    memcmp(obj->key, req->key, obj->rec.key_len))
+		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) && obj->rec.layout_tag != req->op.layout_tag)
+		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
+	req->result.layout_tag = obj->rec.layout_tag;
+	req->result.caller_tag = obj->rec.caller_tag;
+	req->integrity = obj->rec.integrity;
+	return 0;
+}
+
+static int dram_copy_out(struct kvblk_req *req)
+{
+	struct kvblk_dram_block *obj = req->block;
+	bool fault = req->src.fault;
+	int err;
+
+	req->src.fault = false;
+	if (kvblk_dram_block_checks(req->pool, obj))
+		err = kvblk_vectors_check_out(&obj->bv[1], obj->rec.length, req->op.offset,
+					      req->want, &req->src, obj->rec.crcs);
+	else
+		err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->want, &req->src,
+					 false);
+	req->src.fault = fault;
+	return err;
+}
+
+/* Copies a DRAM block to kernel memory, because the caller's pages do not stay resident. */
+static int dram_copy(struct kvblk_req *req)
+{
+	struct kvblk_dram_block *obj = req->block;
+	u32 bytes = kvblk_read_end(req) - req->from, i;
+	struct iov_iter from;
+	int err;
+
+	req->sink = &kvblk_sink_copy;
+	err = kvblk_req_mem_alloc(req, bytes, true);
+	/* a failure has dropped the DRAM block, too */
+	if (err)
+		return err;
+	iov_iter_bvec(&from, ITER_SOURCE, &obj->bv[1], obj->nr, obj->rec.length);
+	iov_iter_advance(&from, req->from);
+	for (i = 1; i < req->mem.nr; i++)
+		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
+					min(req->mem.bv[i].bv_len, bytes), &from);
+	return !kvblk_dram_block_checks(req->pool, obj) ||
+	       kvblk_payload_check(&req->mem, NULL, kvblk_read_crcs(req)) ? 0 : -EBADMSG;
+}
+
+/* Drops a damaged DRAM block. Returns 1, or -EAGAIN if a member has the block. */
+static int dram_damaged(struct kvblk_req *req)
+{
+	kvblk_dram_block_damaged(req->pool, req->block);
+	kvblk_dram_block_spoil(req->pool, req->block);
+	kvblk_req_mem_drop(req);
+	req->phase = KVBLK_GET_AGAIN;
+	return req->slot.seg != KVBLK_DRAM_SEG ? -EAGAIN :
+	       kvblk_read_over(req, kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED));
+}
+
+/* Returns 1, or -EAGAIN to continue at @phase without the DRAM block. */
+static int dram_start(struct kvblk_req *req)
+{
+	u32 chunks = kvblk_nr_chunks(kvblk_read_end(req) - req->from);
+	int err = dram_identify(req);
+
+	if (err)
+		return kvblk_read_over(req, err);
+	/* or else the DRAM block would be held until the page for the checksums is resident */
+	if (req->crcs_addr && req->integrity != KVBLK_INTEGRITY_NONE && !req->crcs) {
+		req->crcs = kmemdup(kvblk_read_crcs(req), chunks * sizeof(*req->crcs),
+				    GFP_KERNEL_ACCOUNT);
+		if (!req->crcs)
+			return kvblk_read_over(req, -ENOMEM);
+	}
+	err = dram_copy_out(req);
+	if (err)
+		kvblk_read_dirty(req);
+	if (err == -EFAULT && !req->src.fault) {
+		kvblk_req_mem_drop(req);
+		req->wants_fault = true;
+		return -EAGAIN;
+	}
+	req->phase = err ? KVBLK_GET_COPY : KVBLK_GET_SUMS;
+	/* the caller's pages were evicted again after the page fault */
+	if (err == -EFAULT)
+		err = dram_copy(req);
+	if (err == -EBADMSG)
+		return dram_damaged(req);
+	if (err)
+		return kvblk_read_over(req, err);
+	kvblk_req_dram_block_drop(req);
+	kvblk_index_touch(&req->pool->index, &req->slot,
+			  kvblk_policy_tick(&req->pool->policy));
+	kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
+	req->result.flags |= KVBLK_RES_MEMORY;
+	if (req->phase == KVBLK_GET_SUMS)
+		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
+	return -EAGAIN;
+}
+
+const struct kvblk_source kvblk_source_dram = {
+	.hold = dram_hold,
+	.start = dram_start,
+};

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A record on a member as the source of a block. Its segment is held during the read. */
+#include "read/read.h"
+
+static int record_hold(struct kvblk_req *req)
+{
+	struct kvblk_media *media = &req->media;
+
+	media->seg = kvblk_segment_get(req->pool, &req->slot, &media->member, &media->gen);
+	if (!media->seg)
+		return -ESTALE;
+	if (!kvblk_member_ok(media->member))
+		return kvblk_read_miss(req, KVBLK_C_MISS_MEMBER);
+	media->stats = media->member->stats;
+	return 0;
+}
+
+/*
+ * Returns whether to compute checksums as parts of the payload complete: not for a short one,
+ * which is still in the cache later, nor if the policy is not to verify.
+ */
+static bool record_sums(const struct kvblk_req *req)
+{
+	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && req->sink->cpu_sees &&
+	       (READ_ONCE(req->pool->tun.integrity) != KVBLK_CHECK_HEADER ||
+		kvblk_must_check(req->pool, req->media.seg));
+}
+
+/* Submits header and first part as one request. Not inlined: other gets need no plug. */
+static noinline void record_submit_bounce(struct kvblk_req *req, u64 pos)
+{
+	struct blk_plug plug;
+
+	blk_start_plug(&plug);
+	kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
+	kvblk_bounce_submit(req->media.bounce, kvblk_read_end(req));
+	blk_finish_plug(&plug);
+}
+
+static void record_submit(struct kvblk_req *req)
+{
+	const struct kvblk_media *media = &req->media;
+	u64 pos = kvblk_seg_pos(media->member, media->seg - media->member->segs, req->slot.off);
+
+	if (req->media.bounce)
+		record_submit_bounce(req, pos);
+	else
+		req->media.sums = kvblk_payload_read(&req->media.io, pos, &req->mem,
+						     req->from, record_sums(req));
+}
+
+static int record_start(struct kvblk_req *req)
+{
+	unsigned long now;
+	int err;
+
+	req->header_units = kvblk_header_units(req->slot.len);
+	err = kvblk_req_header_alloc(req);
+	if (!err)
+		err = kvblk_sink_prepare(req);
+	if (err) {
+		kvblk_req_header_free(req);
+		req->wants_fault = err == -EFAULT;
+		return req->wants_fault || err == -EAGAIN ? -EAGAIN :
+							    kvblk_read_fail(req, err);
+	}
+	WARN_ON_ONCE(req->from + req->mem.bytes > req->slot.len);
+	if (req->phase == KVBLK_GET_HERE)
+		req->phase = KVBLK_GET_LANDED;
+	/* no page fault while others of the batch are in flight */
+	req->src.fault = false;
+	bvec_set_virt(&req->mem.bv[0], req->header, req->header_units << KVBLK_UNIT_SHIFT);
+	now = jiffies;
+	if (READ_ONCE(req->media.member->last_get) != now)
+		WRITE_ONCE(req->media.member->last_get, now);
+	kvblk_media_submit(req, req->media.member);
+	record_submit(req);
+	kvblk_io_end(&req->media.io);
+	return 0;
+}
+
+static bool record_drop(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot now;
+
+	return !kvblk_kills_full(req->media.member) &&
+	       kvblk_index_find(&pool->index, req->id, &now) &&
+	       now.state == KVBLK_SLOT_LIVE && kvblk_same_record(&now, &req->slot) &&
+	       kvblk_entry_replace(pool, req->id, &now, NULL);
+}
+
+/*
+ * Handles a record that is not the requested block. If the entry is unchanged, that is
+ * damage: report it and remove the entry. Otherwise the block was deleted or moved. A
+ * @producer's wrong checksums are counted apart, because the flash is not to blame. Returns
+ * -ENOENT.
+ */
+static int record_wrong(struct kvblk_req *req, bool producer)
+{
+	if (!record_drop(req))
+		return kvblk_read_miss(req, KVBLK_C_MISS_MOVED);
+	if (producer)
+		kvblk_count_at(req->media.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
+	else
+		kvblk_member_error(req->media.member, KVBLK_ERROR_CHECKSUM,
+				   req->slot.seg - req->media.member->seg_base);
+	return kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED);
+}
+
+static int record_damaged(struct kvblk_req *req)
+{
+	return record_wrong(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
+}
+
+static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
+{
+	struct kvblk_place place = kvblk_place(req->media.member,
+					       req->media.seg - req->media.member->segs,
+					       req->media.gen, req->slot.off);
+
+	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
+				&place, kvblk_trust_entry(req->id, req->slot.len),
+				rec) != KVBLK_DEC_RECORD)
+		return record_wrong(req, false);
+	/* another key with the same id: a miss, no damage */
+	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
+	    memcmp(rec->key, req->key, rec->key_len))
+		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) &&
+	    rec->layout_tag != req->op.layout_tag)
+		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
+	if (rec->expiry && kvblk_expired(rec->expiry, kvblk_now(req->pool)))
+		return kvblk_read_miss(req, KVBLK_C_MISS_EXPIRED);
+	req->result.layout_tag = rec->layout_tag;
+	req->result.caller_tag = rec->caller_tag;
+	req->integrity = rec->integrity;
+	if (unlikely(req->sink->describe))
+		req->sink->describe(req, rec);
+	return 0;
+}
+
+/* Returns 1: verify the payload; 0: do not; -ENOENT: no checksums, but it must be verified. */
+static int record_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
+{
+	struct kvblk_pool *pool = req->pool;
+	bool caller = !req->sink->cpu_sees && kvblk_read_caller_checks(req);
+
+	if (!kvblk_must_check(pool, req->media.seg))
+		return req->integrity != KVBLK_INTEGRITY_NONE && !caller &&
+		       (req->sink->cpu_sees || !rec->durable);
+	if (req->integrity != KVBLK_INTEGRITY_NONE)
+		return !caller;
+	/* remove the entry so that the block can be put again */
+	record_drop(req);
+	return kvblk_read_miss(req, KVBLK_C_MISS_UNPROVEN);
+}
+
+static int record_identify(struct kvblk_req *req)
+{
+	struct kvblk_rec rec;
+
+	return record_check_header(req, &rec) ?: record_must_check(req, &rec);
+}
+
+static int record_failed(struct kvblk_req *req)
+{
+	/* a medium error is permanent: remove the entry, so that the block can be put again */
+	if (req->media.io.status == BLK_STS_MEDIUM)
+		record_drop(req);
+	kvblk_member_error(req->media.member, KVBLK_ERROR_READ,
+			   req->slot.seg - req->media.member->seg_base);
+	return kvblk_read_miss(req, KVBLK_C_MISS_READ_ERROR);
+}
+
+const struct kvblk_source kvblk_source_record = {
+	.hold = record_hold,
+	.start = record_start,
+	.submit = record_submit,
+	.identify = record_identify,
+	.failed = record_failed,
+	.damaged = record_damaged,
+};
