@@ -96,23 +96,33 @@ enum kvblk_by {
 };
 
 /**
- * enum kvblk_get_phase - next step of a get
- * @KVBLK_GET_LANDED: submit the read; once the bios have completed, verify
- * @KVBLK_GET_HERE: find the block in DRAM again. The lookup found it there, but a
+ * enum kvblk_read_state - what a get does next
+ * @KVBLK_READ_FIND: find the block and start the read
+ * @KVBLK_READ_INFLIGHT: verify what was read, once the bios have completed
+ * @KVBLK_READ_CHECKED: end the read; a bounce may be in flight again
+ * @KVBLK_READ_RECALL: find the block again, in DRAM. The lookup found it there, but a
  *	reference is taken only in the task, or else memory would be held until the task
  *	runs
- * @KVBLK_GET_AGAIN: read the block again, through kernel memory
- * @KVBLK_GET_COPY: copy the verified block to the caller
- * @KVBLK_GET_SUMS: copy the checksums, the payload is delivered
- * @KVBLK_GET_OVER: none, the get has its result
+ * @KVBLK_READ_AGAIN: find and read the block again, through kernel memory
+ * @KVBLK_READ_COPY: copy the verified block to the caller
+ * @KVBLK_READ_SUMS: copy the checksums, the payload is delivered
+ * @KVBLK_READ_DONE: nothing, the get has its result
+ *
+ *   FIND ─┬─► INFLIGHT ─► CHECKED ─► COPY or SUMS ─► DONE
+ *         └─► RECALL ─► COPY or SUMS, from DRAM; INFLIGHT if DRAM dropped the block
+ *
+ * A read that cannot be used leads from CHECKED to AGAIN, then INFLIGHT or, from DRAM, COPY
+ * or SUMS.
  */
-enum kvblk_get_phase {
-	KVBLK_GET_LANDED,
-	KVBLK_GET_HERE,
-	KVBLK_GET_AGAIN,
-	KVBLK_GET_COPY,
-	KVBLK_GET_SUMS,
-	KVBLK_GET_OVER,
+enum kvblk_read_state {
+	KVBLK_READ_FIND,
+	KVBLK_READ_INFLIGHT,
+	KVBLK_READ_CHECKED,
+	KVBLK_READ_RECALL,
+	KVBLK_READ_AGAIN,
+	KVBLK_READ_COPY,
+	KVBLK_READ_SUMS,
+	KVBLK_READ_DONE,
 };
 
 /**
@@ -271,9 +281,8 @@ struct kvblk_req {
 	bool replaces;			/* put: takes over the entry of the same block, @old */
 	u8 tries;			/* put: failed writes */
 	u8 avoid;			/* put: slot of the member that failed the last one */
-	u8 phase;			/* get: &enum kvblk_get_phase */
+	u8 state;			/* get: &enum kvblk_read_state */
 	u8 miss;			/* get: reason of a miss, &enum kvblk_counter */
-	bool looked;			/* get: the header was verified */
 	bool device;			/* some of the memory is a device's */
 	bool revocable;			/* get: may be detached, must not map shared memory */
 	bool coming;			/* @block is not in the pool's table yet */

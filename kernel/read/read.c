@@ -36,7 +36,7 @@ int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sou
 	req->media.stats = &pool->stats->own;
 	/* an earlier lookup found the block in DRAM, and req->slot is its entry */
 	req->source = &kvblk_source_dram;
-	if (req->phase == KVBLK_GET_HERE && !kvblk_slot_expired(pool, &req->slot) &&
+	if (req->state == KVBLK_READ_RECALL && !kvblk_slot_expired(pool, &req->slot) &&
 	    !req->source->hold(req))
 		return 0;
 	/* an entry that moves is LIVE at its new place after a retry */
@@ -123,7 +123,7 @@ static int get_start(struct kvblk_req *req)
 
 /*
  * Restarts the get from the index lookup. Returns 0: in flight; 1: complete; -EAGAIN: needs a
- * page fault, or the block was copied as @phase says.
+ * page fault, or the block was copied as @state says.
  */
 static noinline int get_again(struct kvblk_req *req)
 {
@@ -137,13 +137,12 @@ static noinline int get_again(struct kvblk_req *req)
 	/* before anything is held, because a pager may take any time */
 	if (req->src.fault && kvblk_src_fault_in(&req->src, req->want, true))
 		return kvblk_read_over(req, -EINTR);
-	req->looked = false;
 	kvblk_sigpipe_block(&sigpipe);
 	ret = get_start(req);
 	kvblk_sigpipe_restore(&sigpipe);
 	/* only the caller's memory is left to clear */
 	if (ret == 1)
-		req->phase = KVBLK_GET_OVER;
+		req->state = KVBLK_READ_DONE;
 	return ret;
 }
 
@@ -177,13 +176,13 @@ int kvblk_read_check(struct kvblk_req *req)
 /* Returns whether the pages are unpinned before the task has copied the tail to them. */
 static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 {
-	return by == KVBLK_BY_MEMBER && req->phase == KVBLK_GET_SUMS &&
+	return by == KVBLK_BY_MEMBER && req->state == KVBLK_READ_SUMS &&
 	       req->mem.tail_user.bv_len;
 }
 
 /*
  * Ends the media half: verifies the read. Returns 0: the block is in the caller's memory or,
- * with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again
+ * with state COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again
  * through kernel memory; or an error, with the caller's memory zero or @partly bytes to
  * clear. Unless @by is KVBLK_BY_CALLER the CPU does not write there, because the memory may
  * be another task's.
@@ -192,9 +191,9 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err = 0;
 
-	if (!req->looked)
+	if (req->state == KVBLK_READ_INFLIGHT)
 		err = kvblk_read_check(req);
-	req->looked = true;
+	req->state = KVBLK_READ_CHECKED;
 	err = kvblk_read_stops(req, by) ?: err;
 	if (req->sink->finish)
 		err = req->sink->finish(req, by, err);
@@ -211,12 +210,12 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 		else if (req->mem.direct)
 			kvblk_read_dirty(req);
 	} else if (req->sink->delivers) {
-		req->phase = KVBLK_GET_SUMS;
+		req->state = KVBLK_READ_SUMS;
 		/* count later, or else a get that is read again would count twice */
 		if (!get_loses_tail(req, by))
 			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 	} else {
-		req->phase = KVBLK_GET_COPY;
+		req->state = KVBLK_READ_COPY;
 	}
 	/* before kvblk_media_end(), because the index may be freed afterwards */
 	if (!err)
@@ -245,12 +244,12 @@ static int get_deliver(struct kvblk_req *req)
 
 	if (req->mem.direct)
 		kvblk_mem_tail_out(&req->mem);
-	if (req->phase == KVBLK_GET_COPY) {
+	if (req->state == KVBLK_READ_COPY) {
 		err = req->sink->deliver(req);
 		if (err)
 			return err;
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
-		req->phase = KVBLK_GET_SUMS;
+		req->state = KVBLK_READ_SUMS;
 	}
 	return get_crcs_out(req);
 }
@@ -258,10 +257,10 @@ static int get_deliver(struct kvblk_req *req)
 /* Drops pinned pages and DRAM, because the task or a pager may take any time. */
 static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 {
-	if (req->block && req->phase == KVBLK_GET_COPY)
-		req->phase = KVBLK_GET_HERE;
+	if (req->block && req->state == KVBLK_READ_COPY)
+		req->state = KVBLK_READ_RECALL;
 	if (get_loses_tail(req, by)) {
-		req->phase = KVBLK_GET_AGAIN;
+		req->state = KVBLK_READ_AGAIN;
 		kvblk_read_dirty(req);
 	}
 	if (req->block || req->mem.direct)
@@ -274,26 +273,26 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	int err = 0;
 
 	if (req->media.begun) {
-		err = req->phase == KVBLK_GET_HERE ? get_found_here(req, by) : get_land(req, by);
+		err = req->state == KVBLK_READ_RECALL ? get_found_here(req, by) : get_land(req, by);
 		if (err == -EINPROGRESS)
 			return 0;
 		if (err == -EAGAIN)
-			req->phase = KVBLK_GET_AGAIN;
+			req->state = KVBLK_READ_AGAIN;
 		else if (err)
 			return kvblk_read_over(req, err);
 	}
-	if (req->phase == KVBLK_GET_OVER)
+	if (req->state == KVBLK_READ_DONE)
 		return 1;
 	/* if only checksums are left and the caller wants none, the get is complete */
-	if (by == KVBLK_BY_MEMBER && (req->phase != KVBLK_GET_SUMS || req->crcs_addr ||
+	if (by == KVBLK_BY_MEMBER && (req->state != KVBLK_READ_SUMS || req->crcs_addr ||
 				      req->mem.tail_user.bv_len))
 		return get_pause(req, by);
 	if (by == KVBLK_BY_NOBODY)
 		return kvblk_read_over(req, -EINTR);
-	if (req->phase == KVBLK_GET_AGAIN || req->phase == KVBLK_GET_HERE) {
+	if (req->state == KVBLK_READ_AGAIN || req->state == KVBLK_READ_RECALL) {
 		err = get_again(req);
-		if (err != -EAGAIN || (req->phase != KVBLK_GET_COPY &&
-				       req->phase != KVBLK_GET_SUMS))
+		if (err != -EAGAIN || (req->state != KVBLK_READ_COPY &&
+				       req->state != KVBLK_READ_SUMS))
 			return err;
 	}
 	err = get_deliver(req);

@@ -82,7 +82,7 @@ static inline void kvblk_read_dirty(struct kvblk_req *req)
 /* Returns whether the task restarts the get, which must not wait for its file's budget. */
 static inline bool kvblk_read_restarted(const struct kvblk_req *req)
 {
-	return req->phase != KVBLK_GET_LANDED;
+	return req->state != KVBLK_READ_FIND;
 }
 
 /* Returns the end of the chunks that cover the requested bytes. */

@@ -47,6 +47,6 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 	}
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
 			req->result.flags, req->start);
-	req->phase = KVBLK_GET_OVER;
+	req->state = KVBLK_READ_DONE;
 	return kvblk_req_over(req, err);
 }

@@ -34,7 +34,7 @@ static const struct kvblk_sink *const sinks[] = {
 int kvblk_sink_prepare(struct kvblk_req *req)
 {
 	/* read again through kernel memory */
-	u32 i = req->phase == KVBLK_GET_AGAIN ? ARRAY_SIZE(sinks) - 1 : 0;
+	u32 i = req->state == KVBLK_READ_AGAIN ? ARRAY_SIZE(sinks) - 1 : 0;
 	int err;
 
 	do {

@@ -18,7 +18,7 @@ static int recall_hold(struct kvblk_req *req)
 
 static int recall_start(struct kvblk_req *req)
 {
-	req->phase = KVBLK_GET_HERE;
+	req->state = KVBLK_READ_RECALL;
 	req->src.fault = false;
 	kvblk_media_submit(req, NULL);
 	kvblk_io_end(&req->media.io);
@@ -104,12 +104,12 @@ static int dram_damaged(struct kvblk_req *req)
 	kvblk_dram_block_damaged(req->pool, req->block);
 	kvblk_dram_block_spoil(req->pool, req->block);
 	kvblk_req_mem_drop(req);
-	req->phase = KVBLK_GET_AGAIN;
+	req->state = KVBLK_READ_AGAIN;
 	return req->slot.seg != KVBLK_DRAM_SEG ? -EAGAIN :
 	       kvblk_read_over(req, kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED));
 }
 
-/* Returns 1, or -EAGAIN to continue at @phase without the DRAM block. */
+/* Returns 1, or -EAGAIN to continue at @state without the DRAM block. */
 static int dram_start(struct kvblk_req *req)
 {
 	u32 chunks = kvblk_nr_chunks(kvblk_read_end(req) - req->from);
@@ -132,7 +132,7 @@ static int dram_start(struct kvblk_req *req)
 		req->wants_fault = true;
 		return -EAGAIN;
 	}
-	req->phase = err ? KVBLK_GET_COPY : KVBLK_GET_SUMS;
+	req->state = err ? KVBLK_READ_COPY : KVBLK_READ_SUMS;
 	/* the caller's pages were evicted again after the page fault */
 	if (err == -EFAULT)
 		err = dram_copy(req);
@@ -145,7 +145,7 @@ static int dram_start(struct kvblk_req *req)
 			  kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
 	req->result.flags |= KVBLK_RES_MEMORY;
-	if (req->phase == KVBLK_GET_SUMS)
+	if (req->state == KVBLK_READ_SUMS)
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 	return -EAGAIN;
 }

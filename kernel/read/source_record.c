@@ -65,8 +65,7 @@ static int record_start(struct kvblk_req *req)
 							    kvblk_read_fail(req, err);
 	}
 	WARN_ON_ONCE(req->from + req->mem.bytes > req->slot.len);
-	if (req->phase == KVBLK_GET_HERE)
-		req->phase = KVBLK_GET_LANDED;
+	req->state = KVBLK_READ_INFLIGHT;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header, req->header_units << KVBLK_UNIT_SHIFT);
