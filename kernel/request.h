@@ -126,6 +126,24 @@ enum kvblk_read_state {
 };
 
 /**
+ * struct kvblk_read - a get or prefetch
+ * @source: where the block is, see read/read.h
+ * @sink: where the payload goes
+ * @from: first payload byte read, a multiple of the chunk size
+ * @want: bytes to deliver to the caller
+ * @state: &enum kvblk_read_state
+ * @miss: reason of a miss, &enum kvblk_counter
+ */
+struct kvblk_read {
+	const struct kvblk_source *source;
+	const struct kvblk_sink *sink;
+	u32 from;
+	u32 want;
+	u8 state;
+	u8 miss;
+};
+
+/**
  * enum kvblk_older - what a put does about older blocks of its key
  * @KVBLK_OLDER_STAYS: fail if a block is present. An older record may come back later:
  *	blocks of a key are identical
@@ -232,8 +250,6 @@ struct kvblk_batch;
  *	time to make it so, so nothing is held when src.fault is set
  * @header: record header of header_units of 4 KiB, physically contiguous
  * @slot: index entry found (get, delete) or made (put)
- * @from: get: first payload byte read, a multiple of the chunk size
- * @want: get: bytes to deliver to the caller
  */
 struct kvblk_req {
 	struct list_head file_link;	/* file->reqs; initialized by req_construct() */
@@ -262,8 +278,6 @@ struct kvblk_req {
 	u16 tenant;
 	u32 header_units;
 	u32 bytes;			/* length of all pieces */
-	u32 from;
-	u32 want;
 	u32 partly;			/* get: bytes at @src that its task clears if it fails */
 	u32 expiry;
 	u32 charged;			/* bytes in batch->bytes_inflight */
@@ -281,8 +295,6 @@ struct kvblk_req {
 	bool replaces;			/* put: takes over the entry of the same block, @old */
 	u8 tries;			/* put: failed writes */
 	u8 avoid;			/* put: slot of the member that failed the last one */
-	u8 state;			/* get: &enum kvblk_read_state */
-	u8 miss;			/* get: reason of a miss, &enum kvblk_counter */
 	bool device;			/* some of the memory is a device's */
 	bool revocable;			/* get: may be detached, must not map shared memory */
 	bool coming;			/* @block is not in the pool's table yet */
@@ -306,8 +318,6 @@ struct kvblk_req {
 	struct kvblk_member *old_member;
 	int write_errors;		/* put: member->write_errors before the write */
 	struct kvblk_part part;		/* src.parts of a single part */
-	const struct kvblk_source *source;	/* get, prefetch: where the block is */
-	const struct kvblk_sink *sink;	/* get, prefetch: where the payload goes */
 	u64 crcs_addr;			/* caller's array of checksums, or 0 */
 	u32 crcs_room;			/* bytes of that array */
 	u32 space_seq;
@@ -315,6 +325,9 @@ struct kvblk_req {
 	u32 hints;			/* put: &enum kvblk_hints */
 	u32 chain;			/* put: &kvblk_dram_block.chain */
 	u64 offer_parent;		/* put: &kvblk_dram_block.offer_parent */
+	union {				/* by @type, private to its files */
+		struct kvblk_read read;	/* get, prefetch */
+	};
 	struct kvblk_dram_block *block;	/* DRAM block with a reference, or NULL */
 	__le32 *crcs;			/* put: the caller's checksums; get: those to return */
 	ktime_t waiting;		/* start of the wait, or 0 */

@@ -189,7 +189,7 @@ static void half_done(struct kvblk_io *io)
 
 static struct half *half_of(struct kvblk_bounce *b, u32 at)
 {
-	return &b->half[(at - b->req->from) / b->part % (KVBLK_BOUNCE_BYTES / b->part)];
+	return &b->half[(at - b->req->read.from) / b->part % (KVBLK_BOUNCE_BYTES / b->part)];
 }
 
 static void *half_data(struct kvblk_bounce *b, const struct half *half)
@@ -217,7 +217,7 @@ static void part_submit(struct kvblk_bounce *b)
 void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end)
 {
 	b->crcs = NULL;
-	b->at = b->req->from;
+	b->at = b->req->read.from;
 	b->asked = b->at;
 	b->end = end;
 	b->begun = false;
@@ -253,7 +253,7 @@ static bool half_completed(struct kvblk_bounce *b, struct half *half)
 static int part_copy(struct kvblk_req *req, u32 at, void *data, u32 bytes)
 {
 	u32 from = max(at, req->op.offset);
-	u32 end = min(at + bytes, req->op.offset + req->want);
+	u32 end = min(at + bytes, req->op.offset + req->read.want);
 
 	return from >= end ? 0 :
 	       kvblk_src_write(&req->src, from - req->op.offset,
@@ -294,6 +294,6 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 	if (!half_completed(b, &b->half[0]) || !half_completed(b, &b->half[1]))
 		return -EINPROGRESS;
 	if (b->err && b->begun)
-		req->partly = max(req->partly, req->want);
+		req->partly = max(req->partly, req->read.want);
 	return b->err;
 }

@@ -20,7 +20,7 @@ struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
 /* Frees idle chunks, except in the first @keep slots. */
 void kvblk_bounce_trim(struct kvblk_pool *pool, u32 keep);
-/* Starts to read the payload, from req->from to @end. The get reads the header. */
+/* Starts to read the payload, from req->read.from to @end. The get reads the header. */
 void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end);
 /* Has each part verified against @crcs, the checksums of the whole block. */
 void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs);

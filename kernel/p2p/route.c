@@ -466,7 +466,7 @@ static phys_addr_t bv_addr(const struct bio_vec *bv)
  * @there: destination in the device's memory
  * @addr: physical address of @there
  * @serial: serial of the provider
- * @at: offset in the payload, from req->from on
+ * @at: offset in the payload, from req->read.from on
  * @taken: @data has the bytes of the direct read
  * @data: mark written before the direct read, then the bytes read
  */

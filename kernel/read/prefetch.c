@@ -14,7 +14,7 @@ static int prefetch_over(struct kvblk_req *req, int err)
 	if (!err) {
 		kvblk_count(req->pool, KVBLK_C_PREFETCHES, 1);
 		req->result.flags = KVBLK_RES_MEMORY | KVBLK_RES_BOUNCED;
-		err = req->want;
+		err = req->read.want;
 	} else {
 		req->result.flags = 0;
 	}
@@ -30,9 +30,9 @@ static int prefetch_memory(struct kvblk_req *req)
 {
 	if (!READ_ONCE(req->pool->tun.dram_bytes))
 		return -EOPNOTSUPP;
-	req->sink = &kvblk_sink_dram;
+	req->read.sink = &kvblk_sink_dram;
 	req->throttled = kvblk_throttle_full(req->media.member);
-	return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->want);
+	return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->read.want);
 }
 
 /* Submits a prefetch once the write throttle releases it. */
@@ -41,7 +41,7 @@ static void prefetch_submit(struct kvblk_queued_io *queued)
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
 
 	if (!READ_ONCE(req->canceled))
-		req->source->submit(req);
+		req->read.source->submit(req);
 	kvblk_io_end(&req->media.io);
 }
 
@@ -67,14 +67,14 @@ static int prefetch_begun(struct kvblk_req *req)
 
 	if (err)
 		return kvblk_req_over(req, err);
-	req->want = req->slot.len;
-	req->result.value_len = req->want;
+	req->read.want = req->slot.len;
+	req->result.value_len = req->read.want;
 	if (req->block) {
 		kvblk_req_mem_drop(req);
 		req->result.flags |= KVBLK_RES_MEMORY;
 		return kvblk_req_over(req, 0);
 	}
-	req->header_units = kvblk_header_units(req->want);
+	req->header_units = kvblk_header_units(req->read.want);
 	err = kvblk_req_header_alloc(req);
 	if (!err)
 		err = prefetch_memory(req);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gets. A get succeeds only after header and payload were verified. On any other result the
+ * Gets: the states between a source, which has the block (source_*.c), and a sink, which takes
+ * its bytes (sink*.c). See enum kvblk_read_state.
+ *
+ * The rule: a get succeeds only after header and payload were verified. On any other result the
  * destination is zero or untouched, unless the caller has exited: its memory may be another
  * task's by then.
  */
@@ -22,8 +25,8 @@ static int read_hold(struct kvblk_req *req, const struct kvblk_source *const *so
 	int err = -ESTALE;
 
 	for (; *source && err == -ESTALE; source++) {
-		req->source = *source;
-		err = req->source->hold(req);
+		req->read.source = *source;
+		err = req->read.source->hold(req);
 	}
 	return err;
 }
@@ -35,9 +38,9 @@ int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sou
 
 	req->media.stats = &pool->stats->own;
 	/* an earlier lookup found the block in DRAM, and req->slot is its entry */
-	req->source = &kvblk_source_dram;
-	if (req->state == KVBLK_READ_RECALL && !kvblk_slot_expired(pool, &req->slot) &&
-	    !req->source->hold(req))
+	req->read.source = &kvblk_source_dram;
+	if (req->read.state == KVBLK_READ_RECALL && !kvblk_slot_expired(pool, &req->slot) &&
+	    !req->read.source->hold(req))
 		return 0;
 	/* an entry that moves is LIVE at its new place after a retry */
 	for (tries = 0; tries < 4; tries++) {
@@ -65,17 +68,17 @@ static int get_range(struct kvblk_req *req)
 	if (op->flags & KVBLK_OPF_PARTIAL) {
 		if (op->offset >= len)
 			return -ERANGE;
-		req->want = min3(len - op->offset, op->length ?: req->bytes,
-				 req->bytes);
+		req->read.want = min3(len - op->offset, op->length ?: req->bytes,
+				      req->bytes);
 	} else {
 		if (req->bytes < len)
 			return -EMSGSIZE;
-		req->want = len;
+		req->read.want = len;
 	}
 	/* read whole chunks, because checksums cover chunks */
-	req->from = round_down(op->offset, 1u << KVBLK_CHUNK_SHIFT);
+	req->read.from = round_down(op->offset, 1u << KVBLK_CHUNK_SHIFT);
 	if (unlikely(req->crcs_addr) &&
-	    kvblk_nr_chunks(kvblk_read_end(req) - req->from) * sizeof(__le32) > req->crcs_room)
+	    kvblk_nr_chunks(kvblk_read_end(req) - req->read.from) * sizeof(__le32) > req->crcs_room)
 		return -EMSGSIZE;
 	return 0;
 }
@@ -97,7 +100,7 @@ static int get_begun(struct kvblk_req *req)
 	     was.gen != req->slot.gen))
 		kvblk_p2p_trial_end(req);
 	err = get_range(req);
-	return err ? kvblk_read_fail(req, err) : req->source->start(req);
+	return err ? kvblk_read_fail(req, err) : req->read.source->start(req);
 }
 
 int kvblk_read_begin(struct kvblk_req *req)
@@ -135,14 +138,14 @@ static noinline int get_again(struct kvblk_req *req)
 	kfree(req->crcs);
 	req->crcs = NULL;
 	/* before anything is held, because a pager may take any time */
-	if (req->src.fault && kvblk_src_fault_in(&req->src, req->want, true))
+	if (req->src.fault && kvblk_src_fault_in(&req->src, req->read.want, true))
 		return kvblk_read_over(req, -EINTR);
 	kvblk_sigpipe_block(&sigpipe);
 	ret = get_start(req);
 	kvblk_sigpipe_restore(&sigpipe);
 	/* only the caller's memory is left to clear */
 	if (ret == 1)
-		req->state = KVBLK_READ_DONE;
+		req->read.state = KVBLK_READ_DONE;
 	return ret;
 }
 
@@ -152,7 +155,7 @@ static int get_crcs_out(struct kvblk_req *req)
 
 	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
 		return 0;
-	bytes = kvblk_nr_chunks(kvblk_read_end(req) - req->from) * sizeof(__le32);
+	bytes = kvblk_nr_chunks(kvblk_read_end(req) - req->read.from) * sizeof(__le32);
 	if (kvblk_user_write(req->crcs_addr, req->crcs ?: kvblk_read_crcs(req), bytes,
 			     req->src.fault))
 		return -EFAULT;
@@ -165,18 +168,18 @@ int kvblk_read_check(struct kvblk_req *req)
 	int err;
 
 	if (req->media.io.status)
-		return (req->sink->failed ?: req->source->failed)(req);
-	err = req->source->identify(req);
+		return (req->read.sink->failed ?: req->read.source->failed)(req);
+	err = req->read.source->identify(req);
 	if (err <= 0)
 		return err;
-	err = req->sink->check(req);
-	return err == -EBADMSG ? req->source->damaged(req) : err;
+	err = req->read.sink->check(req);
+	return err == -EBADMSG ? req->read.source->damaged(req) : err;
 }
 
 /* Returns whether the pages are unpinned before the task has copied the tail to them. */
 static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 {
-	return by == KVBLK_BY_MEMBER && req->state == KVBLK_READ_SUMS &&
+	return by == KVBLK_BY_MEMBER && req->read.state == KVBLK_READ_SUMS &&
 	       req->mem.tail_user.bv_len;
 }
 
@@ -191,31 +194,31 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err = 0;
 
-	if (req->state == KVBLK_READ_INFLIGHT)
+	if (req->read.state == KVBLK_READ_INFLIGHT)
 		err = kvblk_read_check(req);
-	req->state = KVBLK_READ_CHECKED;
+	req->read.state = KVBLK_READ_CHECKED;
 	err = kvblk_read_stops(req, by) ?: err;
-	if (req->sink->finish)
-		err = req->sink->finish(req, by, err);
+	if (req->read.sink->finish)
+		err = req->read.sink->finish(req, by, err);
 	if (err == -EINPROGRESS)
 		return err;
 	if (err == -EIO)
-		err = req->source->failed(req);
+		err = req->read.source->failed(req);
 	else if (err == -EBADMSG)
-		err = req->source->damaged(req);
+		err = req->read.source->damaged(req);
 
 	if (err) {
 		if (req->mem.direct && by == KVBLK_BY_CALLER)
 			kvblk_mem_zero(&req->mem);
 		else if (req->mem.direct)
 			kvblk_read_dirty(req);
-	} else if (req->sink->delivers) {
-		req->state = KVBLK_READ_SUMS;
+	} else if (req->read.sink->delivers) {
+		req->read.state = KVBLK_READ_SUMS;
 		/* count later, or else a get that is read again would count twice */
 		if (!get_loses_tail(req, by))
 			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 	} else {
-		req->state = KVBLK_READ_COPY;
+		req->read.state = KVBLK_READ_COPY;
 	}
 	/* before kvblk_media_end(), because the index may be freed afterwards */
 	if (!err)
@@ -229,7 +232,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 }
 
 /* Ends the media half of a get that found the block in DRAM. Returns 0 or an error. */
-static int get_found_here(struct kvblk_req *req, enum kvblk_by by)
+static int get_recalled(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err = kvblk_read_stops(req, by);
 
@@ -244,12 +247,12 @@ static int get_deliver(struct kvblk_req *req)
 
 	if (req->mem.direct)
 		kvblk_mem_tail_out(&req->mem);
-	if (req->state == KVBLK_READ_COPY) {
-		err = req->sink->deliver(req);
+	if (req->read.state == KVBLK_READ_COPY) {
+		err = req->read.sink->deliver(req);
 		if (err)
 			return err;
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
-		req->state = KVBLK_READ_SUMS;
+		req->read.state = KVBLK_READ_SUMS;
 	}
 	return get_crcs_out(req);
 }
@@ -257,10 +260,10 @@ static int get_deliver(struct kvblk_req *req)
 /* Drops pinned pages and DRAM, because the task or a pager may take any time. */
 static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 {
-	if (req->block && req->state == KVBLK_READ_COPY)
-		req->state = KVBLK_READ_RECALL;
+	if (req->block && req->read.state == KVBLK_READ_COPY)
+		req->read.state = KVBLK_READ_RECALL;
 	if (get_loses_tail(req, by)) {
-		req->state = KVBLK_READ_AGAIN;
+		req->read.state = KVBLK_READ_AGAIN;
 		kvblk_read_dirty(req);
 	}
 	if (req->block || req->mem.direct)
@@ -273,26 +276,27 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	int err = 0;
 
 	if (req->media.begun) {
-		err = req->state == KVBLK_READ_RECALL ? get_found_here(req, by) : get_land(req, by);
+		err = req->read.state == KVBLK_READ_RECALL ? get_recalled(req, by) :
+							     get_land(req, by);
 		if (err == -EINPROGRESS)
 			return 0;
 		if (err == -EAGAIN)
-			req->state = KVBLK_READ_AGAIN;
+			req->read.state = KVBLK_READ_AGAIN;
 		else if (err)
 			return kvblk_read_over(req, err);
 	}
-	if (req->state == KVBLK_READ_DONE)
+	if (req->read.state == KVBLK_READ_DONE)
 		return 1;
 	/* if only checksums are left and the caller wants none, the get is complete */
-	if (by == KVBLK_BY_MEMBER && (req->state != KVBLK_READ_SUMS || req->crcs_addr ||
+	if (by == KVBLK_BY_MEMBER && (req->read.state != KVBLK_READ_SUMS || req->crcs_addr ||
 				      req->mem.tail_user.bv_len))
 		return get_pause(req, by);
 	if (by == KVBLK_BY_NOBODY)
 		return kvblk_read_over(req, -EINTR);
-	if (req->state == KVBLK_READ_AGAIN || req->state == KVBLK_READ_RECALL) {
+	if (req->read.state == KVBLK_READ_AGAIN || req->read.state == KVBLK_READ_RECALL) {
 		err = get_again(req);
-		if (err != -EAGAIN || (req->state != KVBLK_READ_COPY &&
-				       req->state != KVBLK_READ_SUMS))
+		if (err != -EAGAIN || (req->read.state != KVBLK_READ_COPY &&
+				       req->read.state != KVBLK_READ_SUMS))
 			return err;
 	}
 	err = get_deliver(req);

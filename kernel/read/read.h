@@ -8,7 +8,7 @@
 /**
  * struct kvblk_source - where the bytes of a block are
  * @hold: holds what the index entry req->slot names until the media half ends. Returns 0;
- *	-ESTALE: not here, try the next source; -ENOENT with req->miss
+ *	-ESTALE: not here, try the next source; -ENOENT with req->read.miss
  * @start: starts the read. Returns as &kvblk_op_type.start
  * @submit: submits reads into the sink, between kvblk_media_submit() and kvblk_io_end()
  * @identify: verifies that what was read is the block. Returns 1: the payload must be
@@ -69,26 +69,26 @@ extern const struct kvblk_sink kvblk_sink_copy;
 /* Records why the read missed. Returns -ENOENT. */
 static inline int kvblk_read_miss(struct kvblk_req *req, enum kvblk_counter why)
 {
-	req->miss = why;
+	req->read.miss = why;
 	return -ENOENT;
 }
 
 /* Remembers how many bytes of the caller's memory to clear if the get fails. */
 static inline void kvblk_read_dirty(struct kvblk_req *req)
 {
-	req->partly = max(req->partly, req->want);
+	req->partly = max(req->partly, req->read.want);
 }
 
 /* Returns whether the task restarts the get, which must not wait for its file's budget. */
 static inline bool kvblk_read_restarted(const struct kvblk_req *req)
 {
-	return req->state != KVBLK_READ_FIND;
+	return req->read.state != KVBLK_READ_FIND;
 }
 
 /* Returns the end of the chunks that cover the requested bytes. */
 static inline u32 kvblk_read_end(const struct kvblk_req *req)
 {
-	return min_t(u64, round_up((u64)req->op.offset + req->want,
+	return min_t(u64, round_up((u64)req->op.offset + req->read.want,
 				   1u << KVBLK_CHUNK_SHIFT), req->slot.len);
 }
 
@@ -98,7 +98,7 @@ static inline const __le32 *kvblk_read_crcs(const struct kvblk_req *req)
 	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
 					   req->block->rec.crcs;
 
-	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
+	return crcs + (req->read.from >> KVBLK_CHUNK_SHIFT);
 }
 
 /* Returns whether the caller verifies a payload that the CPU never sees. */
@@ -128,7 +128,7 @@ static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by
 
 /* Begins the media half. Returns 0, -ETIME, -ENOMEM or -ENODEV. */
 int kvblk_read_begin(struct kvblk_req *req);
-/* Finds and holds the block. Returns 0 with req->source, or -ENOENT with req->miss. */
+/* Finds and holds the block. Returns 0 with req->read.source, or -ENOENT with req->read.miss. */
 int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources);
 /* Completes a get that failed before any I/O was submitted. Returns 1. */
 int kvblk_read_fail(struct kvblk_req *req, int err);
@@ -141,7 +141,7 @@ int kvblk_read_over(struct kvblk_req *req, int err);
 int kvblk_read_check(struct kvblk_req *req);
 
 /*
- * Prepares the first suitable sink, req->sink. Returns as &kvblk_sink.prepare, but never
+ * Prepares the first suitable sink, req->read.sink. Returns as &kvblk_sink.prepare, but never
  * -EREMOTEIO.
  */
 int kvblk_sink_prepare(struct kvblk_req *req);

@@ -11,7 +11,7 @@ static void count_failed(struct kvblk_req *req, int err)
 
 	if (err == -ENOENT) {
 		kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
-		kvblk_count(pool, req->miss, 1);
+		kvblk_count(pool, req->read.miss, 1);
 	} else if (err == -ETIME) {
 		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
 		kvblk_count(pool, KVBLK_C_GET_DEADLINES, 1);
@@ -37,16 +37,16 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 
 	if (!err) {
 		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
-		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
-		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->want,
+		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->read.want);
+		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->read.want,
 				  req->start);
-		err = req->want;
+		err = req->read.want;
 	} else {
 		req->result.flags = 0;
 		count_failed(req, err);
 	}
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
 			req->result.flags, req->start);
-	req->state = KVBLK_READ_DONE;
+	req->read.state = KVBLK_READ_DONE;
 	return kvblk_req_over(req, err);
 }

@@ -4,13 +4,13 @@
 
 static int copy_prepare(struct kvblk_req *req)
 {
-	return kvblk_req_mem_alloc(req, kvblk_read_end(req) - req->from,
+	return kvblk_req_mem_alloc(req, kvblk_read_end(req) - req->read.from,
 				   kvblk_read_restarted(req));
 }
 
 static int copy_deliver(struct kvblk_req *req)
 {
-	return kvblk_mem_copy_out(&req->mem, req->op.offset - req->from, req->want,
+	return kvblk_mem_copy_out(&req->mem, req->op.offset - req->read.from, req->read.want,
 				  &req->src);
 }
 
@@ -34,12 +34,12 @@ static const struct kvblk_sink *const sinks[] = {
 int kvblk_sink_prepare(struct kvblk_req *req)
 {
 	/* read again through kernel memory */
-	u32 i = req->state == KVBLK_READ_AGAIN ? ARRAY_SIZE(sinks) - 1 : 0;
+	u32 i = req->read.state == KVBLK_READ_AGAIN ? ARRAY_SIZE(sinks) - 1 : 0;
 	int err;
 
 	do {
-		req->sink = sinks[i];
-		err = req->sink->prepare(req);
+		req->read.sink = sinks[i];
+		err = req->read.sink->prepare(req);
 	} while (err == -EREMOTEIO && ++i < ARRAY_SIZE(sinks));
 	return err;
 }

@@ -19,14 +19,14 @@ static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 	return !(req->pool->flags & KVBLK_POOL_STRICT) &&
 	       !(req->cmd && kvblk_read_restarted(req)) &&
 	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) &&
-	       req->from == req->op.offset &&
-	       kvblk_read_end(req) == req->op.offset + req->want &&
-	       kvblk_src_fits(&req->src, req->want, align) && !direct_known_bounce(req);
+	       req->read.from == req->op.offset &&
+	       kvblk_read_end(req) == req->op.offset + req->read.want &&
+	       kvblk_src_fits(&req->src, req->read.want, align) && !direct_known_bounce(req);
 }
 
 static int device_prepare(struct kvblk_req *req)
 {
-	req->sink = &kvblk_sink_device;
+	req->read.sink = &kvblk_sink_device;
 	return kvblk_must_check(req->pool, req->media.seg) && !kvblk_read_caller_checks(req) ?
 	       -EREMOTEIO : kvblk_p2p_route(req, req->media.member);
 }
@@ -39,7 +39,7 @@ static int direct_prepare(struct kvblk_req *req)
 	if (!direct_suits(req, align))
 		return -EREMOTEIO;
 	/* takes no page fault, because a segment is held */
-	err = kvblk_mem_map(&req->mem, &req->src, req->want, true, align);
+	err = kvblk_mem_map(&req->mem, &req->src, req->read.want, true, align);
 	if (err)
 		return err == -EFAULT && req->src.fault ? -EREMOTEIO : err;
 	if (req->mem.p2p)

@@ -9,14 +9,14 @@ static bool dram_promotes(struct kvblk_req *req)
 	phys_addr_t addr;
 
 	if (!READ_ONCE(tun->dram_bytes) || !READ_ONCE(tun->dram_promote) ||
-	    kvblk_read_restarted(req) || !req->slot.heat || req->want != req->slot.len)
+	    kvblk_read_restarted(req) || !req->slot.heat || req->read.want != req->slot.len)
 		return false;
 	return !kvblk_src_device(&req->src, true, &addr);
 }
 
 static int dram_prepare(struct kvblk_req *req)
 {
-	if (dram_promotes(req) && !kvblk_req_dram_block(req, req->want))
+	if (dram_promotes(req) && !kvblk_req_dram_block(req, req->read.want))
 		return 0;
 	/* serving the get matters more than promotion */
 	req->wants_memory = 0;
@@ -59,7 +59,7 @@ static int dram_finish(struct kvblk_req *req, enum kvblk_by by, int err)
 
 static int dram_deliver(struct kvblk_req *req)
 {
-	return kvblk_vectors_copy(&req->block->bv[1], req->op.offset, req->want, &req->src,
+	return kvblk_vectors_copy(&req->block->bv[1], req->op.offset, req->read.want, &req->src,
 				  false);
 }
 

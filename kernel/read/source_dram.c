@@ -18,7 +18,7 @@ static int recall_hold(struct kvblk_req *req)
 
 static int recall_start(struct kvblk_req *req)
 {
-	req->state = KVBLK_READ_RECALL;
+	req->read.state = KVBLK_READ_RECALL;
 	req->src.fault = false;
 	kvblk_media_submit(req, NULL);
 	kvblk_io_end(&req->media.io);
@@ -68,9 +68,9 @@ static int dram_copy_out(struct kvblk_req *req)
 	req->src.fault = false;
 	if (kvblk_dram_block_checks(req->pool, obj))
 		err = kvblk_vectors_check_out(&obj->bv[1], obj->rec.length, req->op.offset,
-					      req->want, &req->src, obj->rec.crcs);
+					      req->read.want, &req->src, obj->rec.crcs);
 	else
-		err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->want, &req->src,
+		err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->read.want, &req->src,
 					 false);
 	req->src.fault = fault;
 	return err;
@@ -80,17 +80,17 @@ static int dram_copy_out(struct kvblk_req *req)
 static int dram_copy(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj = req->block;
-	u32 bytes = kvblk_read_end(req) - req->from, i;
+	u32 bytes = kvblk_read_end(req) - req->read.from, i;
 	struct iov_iter from;
 	int err;
 
-	req->sink = &kvblk_sink_copy;
+	req->read.sink = &kvblk_sink_copy;
 	err = kvblk_req_mem_alloc(req, bytes, true);
 	/* a failure has dropped the DRAM block, too */
 	if (err)
 		return err;
 	iov_iter_bvec(&from, ITER_SOURCE, &obj->bv[1], obj->nr, obj->rec.length);
-	iov_iter_advance(&from, req->from);
+	iov_iter_advance(&from, req->read.from);
 	for (i = 1; i < req->mem.nr; i++)
 		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
 					min(req->mem.bv[i].bv_len, bytes), &from);
@@ -104,7 +104,7 @@ static int dram_damaged(struct kvblk_req *req)
 	kvblk_dram_block_damaged(req->pool, req->block);
 	kvblk_dram_block_spoil(req->pool, req->block);
 	kvblk_req_mem_drop(req);
-	req->state = KVBLK_READ_AGAIN;
+	req->read.state = KVBLK_READ_AGAIN;
 	return req->slot.seg != KVBLK_DRAM_SEG ? -EAGAIN :
 	       kvblk_read_over(req, kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED));
 }
@@ -112,7 +112,7 @@ static int dram_damaged(struct kvblk_req *req)
 /* Returns 1, or -EAGAIN to continue at @state without the DRAM block. */
 static int dram_start(struct kvblk_req *req)
 {
-	u32 chunks = kvblk_nr_chunks(kvblk_read_end(req) - req->from);
+	u32 chunks = kvblk_nr_chunks(kvblk_read_end(req) - req->read.from);
 	int err = dram_identify(req);
 
 	if (err)
@@ -132,7 +132,7 @@ static int dram_start(struct kvblk_req *req)
 		req->wants_fault = true;
 		return -EAGAIN;
 	}
-	req->state = err ? KVBLK_READ_COPY : KVBLK_READ_SUMS;
+	req->read.state = err ? KVBLK_READ_COPY : KVBLK_READ_SUMS;
 	/* the caller's pages were evicted again after the page fault */
 	if (err == -EFAULT)
 		err = dram_copy(req);
@@ -145,7 +145,7 @@ static int dram_start(struct kvblk_req *req)
 			  kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
 	req->result.flags |= KVBLK_RES_MEMORY;
-	if (req->state == KVBLK_READ_SUMS)
+	if (req->read.state == KVBLK_READ_SUMS)
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 	return -EAGAIN;
 }

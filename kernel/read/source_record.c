@@ -21,7 +21,7 @@ static int record_hold(struct kvblk_req *req)
  */
 static bool record_sums(const struct kvblk_req *req)
 {
-	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && req->sink->cpu_sees &&
+	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && req->read.sink->cpu_sees &&
 	       (READ_ONCE(req->pool->tun.integrity) != KVBLK_CHECK_HEADER ||
 		kvblk_must_check(req->pool, req->media.seg));
 }
@@ -46,7 +46,7 @@ static void record_submit(struct kvblk_req *req)
 		record_submit_bounce(req, pos);
 	else
 		req->media.sums = kvblk_payload_read(&req->media.io, pos, &req->mem,
-						     req->from, record_sums(req));
+						     req->read.from, record_sums(req));
 }
 
 static int record_start(struct kvblk_req *req)
@@ -64,8 +64,8 @@ static int record_start(struct kvblk_req *req)
 		return req->wants_fault || err == -EAGAIN ? -EAGAIN :
 							    kvblk_read_fail(req, err);
 	}
-	WARN_ON_ONCE(req->from + req->mem.bytes > req->slot.len);
-	req->state = KVBLK_READ_INFLIGHT;
+	WARN_ON_ONCE(req->read.from + req->mem.bytes > req->slot.len);
+	req->read.state = KVBLK_READ_INFLIGHT;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header, req->header_units << KVBLK_UNIT_SHIFT);
@@ -134,8 +134,8 @@ static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	req->result.layout_tag = rec->layout_tag;
 	req->result.caller_tag = rec->caller_tag;
 	req->integrity = rec->integrity;
-	if (unlikely(req->sink->describe))
-		req->sink->describe(req, rec);
+	if (unlikely(req->read.sink->describe))
+		req->read.sink->describe(req, rec);
 	return 0;
 }
 
@@ -143,11 +143,11 @@ static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 static int record_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 {
 	struct kvblk_pool *pool = req->pool;
-	bool caller = !req->sink->cpu_sees && kvblk_read_caller_checks(req);
+	bool caller = !req->read.sink->cpu_sees && kvblk_read_caller_checks(req);
 
 	if (!kvblk_must_check(pool, req->media.seg))
 		return req->integrity != KVBLK_INTEGRITY_NONE && !caller &&
-		       (req->sink->cpu_sees || !rec->durable);
+		       (req->read.sink->cpu_sees || !rec->durable);
 	if (req->integrity != KVBLK_INTEGRITY_NONE)
 		return !caller;
 	/* remove the entry so that the block can be put again */
