@@ -24,6 +24,7 @@
 
 #include "memory/memory.h"
 #include "ops/ownership.h"
+#include "ops/put_judge.h"
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
@@ -141,21 +142,6 @@ struct kvblk_read {
 	u32 want;
 	u8 state;
 	u8 miss;
-};
-
-/**
- * enum kvblk_older - what a put does about older blocks of its key
- * @KVBLK_OLDER_STAYS: fail if a block is present. An older record may come back later:
- *	blocks of a key are identical
- * @KVBLK_OLDER_NONE: fail if a block is present, and let no older record come back
- * @KVBLK_OLDER_GOES: replace a block that is present, and let no older record come back
- * @KVBLK_OLDER_MUST: as KVBLK_OLDER_GOES, but -ENOENT if no block is present
- */
-enum kvblk_older {
-	KVBLK_OLDER_STAYS,
-	KVBLK_OLDER_NONE,
-	KVBLK_OLDER_GOES,
-	KVBLK_OLDER_MUST,
 };
 
 /**

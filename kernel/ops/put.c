@@ -367,17 +367,30 @@ leave:
 	kvblk_pool_leave(req->pool);
 }
 
-/* Returns whether a durable put found the block in DRAM only. */
-static bool put_undurable(const struct kvblk_req *req, const struct kvblk_slot *old)
+static struct kvblk_put_case put_case(const struct kvblk_req *req, const struct kvblk_slot *old)
 {
-	return req->op.flags & KVBLK_OPF_DURABLE && old->seg == KVBLK_DRAM_SEG &&
-	       old->tenant == req->tenant;
+	bool found = old->state != KVBLK_SLOT_FREE;
+
+	return (struct kvblk_put_case) {
+		.state = old->state,
+		.served = found && kvblk_slot_served(req->pool, old),
+		.expired = found && kvblk_slot_expired(req->pool, old),
+		.foreign = old->tenant != req->tenant,
+		.in_dram = old->seg == KVBLK_DRAM_SEG,
+		.same_length = old->len == req->bytes,
+		.durable = req->op.flags & KVBLK_OPF_DURABLE,
+		.retried = req->tries,
+		.older = req->older,
+	};
 }
 
-/* Returns whether the put replaces @old. A retried put does not: that block is newer. */
-static bool put_replaces(const struct kvblk_req *req, const struct kvblk_slot *old)
+/*
+ * Returns whether no older block may come back. A retried put does not care: any block is
+ * newer, and an invalidation may be of the put's own failed write.
+ */
+static bool put_clears(const struct kvblk_req *req)
 {
-	return req->older >= KVBLK_OLDER_GOES && !req->tries && old->tenant == req->tenant;
+	return req->older != KVBLK_OLDER_STAYS && !req->tries;
 }
 
 /* Returns whether the put runs in the issuing context, which must not wait. */
@@ -431,13 +444,6 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 	}
 }
 
-/* Returns as put_flush(). A block of another length is not the caller's. */
-static int put_is_there(struct kvblk_req *req, const struct kvblk_slot *slot)
-{
-	return req->op.flags & KVBLK_OPF_DURABLE && slot->seg != KVBLK_DRAM_SEG &&
-	       slot->len == req->bytes ? put_flush(req, slot) : put_exists(req, slot);
-}
-
 static int put_over(struct kvblk_req *req, int res)
 {
 	trace_kvblk_put(req->pool->name, req->id.lo, req->bytes, res, req->result.flags,
@@ -476,21 +482,14 @@ static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 	struct kvblk_pool *pool = req->pool;
 	int err;
 
-	if (old && put_undurable(req, old)) {
-		kvblk_dram_flush(pool, req->id, old);
-		return -EAGAIN;
-	}
-	/* a retried put would find the invalidation of its own failed write */
-	if (req->older == KVBLK_OLDER_STAYS || req->tries)
+	if (!put_clears(req))
 		return 0;
-	if (old && !kvblk_slot_served(pool, old))
-		return kvblk_req_over(req, -EIO);
 	/* restoring members may still bring older records back */
 	if (atomic_read(&pool->restoring))
 		return -EAGAIN;
 	if (kvblk_pool_unsure(pool))
 		return kvblk_req_over(req, -EIO);
-	if (old)
+	if (old->state != KVBLK_SLOT_FREE)
 		return old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
 		       kvblk_slot_kills_full(pool, old) ? -EAGAIN : 0;
 	if (req->older == KVBLK_OLDER_MUST && !req->cleared)
@@ -504,67 +503,88 @@ static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	int ret = -EEXIST;
 
-	if (req->older == KVBLK_OLDER_STAYS || req->tries)
+	if (!put_clears(req))
 		return 0;
 	/* the next lookup returns -ENODEV if the pool is going away */
 	if (!kvblk_pool_enter(req->pool))
 		return -EEXIST;
-	if (!old && !kvblk_kill_barrier(req->pool, req->id))
+	if (old->state != KVBLK_SLOT_FREE)
+		req->cleared |= kvblk_entry_replace(req->pool, req->id, old, NULL);
+	else if (!kvblk_kill_barrier(req->pool, req->id))
 		ret = 0;
-	else if (old && kvblk_entry_replace(req->pool, req->id, old, NULL))
-		req->cleared = true;
 	kvblk_pool_leave(req->pool);
 	return ret;
 }
 
-static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
+/* Completes a put that may not write. Returns whether it did. */
+static bool put_refused(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
-	bool served;
-	int ret;
-
-	*taken = kvblk_index_find(&pool->index, req->id, old);
-	if (*taken && old->state == KVBLK_SLOT_MOVING && kvblk_slot_expired(pool, old))
-		return -EAGAIN;
-	served = *taken && kvblk_slot_served(pool, old);
-	if (served || (*taken && old->state == KVBLK_SLOT_MOVING)) {
-		/* another put is under way, or a takeover of a block that cannot be read */
-		if (old->state == KVBLK_SLOT_WRITING || !served) {
-			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
-			return kvblk_req_over(req, -EALREADY);
-		}
-		if (kvblk_slot_expired(pool, old)) {
-			if (!kvblk_entry_expire(pool, req->id, old))
-				return -EEXIST;
-			*taken = false;
-		} else if (!put_replaces(req, old) && !put_undurable(req, old)) {
-			ret = put_is_there(req, old);
-			if (ret)
-				return ret;
-		}
-	}
-	if (kvblk_pool_too_long(pool, req->bytes))
+	if (kvblk_pool_too_long(req->pool, req->bytes))
 		return kvblk_req_over(req, -EFBIG);
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
 	if (kvblk_req_crowded(req))
 		return kvblk_req_over(req, -ENOMEM);
-	return put_older(req, *taken ? old : NULL);
+	return false;
+}
+
+/* Acts on the verdict about @old. Returns as put_look(). */
+static int put_judged(struct kvblk_req *req, struct kvblk_slot *old)
+{
+	const struct kvblk_put_case put = put_case(req, old);
+	enum kvblk_put_verdict verdict = kvblk_put_judge(&put);
+	struct kvblk_pool *pool = req->pool;
+	int ret;
+
+	switch (verdict) {
+	case KVBLK_PUT_WAIT:
+		return -EAGAIN;
+	case KVBLK_PUT_BUSY:
+		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+		return kvblk_req_over(req, -EALREADY);
+	case KVBLK_PUT_EXISTS:
+		return put_exists(req, old);
+	case KVBLK_PUT_FLUSH:
+		ret = put_flush(req, old);
+		if (ret)
+			return ret;
+		verdict = KVBLK_PUT_TAKE_OVER;
+		break;
+	case KVBLK_PUT_EXPIRE:
+		if (!kvblk_entry_expire(pool, req->id, old))
+			return -EEXIST;
+		old->state = KVBLK_SLOT_FREE;
+		break;
+	case KVBLK_PUT_DEMOTE:
+		if (put_refused(req))
+			return 1;
+		kvblk_dram_flush(pool, req->id, old);
+		return -EAGAIN;
+	case KVBLK_PUT_FAIL:
+		return put_refused(req) ? 1 : kvblk_req_over(req, -EIO);
+	case KVBLK_PUT_WRITE:
+	case KVBLK_PUT_TAKE_OVER:
+	case KVBLK_PUT_REPLACE:
+		break;
+	}
+	req->replaces = verdict == KVBLK_PUT_TAKE_OVER && old->state == KVBLK_SLOT_LIVE;
+	return put_refused(req) ? 1 : put_older(req, old);
 }
 
 /*
- * Decides whether to write. Returns 0: write, in place of @old if @taken; -EINPROGRESS: the
+ * Decides whether to write. Returns 0: write, in place of @old unless FREE; -EINPROGRESS: the
  * present block is being flushed; -EEXIST: look up again; 1 or -EAGAIN as start.
  */
-static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
+static int put_look(struct kvblk_req *req, struct kvblk_slot *old)
 {
 	struct kvblk_pool *pool = req->pool;
 	int ret;
 
-	*taken = false;
 	if (!kvblk_pool_enter(pool))
 		return kvblk_req_over(req, -ENODEV);
-	ret = put_look_in(req, old, taken);
+	if (!kvblk_index_find(&pool->index, req->id, old))
+		*old = (struct kvblk_slot) { .state = KVBLK_SLOT_FREE };
+	ret = put_judged(req, old);
 	kvblk_pool_leave(pool);
 	return ret;
 }
@@ -639,19 +659,20 @@ static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 }
 
 /*
- * Reserves space and an entry, in place of @old or (NULL) a new one. Returns 0; -EAGAIN: no
+ * Reserves space and an entry, in place of @old or (FREE) a new one. Returns 0; -EAGAIN: no
  * space yet; -ENOSPC; -EEXIST: the entry has changed; -EREMOTEIO: no member with space
  * reaches the caller's memory.
  */
-static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
+static int put_enter(struct kvblk_req *req, const struct kvblk_slot *old)
 {
+	bool taken = old->state != KVBLK_SLOT_FREE;
 	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot victim;
 	int err;
 
 	/* the old record could not be invalidated, and might come back after a restart */
-	if (old && kvblk_slot_kills_full(pool, old))
+	if (taken && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
 	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
 	if (err == -ENOSPC && req->throttled)
@@ -677,7 +698,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 		.expiry = req->expiry,
 		.caller_tag = req->op.caller_tag,
 	};
-	if (!old)
+	if (!taken)
 		err = kvblk_entry_insert(pool, req->id, &req->slot, &victim);
 	else if (!put_take(req, old))
 		err = -EEXIST;
@@ -748,18 +769,15 @@ static int put_try(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot old;
-	bool taken;
 	int ret;
 
 	for (;;) {
 		req->throttled = false;
 		req->space_seq = atomic_read(&pool->space_seq);
-		ret = put_look(req, &old, &taken);
+		ret = put_look(req, &old);
 		if (ret == -EINPROGRESS)
 			return 0;
-		req->replaces = !ret && taken && old.state == KVBLK_SLOT_LIVE &&
-				!put_replaces(req, &old);
-		if (!ret && !taken)
+		if (!ret && old.state == KVBLK_SLOT_FREE)
 			ret = put_keep(req);
 		if (ret == -EEXIST)
 			continue;
@@ -771,11 +789,11 @@ static int put_try(struct kvblk_req *req)
 		ret = put_fetch(req);
 		if (ret)
 			return ret == -EAGAIN ? ret : kvblk_req_over(req, ret);
-		if (put_clear(req, taken ? &old : NULL))
+		if (put_clear(req, &old))
 			continue;
 		if (!kvblk_media_begin(req))
 			return kvblk_req_over(req, -ENODEV);
-		ret = put_enter(req, taken ? &old : NULL);
+		ret = put_enter(req, &old);
 		if (!ret) {
 			put_write(req);
 			return 0;
@@ -813,16 +831,19 @@ static int put_start(struct kvblk_req *req)
 static bool put_ready(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
+	struct kvblk_put_case put;
 	struct kvblk_slot slot;
 	bool ready;
 
 	if (!kvblk_pool_enter(pool))
 		return true;
-	if (kvblk_index_find(&pool->index, req->id, &slot))
-		ready = slot.state != KVBLK_SLOT_MOVING && !put_undurable(req, &slot);
-	else
+	if (kvblk_index_find(&pool->index, req->id, &slot)) {
+		put = put_case(req, &slot);
+		ready = slot.state != KVBLK_SLOT_MOVING && !kvblk_put_undurable(&put);
+	} else {
 		ready = req->older == KVBLK_OLDER_STAYS ||
 			kvblk_kill_barrier(pool, req->id) != 1;
+	}
 	kvblk_pool_leave(pool);
 	return ready;
 }
