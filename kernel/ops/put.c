@@ -15,6 +15,39 @@
 #include "request.h"
 #include "trace.h"
 
+/**
+ * enum put_step - next step of a put that has not been submitted
+ * @STEP_LOOK: look up the entry and act on the verdict
+ * @STEP_KEEP: put the block into DRAM
+ * @STEP_ADMIT: ask the admission policy
+ * @STEP_FETCH: pin or copy the caller's memory
+ * @STEP_CLEAR: remove an older block
+ * @STEP_ENTER: reserve space and an entry
+ * @STEP_WRITE: submit the write
+ * @STEP_WAIT: none: wait, then start again
+ * @STEP_INFLIGHT: none: I/O is in flight; the request may be freed
+ * @STEP_DONE: none: the put has its result
+ */
+enum put_step {
+	STEP_LOOK,
+	STEP_KEEP,
+	STEP_ADMIT,
+	STEP_FETCH,
+	STEP_CLEAR,
+	STEP_ENTER,
+	STEP_WRITE,
+	STEP_WAIT,
+	STEP_INFLIGHT,
+	STEP_DONE,
+};
+
+/* Completes a put that has no result yet. */
+static enum put_step put_end(struct kvblk_req *req, int res)
+{
+	kvblk_req_over(req, res);
+	return STEP_DONE;
+}
+
 static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 {
 	*rec = (struct kvblk_rec) {
@@ -326,7 +359,7 @@ static bool put_suits(void *what, struct kvblk_member *member)
 	return false;
 }
 
-static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
+static enum put_step put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	req->result.value_len = slot->len;
 	if (slot->len != req->bytes)
@@ -335,7 +368,7 @@ static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
 			  kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS_BYTES, req->bytes);
-	return kvblk_req_over(req, -EEXIST);
+	return put_end(req, -EEXIST);
 }
 
 /* Asks the admission policy about a put outside a chain. */
@@ -399,27 +432,84 @@ static bool put_inline(const struct kvblk_req *req)
 	return req->cmd && !req->src.fault;
 }
 
+/* Returns the step after the lookup of @old, if the put may write. */
+static enum put_step put_next(const struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	if (old->state == KVBLK_SLOT_FREE)
+		return STEP_KEEP;
+	/* a block that is present was admitted before */
+	return req->replaces ? STEP_FETCH : STEP_ADMIT;
+}
+
+/* Checks that no older block can come back after this put, or that it is in @old. */
+static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err;
+
+	/* restoring members may still bring older records back */
+	if (atomic_read(&pool->restoring))
+		return STEP_WAIT;
+	if (kvblk_pool_unsure(pool))
+		return put_end(req, -EIO);
+	if (old->state != KVBLK_SLOT_FREE) {
+		if (old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
+		    kvblk_slot_kills_full(pool, old))
+			return STEP_WAIT;
+		return put_next(req, old);
+	}
+	if (req->older == KVBLK_OLDER_MUST && !req->cleared)
+		return put_end(req, -ENOENT);
+	err = kvblk_kill_barrier(pool, req->id);
+	if (err)
+		return err == 1 ? STEP_WAIT : put_end(req, -EIO);
+	return put_next(req, old);
+}
+
+/* Completes a put that may not write. Returns whether it did. */
+static bool put_refused(struct kvblk_req *req)
+{
+	if (kvblk_pool_too_long(req->pool, req->bytes))
+		return kvblk_req_over(req, -EFBIG);
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
+	if (kvblk_req_crowded(req))
+		return kvblk_req_over(req, -ENOMEM);
+	return false;
+}
+
+/* Checks whether the put may write. @replaces: in place of the same block in @old. */
+static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *old,
+			       bool replaces)
+{
+	req->replaces = replaces && old->state == KVBLK_SLOT_LIVE;
+	if (put_refused(req))
+		return STEP_DONE;
+	return put_clears(req) ? put_older(req, old) : put_next(req, old);
+}
+
 /*
- * Makes a present block durable, because only the member's volatile cache may have it.
- * Returns 0: no flush helps, write the block again; -EINPROGRESS: the flush is in flight; 1
- * or -EAGAIN as start; -EEXIST: look up again.
+ * Makes a present block durable, because only the member's volatile cache may have it. If no
+ * flush helps, writes the block again.
  */
-static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
+static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	struct kvblk_media *media = &req->media;
 	/* a retried put continues in its task */
 	bool waits = put_inline(req) && !req->tries;
 	enum kvblk_safety safety;
 
-	if (kvblk_req_late(req))
-		return kvblk_req_expire(req);
+	if (kvblk_req_late(req)) {
+		kvblk_req_expire(req);
+		return STEP_DONE;
+	}
 	if (!kvblk_media_begin(req))
-		return kvblk_req_over(req, -ENODEV);
+		return put_end(req, -ENODEV);
 	media->seg = kvblk_segment_get(req->pool, slot, &media->member, &media->gen);
 	if (!media->seg) {
 		kvblk_media_end(req);
 		/* the member is being removed, which may take long */
-		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : -EEXIST;
+		return slot->state == KVBLK_SLOT_MOVING ? STEP_WAIT : STEP_LOOK;
 	}
 	safety = kvblk_segment_safety(media->member, media->seg, slot->off);
 	if (safety == KVBLK_CACHED && !waits && !kvblk_req_crowded(req)) {
@@ -431,16 +521,17 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 		kvblk_io_submit(&media->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | REQ_PREFLUSH,
 				0, NULL, 0);
 		kvblk_io_end(&media->io);
-		return -EINPROGRESS;
+		return STEP_INFLIGHT;
 	}
 	kvblk_media_end(req);
 	switch (safety) {
 	case KVBLK_SAFE:
 		return put_exists(req, slot);
 	case KVBLK_CACHED:
-		return waits ? -EAGAIN : kvblk_req_over(req, -ENOMEM);
+		return waits ? STEP_WAIT : put_end(req, -ENOMEM);
 	default:
-		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : 0;
+		return slot->state == KVBLK_SLOT_MOVING ? STEP_WAIT :
+							  put_check(req, slot, true);
 	}
 }
 
@@ -473,131 +564,85 @@ static int put_flushed(struct kvblk_req *req, bool reported)
 	return put_over(req, -EIO);
 }
 
-/*
- * Checks that no older block can come back after this put. Returns 0: none can, or @old is to
- * be removed first; 1 or -EAGAIN as start.
- */
-static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
+/* Removes the older block in @old. Looks up again until none is left, nor an invalidation. */
+static enum put_step put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 {
-	struct kvblk_pool *pool = req->pool;
-	int err;
+	enum put_step step = STEP_LOOK;
 
-	if (!put_clears(req))
-		return 0;
-	/* restoring members may still bring older records back */
-	if (atomic_read(&pool->restoring))
-		return -EAGAIN;
-	if (kvblk_pool_unsure(pool))
-		return kvblk_req_over(req, -EIO);
-	if (old->state != KVBLK_SLOT_FREE)
-		return old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
-		       kvblk_slot_kills_full(pool, old) ? -EAGAIN : 0;
-	if (req->older == KVBLK_OLDER_MUST && !req->cleared)
-		return kvblk_req_over(req, -ENOENT);
-	err = kvblk_kill_barrier(pool, req->id);
-	return err == 1 ? -EAGAIN : err ? kvblk_req_over(req, -EIO) : 0;
-}
-
-/* Removes the older block in @old. Returns 0, or -EEXIST to look up again. */
-static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
-{
-	int ret = -EEXIST;
-
-	if (!put_clears(req))
-		return 0;
 	/* the next lookup returns -ENODEV if the pool is going away */
 	if (!kvblk_pool_enter(req->pool))
-		return -EEXIST;
+		return STEP_LOOK;
 	if (old->state != KVBLK_SLOT_FREE)
 		req->cleared |= kvblk_entry_replace(req->pool, req->id, old, NULL);
 	else if (!kvblk_kill_barrier(req->pool, req->id))
-		ret = 0;
+		step = STEP_ENTER;
 	kvblk_pool_leave(req->pool);
-	return ret;
+	return step;
 }
 
-/* Completes a put that may not write. Returns whether it did. */
-static bool put_refused(struct kvblk_req *req)
-{
-	if (kvblk_pool_too_long(req->pool, req->bytes))
-		return kvblk_req_over(req, -EFBIG);
-	if (kvblk_req_late(req))
-		return kvblk_req_expire(req);
-	if (kvblk_req_crowded(req))
-		return kvblk_req_over(req, -ENOMEM);
-	return false;
-}
-
-/* Acts on the verdict about @old. Returns as put_look(). */
-static int put_judged(struct kvblk_req *req, struct kvblk_slot *old)
+/* Acts on the verdict about @old. */
+static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
 {
 	const struct kvblk_put_case put = put_case(req, old);
 	enum kvblk_put_verdict verdict = kvblk_put_judge(&put);
 	struct kvblk_pool *pool = req->pool;
-	int ret;
 
 	switch (verdict) {
-	case KVBLK_PUT_WAIT:
-		return -EAGAIN;
-	case KVBLK_PUT_BUSY:
-		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
-		return kvblk_req_over(req, -EALREADY);
-	case KVBLK_PUT_EXISTS:
-		return put_exists(req, old);
-	case KVBLK_PUT_FLUSH:
-		ret = put_flush(req, old);
-		if (ret)
-			return ret;
-		verdict = KVBLK_PUT_TAKE_OVER;
-		break;
 	case KVBLK_PUT_EXPIRE:
 		if (!kvblk_entry_expire(pool, req->id, old))
-			return -EEXIST;
+			return STEP_LOOK;
 		old->state = KVBLK_SLOT_FREE;
-		break;
-	case KVBLK_PUT_DEMOTE:
-		if (put_refused(req))
-			return 1;
-		kvblk_dram_flush(pool, req->id, old);
-		return -EAGAIN;
-	case KVBLK_PUT_FAIL:
-		return put_refused(req) ? 1 : kvblk_req_over(req, -EIO);
+		fallthrough;
 	case KVBLK_PUT_WRITE:
 	case KVBLK_PUT_TAKE_OVER:
 	case KVBLK_PUT_REPLACE:
+		return put_check(req, old, verdict == KVBLK_PUT_TAKE_OVER);
+	case KVBLK_PUT_DEMOTE:
+		if (put_refused(req))
+			return STEP_DONE;
+		kvblk_dram_flush(pool, req->id, old);
+		return STEP_WAIT;
+	case KVBLK_PUT_FLUSH:
+		return put_flush(req, old);
+	case KVBLK_PUT_EXISTS:
+		return put_exists(req, old);
+	case KVBLK_PUT_BUSY:
+		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+		return put_end(req, -EALREADY);
+	case KVBLK_PUT_FAIL:
+		return put_refused(req) ? STEP_DONE : put_end(req, -EIO);
+	case KVBLK_PUT_WAIT:
 		break;
 	}
-	req->replaces = verdict == KVBLK_PUT_TAKE_OVER && old->state == KVBLK_SLOT_LIVE;
-	return put_refused(req) ? 1 : put_older(req, old);
+	return STEP_WAIT;
 }
 
-/*
- * Decides whether to write. Returns 0: write, in place of @old unless FREE; -EINPROGRESS: the
- * present block is being flushed; -EEXIST: look up again; 1 or -EAGAIN as start.
- */
-static int put_look(struct kvblk_req *req, struct kvblk_slot *old)
+/* Looks up the entry, into @old, and decides whether to write: in place of @old unless FREE. */
+static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 {
 	struct kvblk_pool *pool = req->pool;
-	int ret;
+	enum put_step step;
 
+	req->throttled = false;
+	req->space_seq = atomic_read(&pool->space_seq);
 	if (!kvblk_pool_enter(pool))
-		return kvblk_req_over(req, -ENODEV);
+		return put_end(req, -ENODEV);
 	if (!kvblk_index_find(&pool->index, req->id, old))
 		*old = (struct kvblk_slot) { .state = KVBLK_SLOT_FREE };
-	ret = put_judged(req, old);
+	step = put_judged(req, old);
 	kvblk_pool_leave(pool);
-	return ret;
+	return step;
 }
 
-/* Asks the policy, unless that happens when the block leaves DRAM. Returns 0 or 1. */
-static int put_admit(struct kvblk_req *req)
+/* Asks the policy, unless that happens when the block leaves DRAM. */
+static enum put_step put_admit(struct kvblk_req *req)
 {
 	if (!req->asked)
 		put_ask(req);
 	if (!req->declined)
-		return 0;
+		return STEP_FETCH;
 	kvblk_count(req->pool, KVBLK_C_PUT_DECLINED, 1);
-	return kvblk_req_over(req, -ENOBUFS);
+	return put_end(req, -ENOBUFS);
 }
 
 /* Makes the index store caller tags. Returns 0, -ENOMEM, -ENODEV or -EAGAIN. */
@@ -618,16 +663,26 @@ static int put_tag(struct kvblk_req *req)
 	return err;
 }
 
-static int put_fetch(struct kvblk_req *req)
+/*
+ * Returns the step after an attempt to prepare memory: @next after success, or else a wait,
+ * with @wants_fault if for a page fault.
+ */
+static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step next)
+{
+	if (!err)
+		return next;
+	if (err == -EFAULT && !req->src.fault)
+		req->wants_fault = true;
+	return err == -EAGAIN || req->wants_fault ? STEP_WAIT : put_end(req, err);
+}
+
+static enum put_step put_fetch(struct kvblk_req *req)
 {
 	int err = put_tag(req);
 
-	if (err == -EAGAIN)
-		return err;
 	if (!err)
 		err = put_memory(req);
-	req->wants_fault = err == -EFAULT && !req->src.fault;
-	return req->wants_fault ? -EAGAIN : err;
+	return put_fetched(req, err, put_clears(req) ? STEP_CLEAR : STEP_ENTER);
 }
 
 /* Drops the reference on the replaced record's segment. */
@@ -658,12 +713,16 @@ static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 	return false;
 }
 
-/*
- * Reserves space and an entry, in place of @old or (FREE) a new one. Returns 0; -EAGAIN: no
- * space yet; -ENOSPC; -EEXIST: the entry has changed; -EREMOTEIO: no member with space
- * reaches the caller's memory.
- */
-static int put_enter(struct kvblk_req *req, const struct kvblk_slot *old)
+static enum put_step put_full(struct kvblk_req *req)
+{
+	/* put_finish() counts a retried put as an error */
+	if (!req->tries)
+		kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
+	return put_end(req, -ENOSPC);
+}
+
+/* Reserves space and an entry, in place of @old or (FREE) a new one. */
+static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	bool taken = old->state != KVBLK_SLOT_FREE;
 	struct kvblk_reservation *resv = &req->media.resv;
@@ -673,18 +732,21 @@ static int put_enter(struct kvblk_req *req, const struct kvblk_slot *old)
 
 	/* the old record could not be invalidated, and might come back after a restart */
 	if (taken && kvblk_slot_kills_full(pool, old))
-		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
+		return kvblk_slot_served(pool, old) ? STEP_WAIT : put_full(req);
 	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
 	if (err == -ENOSPC && req->throttled)
 		err = -EAGAIN;
 	/* members that reach the memory may get space: wait for that, but only once */
-	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
-		return -EREMOTEIO;
+	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting)) {
+		req->no_p2p = true;
+		return STEP_LOOK;
+	}
 	if (err)
-		return err;
+		return err == -EAGAIN ? STEP_WAIT : put_full(req);
 	if (req->mem.p2p && kvblk_p2p_route(req, resv->member)) {
-		err = -EREMOTEIO;
-		goto hole;
+		kvblk_reservation_release(resv, NULL);
+		req->no_p2p = true;
+		return STEP_LOOK;
 	}
 	req->media.stats = resv->member->stats;
 	req->slot = (struct kvblk_slot) {
@@ -698,17 +760,26 @@ static int put_enter(struct kvblk_req *req, const struct kvblk_slot *old)
 		.expiry = req->expiry,
 		.caller_tag = req->op.caller_tag,
 	};
-	if (!taken)
+	if (taken)
+		err = put_take(req, old) ? 0 : -EEXIST;
+	else
 		err = kvblk_entry_insert(pool, req->id, &req->slot, &victim);
-	else if (!put_take(req, old))
-		err = -EEXIST;
 	if (!err)
-		return 0;
-	if (err != -EEXIST)
-		err = -ENOSPC;
-hole:
+		return STEP_WRITE;
 	kvblk_reservation_release(resv, NULL);
-	return err;
+	return err == -EEXIST ? STEP_LOOK : put_full(req);
+}
+
+static enum put_step put_enter(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	enum put_step step;
+
+	if (!kvblk_media_begin(req))
+		return put_end(req, -ENODEV);
+	step = put_reserve(req, old);
+	if (step != STEP_WRITE)
+		kvblk_media_end(req);
+	return step;
 }
 
 static int put_done(struct kvblk_req *req)
@@ -721,11 +792,8 @@ static int put_done(struct kvblk_req *req)
 	return req->bytes;
 }
 
-/*
- * Puts the block into DRAM if there is space. Returns 0: a member must take the block;
- * -EEXIST: look up again; 1 or -EAGAIN as start.
- */
-static int put_keep(struct kvblk_req *req)
+/* Puts the block into DRAM, or continues with a member if there is no space. */
+static enum put_step put_keep(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj;
 	struct kvblk_slot slot;
@@ -733,10 +801,10 @@ static int put_keep(struct kvblk_req *req)
 
 	/* if the policy was asked already, a member must take the block */
 	if (req->asked || !kvblk_put_stays(req))
-		return 0;
+		return STEP_ADMIT;
 	err = put_tag(req);
 	if (err)
-		return err == -EAGAIN ? err : kvblk_req_over(req, err);
+		return put_fetched(req, err, STEP_ADMIT);
 	kvblk_req_header_free(req);
 	kvblk_req_mem_drop(req);
 	if (!req->chain)
@@ -744,72 +812,60 @@ static int put_keep(struct kvblk_req *req)
 				 kvblk_block_present(req->pool, req->parent, req->tenant,
 						     &slot);
 	err = put_dram_block(req);
-	req->wants_fault = err == -EFAULT && !req->src.fault;
-	if (err)
-		return req->wants_fault ? -EAGAIN : kvblk_req_over(req, err);
-	if (!req->block)
-		return 0;
+	if (err || !req->block)
+		return put_fetched(req, err, STEP_ADMIT);
 	if (!kvblk_media_begin(req))
-		return kvblk_req_over(req, -ENODEV);
+		return put_end(req, -ENODEV);
 	obj = kvblk_req_dram_block_take(req);
 	err = kvblk_dram_block_enter(req->pool, obj);
 	kvblk_media_end(req);
-	if (err == -EEXIST)
-		return err;
 	/* the write to a member meets any other error, too */
 	if (err)
-		return 0;
+		return err == -EEXIST ? STEP_LOOK : STEP_ADMIT;
 	req->media.stats = &req->pool->stats->own;
 	req->result.flags |= KVBLK_RES_MEMORY;
 	kvblk_count(req->pool, KVBLK_C_DRAM_PUTS, 1);
-	return put_over(req, put_done(req));
+	put_over(req, put_done(req));
+	return STEP_DONE;
 }
 
+/* Runs the steps; returns as &kvblk_op_type.start. */
 static int put_try(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
+	enum put_step step = STEP_LOOK;
 	struct kvblk_slot old;
-	int ret;
 
 	for (;;) {
-		req->throttled = false;
-		req->space_seq = atomic_read(&pool->space_seq);
-		ret = put_look(req, &old);
-		if (ret == -EINPROGRESS)
-			return 0;
-		if (!ret && old.state == KVBLK_SLOT_FREE)
-			ret = put_keep(req);
-		if (ret == -EEXIST)
-			continue;
-		/* a block that is present was admitted before */
-		if (!ret && !req->replaces)
-			ret = put_admit(req);
-		if (ret)
-			return ret;
-		ret = put_fetch(req);
-		if (ret)
-			return ret == -EAGAIN ? ret : kvblk_req_over(req, ret);
-		if (put_clear(req, &old))
-			continue;
-		if (!kvblk_media_begin(req))
-			return kvblk_req_over(req, -ENODEV);
-		ret = put_enter(req, &old);
-		if (!ret) {
+		switch (step) {
+		case STEP_LOOK:
+			step = put_look(req, &old);
+			break;
+		case STEP_KEEP:
+			step = put_keep(req);
+			break;
+		case STEP_ADMIT:
+			step = put_admit(req);
+			break;
+		case STEP_FETCH:
+			step = put_fetch(req);
+			break;
+		case STEP_CLEAR:
+			step = put_clear(req, &old);
+			break;
+		case STEP_ENTER:
+			step = put_enter(req, &old);
+			break;
+		case STEP_WRITE:
 			put_write(req);
 			return 0;
+		case STEP_INFLIGHT:
+			return 0;
+		case STEP_WAIT:
+			return -EAGAIN;
+		case STEP_DONE:
+			return 1;
 		}
-		kvblk_media_end(req);
-		if (ret == -EAGAIN)
-			return ret;
-		if (ret == -EREMOTEIO)
-			req->no_p2p = true;
-		else if (ret != -EEXIST)
-			break;
 	}
-	/* put_finish() counts a retried put as an error */
-	if (!req->tries)
-		kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
-	return kvblk_req_over(req, -ENOSPC);
 }
 
 static int put_start(struct kvblk_req *req)
