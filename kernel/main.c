@@ -10,14 +10,32 @@
 #include "admin/netlink_gen.h"
 #include "chardev/chardev.h"
 
+static int upper_pool_init(struct kvblk_pool *pool)
+{
+	int err = kvblk_req_pool_init(pool);
+
+	if (err)
+		return err;
+	err = kvblk_lease_init(pool);
+	if (err)
+		kvblk_req_pool_exit(pool);
+	return err;
+}
+
+static void upper_pool_exit(struct kvblk_pool *pool)
+{
+	kvblk_lease_exit(pool);
+	kvblk_req_pool_exit(pool);
+}
+
 static const struct kvblk_upper_ops upper_ops = {
 	.fops = &kvblk_fops,
 	.nvme_fops = &kvblk_nvme_fops,
 	.groups = kvblk_pool_groups,
 	.rescue = kvblk_rescue_work,
 	.report_stats = kvblk_nl_stats_work,
-	.pool_init = kvblk_req_pool_init,
-	.pool_exit = kvblk_req_pool_exit,
+	.pool_init = upper_pool_init,
+	.pool_exit = upper_pool_exit,
 	.pool_up = kvblk_sysfs_pool_init,
 	.pool_down = kvblk_sysfs_pool_exit,
 	.member_up = kvblk_sysfs_member_add,

@@ -353,7 +353,7 @@ struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *
 /* ---- ops/request.c: shared by all operations ---------------------------- */
 
 int kvblk_req_init(void);
-/* Allocate what operations keep in a pool. Returns 0 or -ENOMEM. May sleep. */
+/* Allocate the completion lists of a pool. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_req_pool_init(struct kvblk_pool *pool);
 void kvblk_req_pool_exit(struct kvblk_pool *pool);
 void kvblk_req_exit(void);

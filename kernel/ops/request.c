@@ -102,15 +102,11 @@ int kvblk_req_pool_init(struct kvblk_pool *pool)
 		INIT_LIST_HEAD(&completions->waiting);
 		INIT_LIST_HEAD(&completions->sharing);
 	}
-	if (!kvblk_lease_init(pool))
-		return 0;
-	free_percpu(pool->completion_lists);
-	return -ENOMEM;
+	return 0;
 }
 
 void kvblk_req_pool_exit(struct kvblk_pool *pool)
 {
-	kvblk_lease_exit(pool);
 	free_percpu(pool->completion_lists);
 }
 

@@ -281,12 +281,12 @@ nullb_create q2 120
 crash_image /dev/q1 /dev/q2
 code 1 "in use, or left in a crash, by node $(hostname): nothing was changed" kvblk member wipe --yes /dev/q2
 check kvblk member wipe --yes --force /dev/q2
-code 1 "is no member" kvblk member wipe --yes --force /dev/q2
+code 1 "is not a member" kvblk member wipe --yes --force /dev/q2
 nullb_remove q2
 check pool_destroy
 check kvblk member wipe --yes /dev/q1
 code 1 "no member of this pool was found" kvblk pool import $pool /dev/q1
-code 1 "is no member" kvblk member wipe --yes /dev/q1
+code 1 "is not a member" kvblk member wipe --yes /dev/q1
 pool_create --segment-size 8M /dev/q1
 
 echo "-- a second path to a member in use"
