@@ -213,12 +213,6 @@ extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;
 extern const struct kvblk_op_type kvblk_op_prefetch;
 
-/*
- * Returns whether a put completes as soon as DRAM has its block, if there is space. May
- * walk the caller's page tables, but takes no page fault.
- */
-bool kvblk_put_stays(const struct kvblk_req *req);
-
 struct kvblk_batch;
 
 /*
@@ -507,6 +501,27 @@ static inline bool kvblk_interrupted(void)
 	       ((current->flags & PF_IO_WORKER) &&
 		test_thread_flag(TIF_NOTIFY_SIGNAL));
 }
+
+/* ---- ops/put_dram.c ----------------------------------------------------- */
+
+/*
+ * Returns whether a put completes as soon as DRAM has its block, if there is space. May
+ * walk the caller's page tables, but takes no page fault.
+ */
+bool kvblk_put_stays(const struct kvblk_req *req);
+/* Returns whether DRAM gets a copy of the block before a member does, if there is space. */
+bool kvblk_put_copies(const struct kvblk_req *req);
+/*
+ * Prepares the @nr @puts of a chain for DRAM if all fit; the policy is then asked when the
+ * blocks leave DRAM. Returns whether the chain was prepared.
+ */
+bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
+			const struct kvblk_policy_chain *chain);
+/*
+ * Copies the payload into a DRAM block that @rec describes, with checksums for
+ * KVBLK_INTEGRITY_CRC32C. Without space, req->block stays NULL. Returns 0, -EINTR or -EFAULT.
+ */
+int kvblk_put_fill(struct kvblk_req *req, const struct kvblk_rec *rec);
 
 /* ---- ops/drain.c -------------------------------------------------------- */
 

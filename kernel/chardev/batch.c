@@ -315,36 +315,6 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 	}
 }
 
-/*
- * Prepares the puts of a chain for DRAM if all fit; the policy is then asked when the blocks
- * leave DRAM. Returns whether the chain was prepared.
- */
-static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, u32 nr,
-			  const struct kvblk_policy_chain *chain)
-{
-	struct kvblk_pool *pool = batch->file->pool;
-	u64 bytes = 0;
-	u32 i, number;
-
-	for (i = 0; i < nr; i++)
-		bytes += round_up((u64)absent[i]->bytes, PAGE_SIZE);
-	if (!kvblk_dram_has_space(pool, bytes))
-		return false;
-	for (i = 0; i < nr; i++)
-		if (!kvblk_put_stays(absent[i]))
-			return false;
-	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
-	for (i = 0; i < nr; i++) {
-		absent[i]->asked = false;
-		absent[i]->chain = number;
-		absent[i]->continues = chain->parent_present;
-		absent[i]->hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
-				    (chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
-		absent[i]->offer_parent = chain->parent;
-	}
-	return true;
-}
-
 /* Asks the policy how much of a chain to write, and declines the rest of the puts. */
 static int batch_admit(struct kvblk_batch *batch)
 {
@@ -388,7 +358,7 @@ static int batch_admit(struct kvblk_batch *batch)
 			(chain.parent && kvblk_block_present(pool, req->parent,
 							     req->tenant, &slot));
 		n = nr;
-		if (!batch_to_dram(batch, absent, nr, &chain) && kvblk_pool_enter(pool)) {
+		if (!kvblk_puts_to_dram(pool, absent, nr, &chain) && kvblk_pool_enter(pool)) {
 			n = kvblk_policy_admit(&pool->policy, &chain);
 			kvblk_pool_leave(pool);
 		}

@@ -163,74 +163,18 @@ static int put_map(struct kvblk_req *req, struct kvblk_align align)
 	return err == -EFAULT ? 0 : err;
 }
 
-/*
- * Returns whether DRAM may keep the block. Not from device memory, which the CPU reads
- * slowly; not if NVMe lists must find it on media; not after a failed write.
- */
-static bool put_kept(const struct kvblk_req *req)
+/* Copies the payload into a DRAM block, if there is space; returns as kvblk_put_fill(). */
+static int put_fill(struct kvblk_req *req)
 {
-	phys_addr_t addr;
-
-	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->tries ||
-	    req->older != KVBLK_OLDER_STAYS || req->op.caller_tag == KVBLK_NVME_TAG)
-		return false;
-	return !kvblk_src_device(&req->src, false, &addr);
-}
-
-/* Returns whether a put completes only when a member has the block. */
-static bool put_through(const struct kvblk_req *req)
-{
-	return req->op.flags & KVBLK_OPF_DURABLE ||
-	       READ_ONCE(req->pool->tun.dram_mode) == KVBLK_DRAM_THROUGH;
-}
-
-bool kvblk_put_stays(const struct kvblk_req *req)
-{
-	return !put_through(req) && put_kept(req);
-}
-
-/* Copies the payload into a DRAM block, if there is space. Returns 0, -EINTR or -EFAULT. */
-static int put_dram_block(struct kvblk_req *req)
-{
-	bool fault = req->src.fault, sums;
-	struct kvblk_dram_block *obj;
 	struct kvblk_rec rec;
-	int err;
 
-	/* before DRAM is allocated, because a pager may take any time */
-	if (fault && kvblk_src_fault_in(&req->src, req->bytes, false))
-		return -EINTR;
-	err = kvblk_req_dram_block(req, req->bytes);
-	/* do not wait for memory here: the write to a member does if it must */
-	req->wants_memory = 0;
-	if (err)
-		return 0;
-	obj = req->block;
 	put_rec(req, &rec);
 	rec.crcs = req->crcs;
 	/* the bytes may stay in DRAM for hours before a member has them */
-	sums = put_wants_crcs(req, put_policy(req));
 	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER :
-			sums ? KVBLK_INTEGRITY_CRC32C : KVBLK_INTEGRITY_NONE;
-	obj->chain = req->chain;
-	obj->continues = req->continues;
-	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
-	obj->needed = req->hints & KVBLK_HINT_MISSED;
-	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
-	req->src.fault = false;
-	/* without memory for checksums, write the block to a member */
-	if (!kvblk_dram_block_describe(obj, &rec))
-		err = -ENOMEM;
-	else if (sums)
-		err = kvblk_vectors_sum_in(&obj->bv[1], req->bytes, &req->src,
-					   (__le32 *)obj->rec.crcs);
-	else
-		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
-	req->src.fault = fault;
-	if (err)
-		kvblk_req_mem_drop(req);
-	/* pages evicted again after the page fault are copied on the way to a member */
-	return err == -ENOMEM || (err == -EFAULT && fault) ? 0 : err;
+			put_wants_crcs(req, put_policy(req)) ? KVBLK_INTEGRITY_CRC32C :
+							       KVBLK_INTEGRITY_NONE;
+	return kvblk_put_fill(req, &rec);
 }
 
 static int put_memory(struct kvblk_req *req)
@@ -254,8 +198,8 @@ static int put_memory(struct kvblk_req *req)
 	kvblk_req_mem_drop(req);
 	req->align = align;
 	req->stable = READ_ONCE(pool->stable_writes);
-	if (put_through(req) && put_kept(req)) {
-		err = put_dram_block(req);
+	if (kvblk_put_copies(req)) {
+		err = put_fill(req);
 		if (err)
 			return err;
 	}
@@ -795,7 +739,6 @@ static int put_done(struct kvblk_req *req)
 /* Puts the block into DRAM, or continues with a member if there is no space. */
 static enum put_step put_keep(struct kvblk_req *req)
 {
-	struct kvblk_dram_block *obj;
 	struct kvblk_slot slot;
 	int err;
 
@@ -811,13 +754,12 @@ static enum put_step put_keep(struct kvblk_req *req)
 		req->continues = req->parent.lo &&
 				 kvblk_block_present(req->pool, req->parent, req->tenant,
 						     &slot);
-	err = put_dram_block(req);
+	err = put_fill(req);
 	if (err || !req->block)
 		return put_fetched(req, err, STEP_ADMIT);
 	if (!kvblk_media_begin(req))
 		return put_end(req, -ENODEV);
-	obj = kvblk_req_dram_block_take(req);
-	err = kvblk_dram_block_enter(req->pool, obj);
+	err = kvblk_dram_block_enter(req->pool, kvblk_req_dram_block_take(req));
 	kvblk_media_end(req);
 	/* the write to a member meets any other error, too */
 	if (err)

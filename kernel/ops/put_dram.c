@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Puts into DRAM: a block that stays there until it is evicted (dram/demote.c), or the copy of
+ * a block that a member gets now.
+ */
+#include "request.h"
+
+/*
+ * Returns whether DRAM may keep the block. Not from device memory, which the CPU reads
+ * slowly; not if NVMe lists must find it on media; not after a failed write.
+ */
+static bool dram_suits(const struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->tries ||
+	    req->older != KVBLK_OLDER_STAYS || req->op.caller_tag == KVBLK_NVME_TAG)
+		return false;
+	return !kvblk_src_device(&req->src, false, &addr);
+}
+
+/* Returns whether a put completes only when a member has the block. */
+static bool dram_copies(const struct kvblk_req *req)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE ||
+	       READ_ONCE(req->pool->tun.dram_mode) == KVBLK_DRAM_THROUGH;
+}
+
+bool kvblk_put_stays(const struct kvblk_req *req)
+{
+	return !dram_copies(req) && dram_suits(req);
+}
+
+bool kvblk_put_copies(const struct kvblk_req *req)
+{
+	return dram_copies(req) && dram_suits(req);
+}
+
+bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
+			const struct kvblk_policy_chain *chain)
+{
+	u64 bytes = 0;
+	u32 i, number;
+
+	for (i = 0; i < nr; i++)
+		bytes += round_up((u64)puts[i]->bytes, PAGE_SIZE);
+	if (!kvblk_dram_has_space(pool, bytes))
+		return false;
+	for (i = 0; i < nr; i++)
+		if (!kvblk_put_stays(puts[i]))
+			return false;
+	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
+	for (i = 0; i < nr; i++) {
+		puts[i]->asked = false;
+		puts[i]->chain = number;
+		puts[i]->continues = chain->parent_present;
+		puts[i]->hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
+				  (chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
+		puts[i]->offer_parent = chain->parent;
+	}
+	return true;
+}
+
+int kvblk_put_fill(struct kvblk_req *req, const struct kvblk_rec *rec)
+{
+	struct kvblk_dram_block *obj;
+	bool fault = req->src.fault;
+	int err;
+
+	/* before DRAM is allocated, because a pager may take any time */
+	if (fault && kvblk_src_fault_in(&req->src, req->bytes, false))
+		return -EINTR;
+	err = kvblk_req_dram_block(req, req->bytes);
+	/* do not wait for memory here: the write to a member does if it must */
+	req->wants_memory = 0;
+	if (err)
+		return 0;
+	obj = req->block;
+	obj->chain = req->chain;
+	obj->continues = req->continues;
+	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
+	obj->needed = req->hints & KVBLK_HINT_MISSED;
+	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
+	req->src.fault = false;
+	/* without memory for checksums, write the block to a member */
+	if (!kvblk_dram_block_describe(obj, rec))
+		err = -ENOMEM;
+	else if (rec->integrity == KVBLK_INTEGRITY_CRC32C)
+		err = kvblk_vectors_sum_in(&obj->bv[1], req->bytes, &req->src,
+					   (__le32 *)obj->rec.crcs);
+	else
+		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
+	req->src.fault = fault;
+	if (err)
+		kvblk_req_mem_drop(req);
+	/* pages evicted again after the page fault are copied on the way to a member */
+	return err == -ENOMEM || (err == -EFAULT && fault) ? 0 : err;
+}
