@@ -502,6 +502,16 @@ static inline bool kvblk_interrupted(void)
 		test_thread_flag(TIF_NOTIFY_SIGNAL));
 }
 
+/* ---- ops/admit.c -------------------------------------------------------- */
+
+/*
+ * Asks the policy how much of a chain to write, the puts among @reqs, and declines the rest of
+ * them. May sleep. Returns 0 or -ENOMEM.
+ */
+int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32 nr);
+/* Returns whether a member may write the put's block. Asks the policy, unless it was asked. */
+bool kvblk_put_admit(struct kvblk_req *req);
+
 /* ---- ops/put_dram.c ----------------------------------------------------- */
 
 /*

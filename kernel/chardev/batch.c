@@ -315,61 +315,6 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 	}
 }
 
-/* Asks the policy how much of a chain to write, and declines the rest of the puts. */
-static int batch_admit(struct kvblk_batch *batch)
-{
-	struct kvblk_pool *pool = batch->file->pool;
-	struct kvblk_policy_chain chain = { .chain = true };
-	struct kvblk_req **absent, *before = NULL, *req;
-	struct kvblk_id *ids;
-	struct kvblk_slot slot;
-	u32 i, nr = 0, n;
-
-	ids = kvmalloc_array(batch->nr_reqs, sizeof(*ids), GFP_KERNEL | __GFP_NOWARN);
-	absent = kvmalloc_array(batch->nr_reqs, sizeof(struct kvblk_req *),
-				GFP_KERNEL | __GFP_NOWARN);
-	if (!ids || !absent) {
-		kvfree(ids);
-		kvfree(absent);
-		return -ENOMEM;
-	}
-	for (i = 0; i < batch->nr_reqs; i++) {
-		req = batch->reqs[i];
-		if (req->result.res || !req->type->reads)
-			continue;
-		req->asked = true;
-		chain.goes_on |= !!(req->hints & KVBLK_HINT_CONTINUES);
-		chain.wanted |= !!(req->hints & KVBLK_HINT_MISSED);
-		if (kvblk_block_present(pool, req->id, req->tenant, &slot)) {
-			if (!nr)
-				before = req;
-			continue;
-		}
-		chain.priority = max(chain.priority, req->op.priority);
-		ids[nr] = req->id;
-		absent[nr++] = req;
-	}
-	if (nr) {
-		req = absent[0];
-		chain.ids = ids;
-		chain.nr = nr;
-		chain.parent = before ? before->id.lo : req->parent.lo;
-		chain.parent_present = before ||
-			(chain.parent && kvblk_block_present(pool, req->parent,
-							     req->tenant, &slot));
-		n = nr;
-		if (!kvblk_puts_to_dram(pool, absent, nr, &chain) && kvblk_pool_enter(pool)) {
-			n = kvblk_policy_admit(&pool->policy, &chain);
-			kvblk_pool_leave(pool);
-		}
-		for (; n < nr; n++)
-			absent[n]->declined = true;
-	}
-	kvfree(ids);
-	kvfree(absent);
-	return 0;
-}
-
 static bool batch_prefetches(const struct kvblk_batch *batch)
 {
 	u32 i;
@@ -402,7 +347,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 		reqs[i]->gone = kvblk_req_free;
 		reqs[i]->cancel = batch_kick;
 	}
-	err = chain ? batch_admit(&batch) : 0;
+	err = chain ? kvblk_puts_admit(file->pool, reqs, nr) : 0;
 	if (err)
 		return err;
 

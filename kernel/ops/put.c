@@ -315,35 +315,6 @@ static enum put_step put_exists(struct kvblk_req *req, const struct kvblk_slot *
 	return put_end(req, -EEXIST);
 }
 
-/* Asks the admission policy about a put outside a chain. */
-static void put_ask(struct kvblk_req *req)
-{
-	struct kvblk_policy *p = &req->pool->policy;
-	struct kvblk_policy_chain single = {
-		.ids = &req->id,
-		.nr = 1,
-		.parent = req->parent.lo,
-		.priority = req->op.priority,
-		.wanted = req->hints & KVBLK_HINT_MISSED,
-	};
-	struct kvblk_slot slot;
-
-	req->asked = true;
-	if (!kvblk_pool_enter(req->pool))
-		return;
-	/* settings with which the policy admits all such puts */
-	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
-	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
-		goto leave;
-	/* a parent that is being written counts, too */
-	single.parent_present = single.parent &&
-				kvblk_index_find(&req->pool->index, req->parent, &slot) &&
-				slot.tenant == req->tenant;
-	req->declined = !kvblk_policy_admit(p, &single);
-leave:
-	kvblk_pool_leave(req->pool);
-}
-
 static struct kvblk_put_case put_case(const struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	bool found = old->state != KVBLK_SLOT_FREE;
@@ -581,9 +552,7 @@ static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 /* Asks the policy, unless that happens when the block leaves DRAM. */
 static enum put_step put_admit(struct kvblk_req *req)
 {
-	if (!req->asked)
-		put_ask(req);
-	if (!req->declined)
+	if (kvblk_put_admit(req))
 		return STEP_FETCH;
 	kvblk_count(req->pool, KVBLK_C_PUT_DECLINED, 1);
 	return put_end(req, -ENOBUFS);

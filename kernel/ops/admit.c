@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Admission: asks the policy which puts members may write.
+ *
+ * The rules:
+ * - A chain of puts is asked about as a whole, before its first put starts, and is admitted
+ *   up to some block.
+ * - The policy is not asked about a put that DRAM keeps until the block leaves DRAM; see
+ *   dram/demote.c.
+ */
+#include <linux/slab.h>
+
+#include "request.h"
+
+/* Asks the admission policy about a put outside a chain. */
+static void put_ask(struct kvblk_req *req)
+{
+	struct kvblk_policy *p = &req->pool->policy;
+	struct kvblk_policy_chain single = {
+		.ids = &req->id,
+		.nr = 1,
+		.parent = req->parent.lo,
+		.priority = req->op.priority,
+		.wanted = req->hints & KVBLK_HINT_MISSED,
+	};
+	struct kvblk_slot slot;
+
+	if (!kvblk_pool_enter(req->pool))
+		return;
+	/* settings with which the policy admits all such puts */
+	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
+	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
+		goto leave;
+	/* a parent that is being written counts, too */
+	single.parent_present = single.parent &&
+				kvblk_index_find(&req->pool->index, req->parent, &slot) &&
+				slot.tenant == req->tenant;
+	req->declined = !kvblk_policy_admit(p, &single);
+leave:
+	kvblk_pool_leave(req->pool);
+}
+
+bool kvblk_put_admit(struct kvblk_req *req)
+{
+	if (!req->asked) {
+		req->asked = true;
+		put_ask(req);
+	}
+	return !req->declined;
+}
+
+/* Asks about the @nr absent @puts that follow the present block of @before, if not NULL. */
+static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
+			const struct kvblk_req *before, struct kvblk_policy_chain *chain)
+{
+	const struct kvblk_req *head = puts[0];
+	struct kvblk_slot slot;
+	u32 admitted = nr;
+
+	chain->nr = nr;
+	chain->parent = before ? before->id.lo : head->parent.lo;
+	chain->parent_present = before ||
+		(chain->parent && kvblk_block_present(pool, head->parent, head->tenant, &slot));
+	if (!kvblk_puts_to_dram(pool, puts, nr, chain) && kvblk_pool_enter(pool)) {
+		admitted = kvblk_policy_admit(&pool->policy, chain);
+		kvblk_pool_leave(pool);
+	}
+	while (admitted < nr)
+		puts[admitted++]->declined = true;
+}
+
+int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32 nr)
+{
+	struct kvblk_policy_chain chain = { .chain = true };
+	struct kvblk_req **absent, *before = NULL, *req;
+	struct kvblk_id *ids;
+	struct kvblk_slot slot;
+	u32 i, nr_absent = 0;
+
+	ids = kvmalloc_array(nr, sizeof(*ids), GFP_KERNEL | __GFP_NOWARN);
+	absent = kvmalloc_array(nr, sizeof(*absent), GFP_KERNEL | __GFP_NOWARN);
+	if (!ids || !absent) {
+		kvfree(ids);
+		kvfree(absent);
+		return -ENOMEM;
+	}
+	for (i = 0; i < nr; i++) {
+		req = reqs[i];
+		if (req->result.res || !req->type->reads)
+			continue;
+		req->asked = true;
+		chain.goes_on |= !!(req->hints & KVBLK_HINT_CONTINUES);
+		chain.wanted |= !!(req->hints & KVBLK_HINT_MISSED);
+		if (kvblk_block_present(pool, req->id, req->tenant, &slot)) {
+			if (!nr_absent)
+				before = req;
+			continue;
+		}
+		chain.priority = max(chain.priority, req->op.priority);
+		ids[nr_absent] = req->id;
+		absent[nr_absent++] = req;
+	}
+	chain.ids = ids;
+	if (nr_absent)
+		chain_admit(pool, absent, nr_absent, before, &chain);
+	kvfree(ids);
+	kvfree(absent);
+	return 0;
+}
