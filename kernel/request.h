@@ -213,6 +213,54 @@ extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;
 extern const struct kvblk_op_type kvblk_op_prefetch;
 
+/**
+ * struct kvblk_write - state of a put
+ * @parent: id of the block before this one, or 0
+ * @hints: &enum kvblk_hints
+ * @chain: &kvblk_dram_block.chain
+ * @offer_parent: &kvblk_dram_block.offer_parent
+ * @continues: &kvblk_dram_block.continues
+ * @asked: the admission policy was asked
+ * @declined: the policy declined
+ * @older: &enum kvblk_older
+ * @cleared: an older block was removed
+ * @stable: pool->stable_writes when the memory was prepared
+ * @align: pool->align then
+ * @no_p2p: do not transfer from device memory directly
+ * @summed: the header has the payload's checksums
+ * @replaces: the put takes over the entry of the same block, @old
+ * @old: the entry that the put replaces, MOVING
+ * @old_seg: segment of @old, with a reference, or NULL
+ * @old_member: member of @old_seg
+ * @write_errors: member->write_errors before the write
+ * @failed: the write failed; the put's task may retry
+ * @tries: number of failed writes
+ * @avoid: slot of the member that failed the last write
+ */
+struct kvblk_write {
+	struct kvblk_id parent;
+	u32 hints;
+	u32 chain;
+	u64 offer_parent;
+	bool continues;
+	bool asked;
+	bool declined;
+	u8 older;
+	bool cleared;
+	bool stable;
+	struct kvblk_align align;
+	bool no_p2p;
+	bool summed;
+	bool replaces;
+	struct kvblk_slot old;
+	struct kvblk_segment *old_seg;
+	struct kvblk_member *old_member;
+	int write_errors;
+	bool failed;
+	u8 tries;
+	u8 avoid;
+};
+
 struct kvblk_batch;
 
 /*
@@ -253,8 +301,6 @@ struct kvblk_req {
 	struct work_struct work;
 	bool canceled;
 	bool wants_fault;
-	bool asked;			/* put: the admission policy was asked */
-	bool declined;			/* put: the policy declined */
 	u16 tenant;
 	u32 header_units;
 	u32 bytes;			/* length of all pieces */
@@ -263,50 +309,32 @@ struct kvblk_req {
 	u32 charged;			/* bytes in batch->bytes_inflight */
 	u32 held;			/* bytes in owner->budget, with a reference */
 	u32 wants_memory;		/* bytes to wait for in owner->budget */
-	struct kvblk_align align;	/* put: pool->align that @mem was made for */
-	bool stable;			/* put: pool->stable_writes then */
 	u8 integrity;
-	bool summed;			/* put: the header has the payload's checksums */
-	bool no_p2p;			/* put: do not transfer from device memory directly */
 	bool stale;			/* delete: an older record may come back */
-	bool failed;			/* put: the write failed; its task may retry */
-	u8 older;			/* put: &enum kvblk_older */
-	bool cleared;			/* put: has removed an older block */
-	bool replaces;			/* put: takes over the entry of the same block, @old */
-	u8 tries;			/* put: failed writes */
-	u8 avoid;			/* put: slot of the member that failed the last one */
 	bool device;			/* some of the memory is a device's */
 	bool revocable;			/* get: may be detached, must not map shared memory */
 	bool coming;			/* @block is not in the pool's table yet */
 	bool parks;			/* prefetch: keep @block until the batch is submitted */
 	bool parked;			/* prefetch: kept, not evictable; holds pool->users */
-	bool continues;			/* put: &kvblk_dram_block.continues */
 	u8 drain_phase;			/* phase of @drainer that counts it */
 	ktime_t start;
 	struct kvblk_op op;
 	struct kvblk_result result;
 	struct kvblk_id id;
-	struct kvblk_id parent;
 	struct kvblk_src src;
 	struct iov_iter fixed;
 	struct delayed_work deadline;
 	u64 result_addr;		/* cmd: address for the result, or 0 */
 	void *header;
 	struct kvblk_slot slot;
-	struct kvblk_slot old;		/* put: the entry it replaces, MOVING */
-	struct kvblk_segment *old_seg;	/* put: segment of @old, with a reference */
-	struct kvblk_member *old_member;
-	int write_errors;		/* put: member->write_errors before the write */
 	struct kvblk_part part;		/* src.parts of a single part */
 	u64 crcs_addr;			/* caller's array of checksums, or 0 */
 	u32 crcs_room;			/* bytes of that array */
 	u32 space_seq;
 	bool throttled;			/* put, prefetch: waits for a member's write throttle */
-	u32 hints;			/* put: &enum kvblk_hints */
-	u32 chain;			/* put: &kvblk_dram_block.chain */
-	u64 offer_parent;		/* put: &kvblk_dram_block.offer_parent */
 	union {				/* by @type, private to its files */
 		struct kvblk_read read;	/* get, prefetch */
+		struct kvblk_write write;	/* put */
 	};
 	struct kvblk_dram_block *block;	/* DRAM block with a reference, or NULL */
 	__le32 *crcs;			/* put: the caller's checksums; get: those to return */

@@ -138,10 +138,11 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 		parent = memdup_user(u64_to_user_ptr(ext.parent), ext.parent_len);
 		if (IS_ERR(parent))
 			return PTR_ERR(parent);
-		req->parent = kvblk_tenant_hash(key, parent, ext.parent_len);
+		req->write.parent = kvblk_tenant_hash(key, parent, ext.parent_len);
 		kfree(parent);
 	}
-	req->hints = ext.hints;
+	if (req->type->reads)
+		req->write.hints = ext.hints;
 	req->crcs_addr = ext.checksums;
 	req->crcs_room = ext.nr_checksums * sizeof(__le32);
 	if (req->crcs_room && (!req->crcs_addr ||

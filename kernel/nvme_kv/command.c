@@ -166,12 +166,12 @@ static struct kvblk_req *req_vec(const struct call *call, struct kvblk_op *op)
 
 static void req_store(struct kvblk_req *req, u8 options)
 {
-	req->older = KVBLK_OLDER_GOES;
+	req->write.older = KVBLK_OLDER_GOES;
 	if (options & STORE_MUST_EXIST)
-		req->older = KVBLK_OLDER_MUST;
+		req->write.older = KVBLK_OLDER_MUST;
 	if (!(options & STORE_MUST_NOT_EXIST))
 		return;
-	req->older = KVBLK_OLDER_NONE;
+	req->write.older = KVBLK_OLDER_NONE;
 	req->fill_result = call_result_new;
 }
 

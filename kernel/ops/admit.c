@@ -19,9 +19,9 @@ static void put_ask(struct kvblk_req *req)
 	struct kvblk_policy_chain single = {
 		.ids = &req->id,
 		.nr = 1,
-		.parent = req->parent.lo,
+		.parent = req->write.parent.lo,
 		.priority = req->op.priority,
-		.wanted = req->hints & KVBLK_HINT_MISSED,
+		.wanted = req->write.hints & KVBLK_HINT_MISSED,
 	};
 	struct kvblk_slot slot;
 
@@ -33,20 +33,20 @@ static void put_ask(struct kvblk_req *req)
 		goto leave;
 	/* a parent that is being written counts, too */
 	single.parent_present = single.parent &&
-				kvblk_index_find(&req->pool->index, req->parent, &slot) &&
+				kvblk_index_find(&req->pool->index, req->write.parent, &slot) &&
 				slot.tenant == req->tenant;
-	req->declined = !kvblk_policy_admit(p, &single);
+	req->write.declined = !kvblk_policy_admit(p, &single);
 leave:
 	kvblk_pool_leave(req->pool);
 }
 
 bool kvblk_put_admit(struct kvblk_req *req)
 {
-	if (!req->asked) {
-		req->asked = true;
+	if (!req->write.asked) {
+		req->write.asked = true;
 		put_ask(req);
 	}
-	return !req->declined;
+	return !req->write.declined;
 }
 
 /* Asks about the @nr absent @puts that follow the present block of @before, if not NULL. */
@@ -58,15 +58,16 @@ static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 	u32 admitted = nr;
 
 	chain->nr = nr;
-	chain->parent = before ? before->id.lo : head->parent.lo;
+	chain->parent = before ? before->id.lo : head->write.parent.lo;
 	chain->parent_present = before ||
-		(chain->parent && kvblk_block_present(pool, head->parent, head->tenant, &slot));
+		(chain->parent && kvblk_block_present(pool, head->write.parent, head->tenant,
+						      &slot));
 	if (!kvblk_puts_to_dram(pool, puts, nr, chain) && kvblk_pool_enter(pool)) {
 		admitted = kvblk_policy_admit(&pool->policy, chain);
 		kvblk_pool_leave(pool);
 	}
 	while (admitted < nr)
-		puts[admitted++]->declined = true;
+		puts[admitted++]->write.declined = true;
 }
 
 int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32 nr)
@@ -88,9 +89,9 @@ int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32
 		req = reqs[i];
 		if (req->result.res || !req->type->reads)
 			continue;
-		req->asked = true;
-		chain.goes_on |= !!(req->hints & KVBLK_HINT_CONTINUES);
-		chain.wanted |= !!(req->hints & KVBLK_HINT_MISSED);
+		req->write.asked = true;
+		chain.goes_on |= !!(req->write.hints & KVBLK_HINT_CONTINUES);
+		chain.wanted |= !!(req->write.hints & KVBLK_HINT_MISSED);
 		if (kvblk_block_present(pool, req->id, req->tenant, &slot)) {
 			if (!nr_absent)
 				before = req;

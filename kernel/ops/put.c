@@ -55,7 +55,7 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 		.seq = req->media.resv.seq,
 		.layout_tag = req->op.layout_tag,
 		.caller_tag = req->op.caller_tag,
-		.parent = req->parent.lo,
+		.parent = req->write.parent.lo,
 		.length = req->bytes,
 		.expiry = req->expiry,
 		.tenant = req->tenant,
@@ -70,7 +70,7 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 /* Returns whether the record must survive a crash: durable, or in place of a durable record. */
 static bool put_lasts(const struct kvblk_req *req)
 {
-	return req->op.flags & KVBLK_OPF_DURABLE || req->replaces;
+	return req->op.flags & KVBLK_OPF_DURABLE || req->write.replaces;
 }
 
 /* A crash discards records without checksums, so a record that must survive has them. */
@@ -96,7 +96,7 @@ static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
 
 static bool put_bounces(const struct kvblk_req *req, u32 policy)
 {
-	return put_wants_crcs(req, policy) || req->no_p2p;
+	return put_wants_crcs(req, policy) || req->write.no_p2p;
 }
 
 /* Returns whether checksums were computed when the payload was copied to DRAM. */
@@ -140,7 +140,7 @@ static bool put_reachable(struct kvblk_req *req)
 static int put_copy_in(struct kvblk_req *req)
 {
 	/* a retried put must not wait for its file's budget */
-	int err = kvblk_req_mem_alloc(req, req->bytes, req->tries);
+	int err = kvblk_req_mem_alloc(req, req->bytes, req->write.tries);
 
 	if (!err)
 		err = kvblk_mem_copy_in(&req->mem, &req->src);
@@ -189,23 +189,23 @@ static int put_memory(struct kvblk_req *req)
 	 * kept while it waited for space: reuse if alignment, stable writes and integrity
 	 * match
 	 */
-	if (req->header && req->align.both == align.both &&
-	    req->stable == READ_ONCE(pool->stable_writes) &&
+	if (req->header && req->write.align.both == align.both &&
+	    req->write.stable == READ_ONCE(pool->stable_writes) &&
 	    req->integrity == put_integrity(req, policy) &&
 	    !(req->mem.p2p && put_bounces(req, policy)))
 		return 0;
 	kvblk_req_header_free(req);
 	kvblk_req_mem_drop(req);
-	req->align = align;
-	req->stable = READ_ONCE(pool->stable_writes);
+	req->write.align = align;
+	req->write.stable = READ_ONCE(pool->stable_writes);
 	if (kvblk_put_copies(req)) {
 		err = put_fill(req);
 		if (err)
 			return err;
 	}
 	/* a cancel may assume kernel memory of a retried put, so do not map the ring's */
-	if (!req->block && !(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
-	    !(req->tries && req->cmd) &&
+	if (!req->block && !(pool->flags & KVBLK_POOL_STRICT) && !req->write.stable &&
+	    !(req->write.tries && req->cmd) &&
 	    kvblk_src_fits(&req->src, req->bytes, align) &&
 	    !(put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
 		err = put_map(req, align);
@@ -214,7 +214,7 @@ static int put_memory(struct kvblk_req *req)
 		if (req->mem.p2p) {
 			kvblk_req_saw_device(req);
 			if (!put_bounces(req, policy) && !put_reachable(req))
-				req->no_p2p = true;
+				req->write.no_p2p = true;
 			if (put_bounces(req, policy))
 				kvblk_req_mem_drop(req);
 		}
@@ -246,7 +246,7 @@ static void put_seal(struct kvblk_req *req)
 static void put_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
-	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->summed;
+	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->write.summed;
 	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
 	/* as O_DIRECT, because writeback throttling (wbt) delays background writes */
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
@@ -274,13 +274,13 @@ static void put_write(struct kvblk_req *req)
 	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	req->media.fua = put_lasts(req) ||
 			 kvblk_durable(resv->member, req->integrity) ? REQ_FUA : 0;
-	req->write_errors = atomic_read(&resv->member->write_errors);
+	req->write.write_errors = atomic_read(&resv->member->write_errors);
 	kvblk_reservation_note(resv, req->integrity, req->media.fua);
 	/* if the put may be queued, its task computes checksums, not the throttle's work */
-	req->summed = put_carries_crcs(req) ||
-		      (req->integrity == KVBLK_INTEGRITY_CRC32C &&
-		       kvblk_put_window(resv->member) != U64_MAX);
-	if (req->summed && !put_carries_crcs(req))
+	req->write.summed = put_carries_crcs(req) ||
+			    (req->integrity == KVBLK_INTEGRITY_CRC32C &&
+			     kvblk_put_window(resv->member) != U64_MAX);
+	if (req->write.summed && !put_carries_crcs(req))
 		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
 	kvblk_media_submit(req, resv->member);
 	queued->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
@@ -294,10 +294,10 @@ static bool put_suits(void *what, struct kvblk_member *member)
 {
 	struct kvblk_req *req = what;
 
-	if (member->slot == req->avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
+	if (member->slot == req->write.avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
 		return false;
 	/* a retried put does not wait again */
-	if (req->tries || !kvblk_throttle_full(member))
+	if (req->write.tries || !kvblk_throttle_full(member))
 		return true;
 	req->throttled = true;
 	return false;
@@ -327,8 +327,8 @@ static struct kvblk_put_case put_case(const struct kvblk_req *req, const struct 
 		.in_dram = old->seg == KVBLK_DRAM_SEG,
 		.same_length = old->len == req->bytes,
 		.durable = req->op.flags & KVBLK_OPF_DURABLE,
-		.retried = req->tries,
-		.older = req->older,
+		.retried = req->write.tries,
+		.older = req->write.older,
 	};
 }
 
@@ -338,7 +338,7 @@ static struct kvblk_put_case put_case(const struct kvblk_req *req, const struct 
  */
 static bool put_clears(const struct kvblk_req *req)
 {
-	return req->older != KVBLK_OLDER_STAYS && !req->tries;
+	return req->write.older != KVBLK_OLDER_STAYS && !req->write.tries;
 }
 
 /* Returns whether the put runs in the issuing context, which must not wait. */
@@ -353,7 +353,7 @@ static enum put_step put_next(const struct kvblk_req *req, const struct kvblk_sl
 	if (old->state == KVBLK_SLOT_FREE)
 		return STEP_KEEP;
 	/* a block that is present was admitted before */
-	return req->replaces ? STEP_FETCH : STEP_ADMIT;
+	return req->write.replaces ? STEP_FETCH : STEP_ADMIT;
 }
 
 /* Checks that no older block can come back after this put, or that it is in @old. */
@@ -373,7 +373,7 @@ static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *o
 			return STEP_WAIT;
 		return put_next(req, old);
 	}
-	if (req->older == KVBLK_OLDER_MUST && !req->cleared)
+	if (req->write.older == KVBLK_OLDER_MUST && !req->write.cleared)
 		return put_end(req, -ENOENT);
 	err = kvblk_kill_barrier(pool, req->id);
 	if (err)
@@ -397,7 +397,7 @@ static bool put_refused(struct kvblk_req *req)
 static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *old,
 			       bool replaces)
 {
-	req->replaces = replaces && old->state == KVBLK_SLOT_LIVE;
+	req->write.replaces = replaces && old->state == KVBLK_SLOT_LIVE;
 	if (put_refused(req))
 		return STEP_DONE;
 	return put_clears(req) ? put_older(req, old) : put_next(req, old);
@@ -411,7 +411,7 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 {
 	struct kvblk_media *media = &req->media;
 	/* a retried put continues in its task */
-	bool waits = put_inline(req) && !req->tries;
+	bool waits = put_inline(req) && !req->write.tries;
 	enum kvblk_safety safety;
 
 	if (kvblk_req_late(req)) {
@@ -488,7 +488,7 @@ static enum put_step put_clear(struct kvblk_req *req, const struct kvblk_slot *o
 	if (!kvblk_pool_enter(req->pool))
 		return STEP_LOOK;
 	if (old->state != KVBLK_SLOT_FREE)
-		req->cleared |= kvblk_entry_replace(req->pool, req->id, old, NULL);
+		req->write.cleared |= kvblk_entry_replace(req->pool, req->id, old, NULL);
 	else if (!kvblk_kill_barrier(req->pool, req->id))
 		step = STEP_ENTER;
 	kvblk_pool_leave(req->pool);
@@ -601,26 +601,27 @@ static enum put_step put_fetch(struct kvblk_req *req)
 /* Drops the reference on the replaced record's segment. */
 static void put_let_go(struct kvblk_req *req)
 {
-	if (req->old_seg)
-		kvblk_segment_put(req->old_member, req->old_seg);
-	req->old_seg = NULL;
+	if (req->write.old_seg)
+		kvblk_segment_put(req->write.old_member, req->write.old_seg);
+	req->write.old_seg = NULL;
 }
 
 /* Takes over the entry @old. Returns false if the entry has changed. */
 static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 {
+	struct kvblk_write *write = &req->write;
 	u64 gen;
 
-	req->old = *old;
-	req->old.state = KVBLK_SLOT_MOVING;
+	write->old = *old;
+	write->old.state = KVBLK_SLOT_MOVING;
 	/* while the segment is held, its place cannot be reused for another record */
-	if (req->replaces)
-		req->old_seg = kvblk_segment_get(req->pool, old, &req->old_member, &gen);
-	req->replaces = req->old_seg;
+	if (write->replaces)
+		write->old_seg = kvblk_segment_get(req->pool, old, &write->old_member, &gen);
+	write->replaces = write->old_seg;
 	/* being written, or on a member that is being removed: replace the entry now */
-	if (!req->replaces)
+	if (!write->replaces)
 		return kvblk_entry_replace(req->pool, req->id, old, &req->slot);
-	if (kvblk_index_replace(&req->pool->index, req->id, old, &req->old))
+	if (kvblk_index_replace(&req->pool->index, req->id, old, &write->old))
 		return true;
 	put_let_go(req);
 	return false;
@@ -629,7 +630,7 @@ static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 static enum put_step put_full(struct kvblk_req *req)
 {
 	/* put_finish() counts a retried put as an error */
-	if (!req->tries)
+	if (!req->write.tries)
 		kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
 	return put_end(req, -ENOSPC);
 }
@@ -651,14 +652,14 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 		err = -EAGAIN;
 	/* members that reach the memory may get space: wait for that, but only once */
 	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting)) {
-		req->no_p2p = true;
+		req->write.no_p2p = true;
 		return STEP_LOOK;
 	}
 	if (err)
 		return err == -EAGAIN ? STEP_WAIT : put_full(req);
 	if (req->mem.p2p && kvblk_p2p_route(req, resv->member)) {
 		kvblk_reservation_release(resv, NULL);
-		req->no_p2p = true;
+		req->write.no_p2p = true;
 		return STEP_LOOK;
 	}
 	req->media.stats = resv->member->stats;
@@ -712,17 +713,17 @@ static enum put_step put_keep(struct kvblk_req *req)
 	int err;
 
 	/* if the policy was asked already, a member must take the block */
-	if (req->asked || !kvblk_put_stays(req))
+	if (req->write.asked || !kvblk_put_stays(req))
 		return STEP_ADMIT;
 	err = put_tag(req);
 	if (err)
 		return put_fetched(req, err, STEP_ADMIT);
 	kvblk_req_header_free(req);
 	kvblk_req_mem_drop(req);
-	if (!req->chain)
-		req->continues = req->parent.lo &&
-				 kvblk_block_present(req->pool, req->parent, req->tenant,
-						     &slot);
+	if (!req->write.chain)
+		req->write.continues = req->write.parent.lo &&
+				       kvblk_block_present(req->pool, req->write.parent,
+							   req->tenant, &slot);
 	err = put_fill(req);
 	if (err || !req->block)
 		return put_fetched(req, err, STEP_ADMIT);
@@ -788,7 +789,7 @@ static int put_start(struct kvblk_req *req)
 	 * its file wait for, unless an older block was removed already.
 	 */
 	if (ret == -EAGAIN &&
-	    (req->mem.p2p || (req->cmd && req->held && !req->cleared))) {
+	    (req->mem.p2p || (req->cmd && req->held && !req->write.cleared))) {
 		kvblk_req_header_free(req);
 		kvblk_req_mem_drop(req);
 	}
@@ -808,7 +809,7 @@ static bool put_ready(struct kvblk_req *req)
 		put = put_case(req, &slot);
 		ready = slot.state != KVBLK_SLOT_MOVING && !kvblk_put_undurable(&put);
 	} else {
-		ready = req->older == KVBLK_OLDER_STAYS ||
+		ready = req->write.older == KVBLK_OLDER_STAYS ||
 			kvblk_kill_barrier(pool, req->id) != 1;
 	}
 	kvblk_pool_leave(pool);
@@ -819,7 +820,7 @@ static long put_wait(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (req->older != KVBLK_OLDER_STAYS && atomic_read(&pool->restoring)) {
+	if (req->write.older != KVBLK_OLDER_STAYS && atomic_read(&pool->restoring)) {
 		req->waiting = ktime_get();
 		return wait_event_killable_timeout(pool->restore_wait,
 						   !atomic_read(&pool->restoring), step);
@@ -833,7 +834,7 @@ static long put_wait(struct kvblk_req *req, long step)
 static int put_give_up(struct kvblk_req *req)
 {
 	/* an older block cannot be invalidated or keeps moving */
-	if (req->older != KVBLK_OLDER_STAYS && !put_ready(req))
+	if (req->write.older != KVBLK_OLDER_STAYS && !put_ready(req))
 		return -EIO;
 	kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
 	return -ENOSPC;
@@ -850,8 +851,8 @@ static int put_elsewhere(struct kvblk_req *req)
 	struct kvblk_sigpipe sigpipe;
 	int ret;
 
-	if (req->tries++ == PUT_TRIES ||
-	    (req->avoid && READ_ONCE(req->pool->nr_members) < 2))
+	if (req->write.tries++ == PUT_TRIES ||
+	    (req->write.avoid && READ_ONCE(req->pool->nr_members) < 2))
 		return -EIO;
 	req->src.fault = false;
 	kvblk_sigpipe_block(&sigpipe);
@@ -872,12 +873,12 @@ static void put_failed(struct kvblk_req *req, bool again)
 	if (req->mem.p2p && again) {
 		kvblk_p2p_failed(req, resv->member);
 		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
-		req->no_p2p = true;
-		req->avoid = 0;
+		req->write.no_p2p = true;
+		req->write.avoid = 0;
 		return;
 	}
 	kvblk_member_error(resv->member, KVBLK_ERROR_WRITE, resv->segment);
-	req->avoid = resv->member->slot;
+	req->write.avoid = resv->member->slot;
 }
 
 /* Publishes the new record in the index. Returns false if another put owns the key by now. */
@@ -886,23 +887,23 @@ static bool put_show(struct kvblk_req *req, const struct kvblk_slot *live)
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot victim;
 
-	if (!req->replaces)
+	if (!req->write.replaces)
 		return kvblk_index_replace(&pool->index, req->id, &req->slot, live);
 	/* the older record's segment may have been reclaimed */
-	return kvblk_entry_replace(pool, req->id, &req->old, live) ||
+	return kvblk_entry_replace(pool, req->id, &req->write.old, live) ||
 	       !kvblk_entry_insert(pool, req->id, live, &victim);
 }
 
 /* Invalidates the record. A concurrent delete finds the entry or the pending invalidation. */
 static void put_revert(struct kvblk_req *req)
 {
-	struct kvblk_slot live = req->old;
+	struct kvblk_slot live = req->write.old;
 	struct kvblk_pool *pool = req->pool;
 
 	live.state = KVBLK_SLOT_LIVE;
-	if (req->replaces) {
+	if (req->write.replaces) {
 		kvblk_kill_later(pool, req->id, &req->slot);
-		kvblk_index_replace(&pool->index, req->id, &req->old, &live);
+		kvblk_index_replace(&pool->index, req->id, &req->write.old, &live);
 	} else if (!kvblk_entry_replace(pool, req->id, &req->slot, NULL)) {
 		kvblk_kill_settle(pool, req->id, &req->slot);
 	}
@@ -914,7 +915,7 @@ static bool put_lossy(const struct kvblk_req *req)
 	const struct kvblk_member *member = req->media.resv.member;
 
 	return put_lasts(req) && !kvblk_fua(member) &&
-	       kvblk_writes_failed(member, req->write_errors);
+	       kvblk_writes_failed(member, req->write.write_errors);
 }
 
 /* Ends the media half. Returns 0 if the block is published, -EIO, -ECANCELED or -EALREADY. */
@@ -945,9 +946,9 @@ static int put_settle(struct kvblk_req *req, bool again)
 	if (err)
 		put_revert(req);
 	/* after a failed takeover the older record must stay valid, on missing members, too */
-	if (!err || !req->replaces)
+	if (!err || !req->write.replaces)
 		kvblk_missing_note(pool, req->id);
-	if (req->replaces) {
+	if (req->write.replaces) {
 		put_let_go(req);
 		wake_up_all(&pool->settle_wait);
 	}
@@ -962,9 +963,9 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 	int err = -EIO;
 
 	/* kvblk_rescue_work() has finished the put */
-	if (!req->media.begun && !req->failed)
+	if (!req->media.begun && !req->write.failed)
 		return 1;
-	req->failed = false;
+	req->write.failed = false;
 	if (req->media.seg)
 		return put_flushed(req, by == KVBLK_BY_NOBODY);
 	if (req->media.begun)
@@ -972,13 +973,13 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 	if (!err) {
 		err = put_done(req);
 	} else if (err == -EIO) {
-		req->failed = by == KVBLK_BY_MEMBER;
-		if (req->failed && (req->mem.direct || req->block)) {
+		req->write.failed = by == KVBLK_BY_MEMBER;
+		if (req->write.failed && (req->mem.direct || req->block)) {
 			/* the task may never run, and can provide the payload again */
 			kvblk_req_header_free(req);
 			kvblk_req_mem_drop(req);
 		}
-		if (req->failed)
+		if (req->write.failed)
 			return -EAGAIN;
 		/* a detached put was reported and counted already */
 		if (by == KVBLK_BY_CALLER) {

@@ -13,8 +13,8 @@ static bool dram_suits(const struct kvblk_req *req)
 {
 	phys_addr_t addr;
 
-	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->tries ||
-	    req->older != KVBLK_OLDER_STAYS || req->op.caller_tag == KVBLK_NVME_TAG)
+	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->write.tries ||
+	    req->write.older != KVBLK_OLDER_STAYS || req->op.caller_tag == KVBLK_NVME_TAG)
 		return false;
 	return !kvblk_src_device(&req->src, false, &addr);
 }
@@ -51,12 +51,12 @@ bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 			return false;
 	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
 	for (i = 0; i < nr; i++) {
-		puts[i]->asked = false;
-		puts[i]->chain = number;
-		puts[i]->continues = chain->parent_present;
-		puts[i]->hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
+		puts[i]->write.asked = false;
+		puts[i]->write.chain = number;
+		puts[i]->write.continues = chain->parent_present;
+		puts[i]->write.hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
 				  (chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
-		puts[i]->offer_parent = chain->parent;
+		puts[i]->write.offer_parent = chain->parent;
 	}
 	return true;
 }
@@ -76,11 +76,11 @@ int kvblk_put_fill(struct kvblk_req *req, const struct kvblk_rec *rec)
 	if (err)
 		return 0;
 	obj = req->block;
-	obj->chain = req->chain;
-	obj->continues = req->continues;
-	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
-	obj->needed = req->hints & KVBLK_HINT_MISSED;
-	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
+	obj->chain = req->write.chain;
+	obj->continues = req->write.continues;
+	obj->goes_on = req->write.hints & KVBLK_HINT_CONTINUES;
+	obj->needed = req->write.hints & KVBLK_HINT_MISSED;
+	obj->offer_parent = req->write.chain ? req->write.offer_parent : req->write.parent.lo;
 	req->src.fault = false;
 	/* without memory for checksums, write the block to a member */
 	if (!kvblk_dram_block_describe(obj, rec))
