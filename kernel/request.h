@@ -261,6 +261,14 @@ struct kvblk_write {
 	u8 avoid;
 };
 
+/**
+ * struct kvblk_erase - state of a delete
+ * @stale: an older record may come back
+ */
+struct kvblk_erase {
+	bool stale;
+};
+
 struct kvblk_batch;
 
 /*
@@ -310,7 +318,6 @@ struct kvblk_req {
 	u32 held;			/* bytes in owner->budget, with a reference */
 	u32 wants_memory;		/* bytes to wait for in owner->budget */
 	u8 integrity;
-	bool stale;			/* delete: an older record may come back */
 	bool device;			/* some of the memory is a device's */
 	bool revocable;			/* get: may be detached, must not map shared memory */
 	bool coming;			/* @block is not in the pool's table yet */
@@ -335,6 +342,7 @@ struct kvblk_req {
 	union {				/* by @type, private to its files */
 		struct kvblk_read read;	/* get, prefetch */
 		struct kvblk_write write;	/* put */
+		struct kvblk_erase erase;	/* delete */
 	};
 	struct kvblk_dram_block *block;	/* DRAM block with a reference, or NULL */
 	__le32 *crcs;			/* put: the caller's checksums; get: those to return */
