@@ -383,7 +383,7 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 	struct kvblk_member *member = rs->member;
 	struct kvblk_scan_segment found = {
 		.place = kvblk_place(member, seg - member->segs, seg->gen, 0),
-		.verify = seg->flags & KVBLK_SEGF_KILLS,
+		.flags = &seg->flags,
 		.sealed = seg->state == KVBLK_SEG_SEALED,
 	};
 	int err;

@@ -268,7 +268,7 @@ static int scan_whole(struct kvblk_scan *scan, const struct kvblk_scan_segment *
 	for (page = 0; page < pages && !err; page++) {
 		struct kvblk_d_summary *buf = sums_page(scan, page);
 
-		if (seg->verify)
+		if (READ_ONCE(*seg->flags) & KVBLK_SEGF_KILLS)
 			err = sum_verify(scan, seg, buf);
 		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
 			scan->ops->ahead(scan, buf, i);
@@ -304,7 +304,7 @@ static int scan_listed(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, 
 			return err;
 		if (!kvblk_summary_decode(buf, page, &seg->place, scan->reader.secret, &sum))
 			return 0;
-		if (seg->verify) {
+		if (READ_ONCE(*seg->flags) & KVBLK_SEGF_KILLS) {
 			err = sum_verify(scan, seg, buf);
 			if (err)
 				return err;

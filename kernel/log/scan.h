@@ -102,7 +102,8 @@ struct kvblk_scan;
 /**
  * struct kvblk_scan_segment - a segment, and what a scan finds in it
  * @place: the segment, in the generation of the table; unit 0
- * @verify: the table states invalidated records: entries without a matching header are holes
+ * @flags: KVBLK_SEGF_* of the table, which may change during the scan. With KVBLK_SEGF_KILLS
+ *	entries without a matching header are holes
  * @sealed: all records are durable, by the table or by the segment's summary
  * @whole: the summary on media lists all records
  * @missed: a record may begin at a unit that cannot be read; unless @whole
@@ -110,7 +111,7 @@ struct kvblk_scan;
  */
 struct kvblk_scan_segment {
 	struct kvblk_place place;
-	bool verify;
+	const u16 *flags;
 	bool sealed;
 	bool whole;
 	bool missed;

@@ -261,7 +261,7 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 		return -ENOTEMPTY;
 	}
 	if (found == KVBLK_FOUND_SHRUNK) {
-		NL_SET_ERR_MSG_FMT(extack, "%.18s has %llu MiB, but had %llu MiB as a member: enlarge it",
+		NL_SET_ERR_MSG_FMT(extack, "%.18s has %llu MiB, had %llu as a member: enlarge it",
 				   member->name, member->size >> 20,
 				   le64_to_cpu(sb->size) >> 20);
 		return -ENOSPC;

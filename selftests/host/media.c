@@ -382,11 +382,12 @@ static const struct kvblk_scan_ops records_ops = {
 static void records_segment(struct media_records *records, u32 nr)
 {
 	const struct kvblk_d_segment *seg = &records->table.segments[nr];
+	const u16 flags = le16_to_cpu(seg->flags);
 	struct kvblk_scan_segment found = {
 		.place.incarnation = records->scan.reader.incarnation,
 		.place.generation = le64_to_cpu(seg->generation),
 		.place.segment = nr,
-		.verify = le16_to_cpu(seg->flags) & KVBLK_SEGF_KILLS,
+		.flags = &flags,
 		.sealed = seg->state == KVBLK_SEG_SEALED,
 	};
 

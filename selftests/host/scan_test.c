@@ -269,9 +269,10 @@ static void visit_begin(void)
 
 static struct kvblk_scan_segment scan_segment(u32 segment)
 {
+	static const u16 killed = KVBLK_SEGF_KILLS, none;
 	struct kvblk_scan_segment found = {
 		.place = place_of(segment, 0),
-		.verify = segment == KILLED,
+		.flags = segment == KILLED ? &killed : &none,
 		.sealed = segment != OPEN,
 	};
 

@@ -305,7 +305,7 @@ echo "-- a device that shrank, and two pools of one name"
 dd if=/dev/q1 of="$tmp/head" bs=1M count=1 iflag=direct status=none
 nullb_create q2 100
 check dd if="$tmp/head" of=/dev/q2 bs=1M oflag=direct status=none
-code 1 "q2 has 100 MiB, but had 120 MiB as a member" kvblk pool import $pool /dev/q2
+code 1 "q2 has 100 MiB, had 120 as a member" kvblk pool import $pool /dev/q2
 nullb_remove q2
 pool_format $flash2
 check pool_destroy
