@@ -275,6 +275,8 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 		if (!half_completed(b, half))
 			return -EINPROGRESS;
 		if (half->io.status) {
+			/* record_failed() asks for the status: a medium error removes the entry */
+			req->media.io.status = half->io.status;
 			b->err = -EIO;
 			break;
 		}

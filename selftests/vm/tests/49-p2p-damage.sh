@@ -111,6 +111,27 @@ again 51-corruption.sh ioctl
 wait_for 10 p2p_all_free "$gpu"
 
 kv_load
+echo "-- a bad sector in a payload that bounces costs its block, which can be put again"
+check modprobe sd_mod
+check modprobe scsi_debug dev_size_mb=100 delay=0 medium_error_start=$((3 * 2048)) medium_error_count=8
+defer 'rmmod scsi_debug'
+defer pool_destroy
+scsi=/sys/bus/pseudo/drivers/scsi_debug
+wait_for 10 compgen -G "$scsi/adapter0/host*/target*/*/block/*" >/dev/null
+disks=("/dev/$(basename "$scsi"/adapter0/host*/target*/*/block/*)")
+pool_format "${disks[@]}"
+export KV_MEMORY=${gpus[0]}
+blocks put 1 20 $len
+put $scsi/opts 2
+blocks get 1 20 $len
+expect "gets beside a bad sector" "$hits" 19
+more_than 0 device_bounced
+put $scsi/opts 0
+blocks put 1 20 $len
+expect "puts of what the bad sector cost" "$stored" 1
+unset KV_MEMORY
+check pool_destroy
+
 partitions
 disks=("${small[@]}")
 head -c 12M /dev/urandom >"$tmp/garbage"
