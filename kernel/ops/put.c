@@ -332,13 +332,9 @@ static struct kvblk_put_case put_case(const struct kvblk_req *req, const struct 
 	};
 }
 
-/*
- * Returns whether no older block may come back. A retried put does not care: any block is
- * newer, and an invalidation may be of the put's own failed write.
- */
 static bool put_clears(const struct kvblk_req *req)
 {
-	return req->write.older != KVBLK_OLDER_STAYS && !req->write.tries;
+	return kvblk_put_clears(req->write.older, req->write.tries);
 }
 
 /* Returns whether the put runs in the issuing context, which must not wait. */
@@ -539,6 +535,7 @@ static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 	enum put_step step;
 
 	req->throttled = false;
+	req->write.replaces = false;
 	req->space_seq = atomic_read(&pool->space_seq);
 	if (!kvblk_pool_enter(pool))
 		return put_end(req, -ENODEV);

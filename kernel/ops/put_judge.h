@@ -73,10 +73,13 @@ struct kvblk_put_case {
 	u8 older;
 };
 
-/* Returns whether no older block of the key may come back after the put. */
-static inline bool kvblk_put_clears(const struct kvblk_put_case *put)
+/*
+ * Returns whether no older block of the key may come back after a put. A retried put does not
+ * care: any block is newer, and an invalidation may be of the put's own failed write.
+ */
+static inline bool kvblk_put_clears(u8 older, bool retried)
 {
-	return put->older != KVBLK_OLDER_STAYS && !put->retried;
+	return older != KVBLK_OLDER_STAYS && !retried;
 }
 
 /* Returns whether a durable put found its block in DRAM only. */
@@ -87,6 +90,8 @@ static inline bool kvblk_put_undurable(const struct kvblk_put_case *put)
 
 static inline enum kvblk_put_verdict kvblk_put_judge(const struct kvblk_put_case *put)
 {
+	const bool clears = kvblk_put_clears(put->older, put->retried);
+
 	if (put->state == KVBLK_SLOT_FREE)
 		return KVBLK_PUT_WRITE;
 	if (put->state == KVBLK_SLOT_MOVING && put->expired)
@@ -95,7 +100,7 @@ static inline enum kvblk_put_verdict kvblk_put_judge(const struct kvblk_put_case
 		/* another put takes over a block that cannot be read */
 		if (put->state == KVBLK_SLOT_MOVING)
 			return KVBLK_PUT_BUSY;
-		return kvblk_put_clears(put) ? KVBLK_PUT_FAIL : KVBLK_PUT_TAKE_OVER;
+		return clears ? KVBLK_PUT_FAIL : KVBLK_PUT_TAKE_OVER;
 	}
 	if (put->state == KVBLK_SLOT_WRITING)
 		return KVBLK_PUT_BUSY;
@@ -103,7 +108,7 @@ static inline enum kvblk_put_verdict kvblk_put_judge(const struct kvblk_put_case
 		return KVBLK_PUT_EXPIRE;
 	if (kvblk_put_undurable(put))
 		return KVBLK_PUT_DEMOTE;
-	if (kvblk_put_clears(put) && put->older != KVBLK_OLDER_NONE && !put->foreign)
+	if (clears && put->older != KVBLK_OLDER_NONE && !put->foreign)
 		return KVBLK_PUT_REPLACE;
 	/* a block of another length is not the caller's */
 	if (put->durable && !put->in_dram && put->same_length)

@@ -91,19 +91,19 @@ static void no_block_is_lost_or_promised_wrongly(void **state)
 		bool writes = verdict <= KVBLK_PUT_REPLACE;
 		bool readable = put.state >= KVBLK_SLOT_LIVE && put.served && !put.expired;
 
-		/* only a put that may replace a block writes over one that gets find */
+		/* only a put with permission to replace overwrites a served block */
 		if (readable && writes)
 			assert_true(verdict == KVBLK_PUT_REPLACE && put.older >= KVBLK_OLDER_GOES &&
 				    !put.retried && !put.foreign);
 		/* the owner of an entry that is served is never disturbed */
 		if (put.state == KVBLK_SLOT_WRITING && put.served)
 			assert_int_equal(verdict, KVBLK_PUT_BUSY);
-		/* a durable put never reports its own block as present that a crash may lose */
+		/* a durable put never reports a block as present if a crash may lose the block */
 		if (verdict == KVBLK_PUT_EXISTS && put.durable && !put.foreign)
 			assert_false(put.in_dram || put.same_length);
 		/* an older record that must not come back is never left behind by a write */
 		if (verdict == KVBLK_PUT_TAKE_OVER)
-			assert_false(kvblk_put_clears(&put));
+			assert_false(kvblk_put_clears(put.older, put.retried));
 		/* a put waits only for an entry that changes by itself */
 		if (verdict == KVBLK_PUT_WAIT)
 			assert_int_equal(put.state, KVBLK_SLOT_MOVING);
