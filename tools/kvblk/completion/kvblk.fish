@@ -46,11 +46,11 @@ function __kvblk_complete
         set word (string split -m 1 = -- $word)[1]
         __kvblk_value $word= (string replace -rf -- "^ {2,6}(-., )?$word\[?=([^ ]*).*" '$2' $help)
     else if string match -q -- '-*' $word
-        string replace -rf '^ {2,6}(-., )?(--[a-z-]+)(\[?=[^ ]*)? *(.*)' '$2\t$4' $help
+        string replace -rf -- '^ {2,6}(-., )?(--[a-z-]+)(\[?=[^ ]*)? *(.*)' '$2\t$4' $help
     else if string match -rq $verbs $help
-        string replace -rf $verbs '$1\t$2' $help
+        string replace -rf -- $verbs '$1\t$2' $help
     else
-        set -l arguments (string split ' ' (string replace -rf '^Usage: kvblk [a-z ]*\[OPTION\.\.\.\] ?' '' $help))
+        set -l arguments (string split ' ' (string replace -rf -- '^Usage: kvblk [a-z ]*\[OPTION\.\.\.\] ?' '' $help))
         # the last one may come again
         set -q arguments[$nth]; or set nth (string match -q '*...*' -- $arguments[-1]; and count $arguments; or echo $nth)
         __kvblk_value '' (string trim -c '[].' -- $arguments[$nth])
