@@ -21,8 +21,8 @@
  *   format    record, hash: format on media
  *
  * A layer calls itself and lower layers. Lower layers call back through pointers: struct
- * kvblk_upper_ops, struct kvblk_op_type, and those in struct kvblk_req, _io, _turn and _bounce.
- * selftests/layers checks this. Files are included by their path from here: "log/log.h".
+ * kvblk_upper_ops, struct kvblk_op_type, and those in struct kvblk_req, _io, _queued_io and
+ * _bounce. selftests/layers checks this. Files are included by their path from here: "log/log.h".
  * The header of a layer has the layer's name; that of ops is request.h, which p2p and dram
  * may include. types.h has the structures of all layers.
  *
@@ -32,7 +32,7 @@
  *   member's device -> put, get, delete, in the task that waits
  *
  * Locks, outermost first:
- *   flight->draining  mutex: one drain of a file at a time; trylock only
+ *   drainer->draining mutex: one drain of a file at a time; trylock only
  *   pool->admin       mutex: adding and removing members; no I/O under it
  *   pool->lease.lock  mutex: leases; no memory is allocated under it except by an xarray
  *   member->table_lock mutex: writes of the segment table's pages

@@ -14,7 +14,7 @@
  *           -EAGAIN             ▼  │ the media half, then the caller half
  *
  * Puts, gets and deletes differ in struct kvblk_op_type. Batches and rings differ in
- * the callbacks @completed and @gone.
+ * the callbacks @completed and @release.
  */
 #ifndef KVBLK_REQUEST_H
 #define KVBLK_REQUEST_H
@@ -275,7 +275,7 @@ struct kvblk_batch;
  * struct kvblk_req - one operation
  * @completed: called when the bios have completed: has the request finished; any context
  * @ended: called after kvblk_rescue_work() has ended the media half; any context
- * @gone: frees a detached request when its bios have completed
+ * @release: frees a detached request when its bios have completed
  * @fill_result: cmd: returns the res of the completion that reports @result, and sets the
  *	extra word of a large one. @user: the caller's memory may be touched
  * @cancel: called under file->lock with @canceled set. Completes the operation now with
@@ -297,7 +297,7 @@ struct kvblk_req {
 	struct io_uring_cmd *cmd;
 	void (*completed)(struct kvblk_req *req);
 	void (*ended)(struct kvblk_req *req);
-	void (*gone)(struct kvblk_req *req);
+	void (*release)(struct kvblk_req *req);
 	void (*cancel)(struct kvblk_req *req);
 	s32 (*fill_result)(const struct kvblk_req *req, const struct kvblk_result *result,
 			   bool user, u64 *extra);

@@ -350,7 +350,7 @@ struct kvblk_watchdog {
  * @work: releases I/Os
  */
 struct kvblk_write_throttle {
-	spinlock_t lock;
+	spinlock_t lock;		/* protects the fields below; any context */
 	struct list_head queue;
 	u32 puts;
 	u64 waiting;
@@ -681,7 +681,7 @@ struct kvblk_opener {
  * @over: no journal may be opened
  */
 struct kvblk_changelog {
-	spinlock_t lock;
+	spinlock_t lock;		/* protects the fields below */
 	struct list_head journals;
 	bool over;
 };
@@ -692,7 +692,7 @@ struct kvblk_changelog {
  * @chunks: allocated ones, or NULL
  */
 struct kvblk_bounces {
-	spinlock_t lock;
+	spinlock_t lock;		/* protects chunks */
 	struct kvblk_bounce *chunks[KVBLK_BOUNCES_MAX];
 };
 
@@ -710,7 +710,7 @@ struct kvblk_bounces {
  * @work: ends leases at their deadlines
  */
 struct kvblk_leases {
-	struct mutex lock;
+	struct mutex lock;		/* protects the fields below */
 	struct rhashtable keys;
 	struct rhashtable holds;
 	struct rb_root_cached by_end;

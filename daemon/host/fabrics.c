@@ -45,9 +45,7 @@ static int read_secret(const char *path, char secret[SECRET_LEN], char *why, siz
 	struct stat st;
 	int ret = -1;
 
-	if (!file)
-		refuse(why, len, "%s: %s", path, strerror(errno));
-	else if (fstat(fileno(file), &st))
+	if (!file || fstat(fileno(file), &st))
 		refuse(why, len, "%s: %s", path, strerror(errno));
 	else if (st.st_mode & 077)
 		refuse(why, len, "%s holds a secret and others may read it: chmod 600 %s",

@@ -344,7 +344,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 		reqs[i]->parks = prefetches;
 		reqs[i]->batch = &batch;
 		reqs[i]->completed = batch_completed;
-		reqs[i]->gone = kvblk_req_free;
+		reqs[i]->release = kvblk_req_free;
 		reqs[i]->cancel = batch_kick;
 	}
 	err = chain ? kvblk_puts_admit(file->pool, reqs, nr) : 0;

@@ -263,7 +263,7 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 	refcount_set(&req->refs, 2);
 	req->completed = uring_completed;
 	req->ended = uring_ended;
-	req->gone = uring_put;
+	req->release = uring_put;
 	req->cancel = uring_cancel_one;
 	req->ownership.completions = raw_cpu_ptr(file->pool->completion_lists);
 	uring_pdu(cmd)->req = req;

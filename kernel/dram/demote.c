@@ -35,7 +35,7 @@ struct stage {
 	struct kvblk_rec rec;
 	void *header;
 	u32 header_bytes;
-	bool never;			/* turn.given_up; always false */
+	bool never;			/* queued.given_up; always false */
 	bool completed;
 	bool damaged;			/* the checksums do not match */
 	bool ended;
@@ -70,7 +70,7 @@ static void stage_completed(struct kvblk_io *io)
 	kvblk_throttle_leave(&stage->queued);
 	/* pairs with stages_end() */
 	smp_store_release(&stage->completed, true);
-	/* once LANDED, the batch's own work may free the batch */
+	/* once COMPLETED, the batch's own work may free the batch */
 	if (atomic_dec_and_test(&all->inflight) &&
 	    atomic_xchg(&all->state, STAGES_COMPLETED) == STAGES_INFLIGHT)
 		complete(&all->completed);

@@ -305,7 +305,7 @@ void __kvblk_throttle_leave(struct kvblk_queued_io *queued, struct kvblk_member 
 /* Notifies the throttle of completed I/O, unless @queued was never entered (zero). Any context. */
 static inline void kvblk_throttle_leave(struct kvblk_queued_io *queued)
 {
-	/* pairs with throttle_uncount(): the throttle no longer uses the turn once @member is NULL */
+	/* pairs with throttle_uncount(), which clears @member when done with @queued */
 	struct kvblk_member *member = smp_load_acquire(&queued->member);
 
 	if (member)

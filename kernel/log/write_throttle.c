@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Write throttle ("gate" in symbols): reads before writes. A get waits behind all that a device
+ * Write throttle: reads before writes. A get waits behind all that a device
  * has accepted. So while gets are submitted, a member has at most a window of puts in flight, and
  * further puts are queued here. At least one put is admitted: its completion admits the next.
  *
@@ -12,7 +12,7 @@
  *   cgroup's puts are admitted uncounted for a while, or else they would delay the others.
  * - Prefetches are throttled, too, to leave bandwidth for later gets. A prefetch passes recent
  *   writes of lower priority, but no write that has waited for THROTTLE_LOOK.
- * - Queued puts are submitted as I/O of their callers' cgroups by work items ("lanes"), each for
+ * - Queued puts are submitted as I/O of their callers' cgroups by work items, each for
  *   one cgroup: io.cost makes a submitter sleep for its cgroup's budget. Cgroups share work items
  *   if there are too many.
  */
@@ -94,7 +94,7 @@ static void throttle_uncount(struct kvblk_member *member, struct kvblk_queued_io
 	lockdep_assert_held(&member->throttle.lock);
 	list_del(&queued->counted);
 	member->throttle.bytes -= queued->bytes;
-	/* last, because the turn may be freed from here on */
+	/* last, because @queued may be freed from here on */
 	smp_store_release(&queued->member, NULL);
 }
 
@@ -250,9 +250,8 @@ static void cgroup_queue_work(struct work_struct *work)
 
 	for (;;) {
 		scoped_guard(spinlock_irq, &member->throttle.lock) {
-			queued = list_first_entry_or_null(
-				&queue->queued_ios, struct kvblk_queued_io,
-				link);
+			queued = list_first_entry_or_null(&queue->queued_ios,
+							  struct kvblk_queued_io, link);
 			if (queued) {
 				throttle_account(member, -(s64)queued->bytes);
 				list_del(&queued->link);

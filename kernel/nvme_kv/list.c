@@ -266,7 +266,7 @@ static int page_wait(struct key_page *page, u64 deadline)
 {
 	long left;
 
-	/* poll, because a ring's worker is told to exit without a wakeup */
+	/* poll, because io_uring asks a worker to exit without a wakeup */
 	do {
 		left = wait_for_completion_killable_timeout(&page->completed, HZ / 10);
 		if (left < 0 || kvblk_interrupted())

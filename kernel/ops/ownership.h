@@ -45,7 +45,7 @@ enum kvblk_req_state {
 
 /* Completion list of ring operations submitted on one CPU. */
 struct kvblk_completion_list {
-	spinlock_t lock;		/* protects the list and its handovers; any context */
+	spinlock_t lock;		/* protects the lists and their entries; any context */
 	struct list_head waiting;	/* completed requests, oldest first */
 	unsigned long pages;		/* pages that those keep pinned */
 	struct list_head sharing;	/* &kvblk_media.sharing, oldest first */

@@ -378,7 +378,7 @@ static void req_work(struct work_struct *work)
 	if (kvblk_req_finish(req, KVBLK_BY_NOBODY) == 1) {
 		if (held)
 			atomic64_sub(held, &file->budget.detached);
-		req->gone(req);
+		req->release(req);
 	}
 	if (held)
 		kvblk_file_put(file);

@@ -33,7 +33,8 @@ static void member_probe(struct work_struct *work)
 	/* devices may read and still hang on writes */
 	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 		err = kvblk_table_write(member, known);
-	if (!READ_ONCE(member->watchdog.failing_reported) && !READ_ONCE(member->watchdog.read_only_reported)) {
+	if (!READ_ONCE(member->watchdog.failing_reported) &&
+	    !READ_ONCE(member->watchdog.read_only_reported)) {
 		/* a suspect member only has to complete the probe */
 	} else if (!err) {
 		member->watchdog.probe_next = jiffies + HZ;
@@ -61,6 +62,7 @@ static void watch_failing(struct kvblk_member *member, u64 failed)
 				 &member->watchdog.failing_reported :
 				 &member->watchdog.read_only_reported;
 	struct kvblk_pool *pool = member->pool;
+	bool recent;
 
 	if (!*reported) {
 		*reported = true;
@@ -72,8 +74,9 @@ static void watch_failing(struct kvblk_member *member, u64 failed)
 			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
 		/* failed again soon after the last time: probe later */
-		member->watchdog.probe_gap = time_before(jiffies, member->watchdog.probe_next + PROBE_GAP_MAX) ?
-				    min(2 * member->watchdog.probe_gap, PROBE_GAP_MAX) : HZ;
+		recent = time_before(jiffies, member->watchdog.probe_next + PROBE_GAP_MAX);
+		member->watchdog.probe_gap =
+			recent ? min(2 * member->watchdog.probe_gap, PROBE_GAP_MAX) : HZ;
 		member->watchdog.probe_next = jiffies + member->watchdog.probe_gap;
 		member->watchdog.probes_well = 0;
 		return;

@@ -578,7 +578,7 @@ static void scattered_end(struct scattered *s)
 		kvblk_mem_unregister(s->mems[i]);
 }
 
-/* Check that block @i is in the pool and equal to its pieces; else that these have @otherwise. */
+/* Check that block @i is in the pool and equal to the pieces; else the pieces must have @otherwise. */
 static void check_pieces(const struct scattered *s, unsigned int i, bool there, unsigned char otherwise)
 {
 	const struct block *block = &blocks[s->keys[i]];

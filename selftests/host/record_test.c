@@ -1094,7 +1094,7 @@ static void seqs_move_on(void **state)
 
 /*
  * Checksum and MAC of one structure of each kind, made by a second implementation, in Python,
- * from Documentation/format.rst. They cover every byte, so they change if any field moves.
+ * from Documentation/format.rst. Every byte is covered, so a field that moves changes both.
  */
 static void format_never_changes(void **state)
 {
