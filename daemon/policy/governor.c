@@ -9,7 +9,6 @@
  * purpose, because a setting that follows day and night costs hits.
  */
 #include <math.h>
-#include <stdio.h>
 
 #include "policy/governor.h"
 
@@ -123,20 +122,16 @@ double governor_life_budget(double written, unsigned int used_percent, double da
 	return written * (100 - used_percent) / used_percent / days;
 }
 
-char *governor_words(const struct governor_verdict *verdict, char *buf, size_t len)
+const char *governor_words(enum governor_reason reason)
 {
 	static const char *const words[] = {
-		[GOVERNOR_WAITS] = "measurement starts",
+		[GOVERNOR_WAITS] = "as configured",
 		[GOVERNOR_KEEPS] = "admission unchanged",
 		[GOVERNOR_LOWERS] = "admits less",
 		[GOVERNOR_RAISES] = "admits more",
 		[GOVERNOR_OPEN] = "admission at its upper limit",
-		[GOVERNOR_AT_FLOOR] = "admission at its lower limit",
+		[GOVERNOR_AT_FLOOR] = "admission at its lower limit and still above budget: the flash wears faster than budgeted; raise the budget or put less",
 	};
-	double gib = 1024.0 * 1024 * 1024;
 
-	snprintf(buf, len, "writes %.1f of %.1f GiB a day: %s (admit_permille %u, first_permille %u, second_permille %u)",
-		 verdict->rate / gib, verdict->allowed / gib, words[verdict->reason],
-		 verdict->set.admit, verdict->set.first, verdict->set.second);
-	return buf;
+	return words[reason];
 }

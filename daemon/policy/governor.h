@@ -12,7 +12,6 @@
 #define KVBLKD_POLICY_GOVERNOR_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define GOVERNOR_DAY	86400.0
@@ -116,7 +115,7 @@ struct governor_verdict governor_decide(struct governor *g,
  */
 double governor_life_budget(double written, unsigned int used_percent, double days);
 
-/* Format a sentence for the log, such as "writes 1.2 of 1.0 GiB a day: admits less (...)". */
-char *governor_words(const struct governor_verdict *verdict, char *buf, size_t len);
+/* Returns the reason in words for the log, such as "admits less". */
+const char *governor_words(enum governor_reason reason);
 
 #endif

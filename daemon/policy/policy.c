@@ -284,14 +284,6 @@ static void tell_budget(struct policy_memory *m, const struct policy_look *look,
 			const struct governor_verdict *g, const char *why,
 			struct policy_verdict *v)
 {
-	static const char *const words[] = {
-		[GOVERNOR_WAITS] = "measurement starts",
-		[GOVERNOR_KEEPS] = "admission unchanged",
-		[GOVERNOR_LOWERS] = "admits less",
-		[GOVERNOR_RAISES] = "admits more",
-		[GOVERNOR_OPEN] = "admission at its upper limit",
-		[GOVERNOR_AT_FLOOR] = "admission at its lower limit and still above budget: the flash wears faster than budgeted; raise the budget or put less",
-	};
 	bool floor = g->reason == GOVERNOR_AT_FLOOR;
 	struct policy_line *line;
 
@@ -302,9 +294,7 @@ static void tell_budget(struct policy_memory *m, const struct policy_look *look,
 	m->told = g->reason;
 	line = tell(v, floor ? "alert" : "budget", floor,
 		    "%s: writes %.2f of %.2f GiB a day: %s%s%s", floor ? "budget exhausted" : "budget",
-		    g->rate / GIB, g->allowed / GIB,
-		    g->reason == GOVERNOR_WAITS ? "as configured" : words[g->reason],
-		    *why ? "; " : "", why);
+		    g->rate / GIB, g->allowed / GIB, governor_words(g->reason), *why ? "; " : "", why);
 	line->nr_moves = POLICY_LOW;
 	line->measured = g->rate;
 	line->budget = g->allowed;
