@@ -324,7 +324,7 @@ static struct kvblk_put_case put_case(const struct kvblk_req *req, const struct 
 		.served = found && kvblk_slot_served(req->pool, old),
 		.expired = found && kvblk_slot_expired(req->pool, old),
 		.foreign = old->tenant != req->tenant,
-		.in_dram = old->seg == KVBLK_DRAM_SEG,
+		.in_dram = kvblk_slot_in_dram(old),
 		.same_length = old->len == req->bytes,
 		.durable = req->op.flags & KVBLK_OPF_DURABLE,
 		.retried = req->write.tries,
@@ -579,11 +579,12 @@ static int put_tag(struct kvblk_req *req)
  */
 static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step next)
 {
+	bool fault = err == -EFAULT && !req->src.fault;
+
 	if (!err)
 		return next;
-	if (err == -EFAULT && !req->src.fault)
-		req->wants_fault = true;
-	return err == -EAGAIN || req->wants_fault ? STEP_WAIT : put_end(req, err);
+	req->wants_fault |= fault;
+	return err == -EAGAIN || fault ? STEP_WAIT : put_end(req, err);
 }
 
 static enum put_step put_fetch(struct kvblk_req *req)

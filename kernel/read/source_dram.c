@@ -105,8 +105,9 @@ static int dram_damaged(struct kvblk_req *req)
 	kvblk_dram_block_spoil(req->pool, req->block);
 	kvblk_req_mem_drop(req);
 	req->read.state = KVBLK_READ_AGAIN;
-	return req->slot.seg != KVBLK_DRAM_SEG ? -EAGAIN :
-	       kvblk_read_over(req, kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED));
+	if (!kvblk_slot_in_dram(&req->slot))
+		return -EAGAIN;
+	return kvblk_read_over(req, kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED));
 }
 
 /* Returns 1, or -EAGAIN to continue at @state without the DRAM block. */
