@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a put does about the entry of its key. Pure logic, tested by selftests/host. */
+/* Verdict of a put on the entry of its key. Pure logic, tested by selftests/host. */
 #ifndef KVBLK_PUT_JUDGE_H
 #define KVBLK_PUT_JUDGE_H
 

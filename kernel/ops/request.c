@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What all operations share: memory, media half, completion, waiting. See request.h. */
+/* Parts that all operations share: memory, media half, completion, waiting. See request.h. */
 #include <linux/slab.h>
 
 #include "request.h"
@@ -307,7 +307,7 @@ void kvblk_req_bounce_end(struct kvblk_req *req)
 		return;
 	kvblk_bounce_put(req->pool, req->media.bounce);
 	req->media.bounce = NULL;
-	/* set by get_bounce() only to prevent a quiet detach */
+	/* set by bounce_prepare() only to prevent a quiet detach */
 	req->mem.direct = false;
 }
 

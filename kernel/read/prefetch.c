@@ -106,7 +106,7 @@ static int prefetch_give_up(struct kvblk_req *req)
 	return -ENOSPC;
 }
 
-/* Returns 1. The block is kept in whichever context: no caller's memory is involved. */
+/* Returns 1. A work item may keep the block, too, because no caller's memory is involved. */
 static int prefetch_finish(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err;

@@ -368,7 +368,7 @@ static void unreadable_units_are_no_records(void **state)
 	assert_true(found.missed && !found.nr);
 	assert_int_equal(nr_counted, 64);
 
-	/* one more is too many: the segment is tried again later */
+	/* a further one is too many: the scan must fail, to be tried again later */
 	bad[nr_bad++] = pos_of(UNUSED, 1000) >> KVBLK_UNIT_SHIFT;
 	visit_begin();
 	found = (struct kvblk_scan_segment) { .place = place_of(UNUSED, 0) };
