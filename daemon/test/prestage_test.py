@@ -416,7 +416,7 @@ class Prestage(unittest.TestCase):
 
     def test_modest(self):
         """A request with too many values is rejected before parsing: 8 MB of empty objects would take 80 times as much memory."""
-        daemon = self.start("request_bytes = 1;")
+        daemon = self.start("parallel = 1;", KVBLK_FAKE_DELAY_MS="600000")
         for value in "{}", "[]", '{"a":1}', "1", "[[]]":
             status, answer = daemon.ask("POST", "/l2/prefetch", "[" + (value + ",") * (8000000 // (len(value) + 1)) + "1]")
             self.assertEqual((status, answer["error"]), (413, "the request has more than 4096 lists and objects, or 262144 values"))
