@@ -139,8 +139,6 @@ int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
 	struct kvblk_op op;
 	int err;
 
-	if (!key_len || key_len > KVBLK_KEY_MAX)
-		return -EINVAL;
 	/* the cast is safe: a put only reads the piece */
 	kvblk_piece_user(&piece, (void *)(uintptr_t)data, len);
 	kvblk_prep_put(&op, key, key_len, &piece, 1);
@@ -158,8 +156,6 @@ int kvblk_get(struct kvblk *kv, const void *key, size_t key_len, void *buf,
 	struct kvblk_op op;
 	int err;
 
-	if (!key_len || key_len > KVBLK_KEY_MAX)
-		return -EINVAL;
 	kvblk_piece_user(&piece, buf, *len);
 	kvblk_prep_get(&op, key, key_len, &piece, 1);
 	err = submit_one(kv, &op, &result);
@@ -176,8 +172,6 @@ int kvblk_get_range(struct kvblk *kv, const void *key, size_t key_len,
 	struct kvblk_op op;
 	int err;
 
-	if (!key_len || key_len > KVBLK_KEY_MAX)
-		return -EINVAL;
 	kvblk_piece_user(&piece, buf, *len);
 	kvblk_prep_get(&op, key, key_len, &piece, 1);
 	op.flags = KVBLK_OPF_PARTIAL;
@@ -193,8 +187,6 @@ int kvblk_delete(struct kvblk *kv, const void *key, size_t key_len)
 	struct kvblk_result result;
 	struct kvblk_op op;
 
-	if (!key_len || key_len > KVBLK_KEY_MAX)
-		return -EINVAL;
 	kvblk_prep_delete(&op, key, key_len);
 	return submit_one(kv, &op, &result);
 }

@@ -58,12 +58,14 @@ static inline int put_options(struct kvblk_op *op, struct kvblk_op_ext *ext,
 	return 0;
 }
 
-/* Submit one operation by ioctl and wait. Returns 0, or an errno of either. */
+/* Check the key of one operation, submit the operation by ioctl and wait. Returns 0 or an errno. */
 static inline int submit_one(struct kvblk *kv, const struct kvblk_op *op,
 			     struct kvblk_result *result)
 {
-	int err = kvblk_submit(kv, op, 1, result, 0);
+	int err = op->key_len && op->key_len <= KVBLK_KEY_MAX ? 0 : -EINVAL;
 
+	if (!err)
+		err = kvblk_submit(kv, op, 1, result, 0);
 	if (err)
 		return err;
 	return result->res < 0 ? result->res : 0;

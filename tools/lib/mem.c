@@ -310,8 +310,6 @@ int kvblk_mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void 
 	struct kvblk_op op;
 	int err;
 
-	if (!key_len || key_len > KVBLK_KEY_MAX)
-		return -EINVAL;
 	if (!is_within(mem, offset, *len))
 		return -EFAULT;
 	if (mem->kind == KVBLK_MEM_STAGED) {
