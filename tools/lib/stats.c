@@ -143,35 +143,22 @@ int kvblk_stats_read(struct kvblk_stats_feed *feed, const struct kvblk_stats **s
 	return err;
 }
 
-static const char *const counter_names[KVBLK_A_COUNTER_MAX + 1] = {
-#define X(name, NAME)	[KVBLK_A_COUNTER_##NAME] = name,
-	KVBLK_COUNTER_TABLE(X)
-#undef X
-};
+#define COUNTER(name, NAME)	[KVBLK_A_COUNTER_##NAME] = name,
+#define GAUGE(name, NAME)	[KVBLK_A_GAUGE_##NAME] = name,
+#define LATENCY(name, NAME)	[KVBLK_A_LATENCY_##NAME] = name,
 
-const char *kvblk_counter_name(unsigned int counter)
-{
-	return counter <= KVBLK_A_COUNTER_MAX ? counter_names[counter] : NULL;
-}
+/* Define kvblk_KIND_name(). */
+#define DEFINE_NAME(kind, KIND)						\
+	const char *kvblk_##kind##_name(unsigned int i)			\
+	{								\
+		static const char *const names[] = {			\
+			KVBLK_##KIND##_TABLE(KIND)			\
+		};							\
+									\
+		return i < sizeof(names) / sizeof(names[0]) ?		\
+		       names[i] : NULL;					\
+	}
 
-static const char *const gauge_names[KVBLK_A_GAUGE_MAX + 1] = {
-#define X(name, NAME)	[KVBLK_A_GAUGE_##NAME] = name,
-	KVBLK_GAUGE_TABLE(X)
-#undef X
-};
-
-const char *kvblk_gauge_name(unsigned int gauge)
-{
-	return gauge <= KVBLK_A_GAUGE_MAX ? gauge_names[gauge] : NULL;
-}
-
-static const char *const latency_names[KVBLK_A_LATENCY_LOOKUP + 1] = {
-#define X(name, NAME)	[KVBLK_A_LATENCY_##NAME] = name,
-	KVBLK_LATENCY_TABLE(X)
-#undef X
-};
-
-const char *kvblk_latency_name(unsigned int latency)
-{
-	return latency <= KVBLK_A_LATENCY_LOOKUP ? latency_names[latency] : NULL;
-}
+DEFINE_NAME(counter, COUNTER)
+DEFINE_NAME(gauge, GAUGE)
+DEFINE_NAME(latency, LATENCY)
