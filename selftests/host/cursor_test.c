@@ -55,7 +55,7 @@ static void check_full(u32 least)
 		assert_int_equal(owner[i], 0);
 }
 
-static void every_size_fills_it(void **state)
+TEST(every_size_fills_it)
 {
 	for (u32 units = 2; units < UNITS; units++) {
 		begin();
@@ -69,7 +69,7 @@ static void every_size_fills_it(void **state)
 	assert_false(claim(1));
 }
 
-static void closed_is_closed(void **state)
+TEST(closed_is_closed)
 {
 	begin();
 	assert_true(claim(2));
@@ -91,7 +91,7 @@ static void *taker(void *arg)
 	return NULL;
 }
 
-static void takers_do_not_meet(void **state)
+TEST(takers_do_not_meet)
 {
 	pthread_t threads[THREADS];
 
@@ -107,13 +107,4 @@ static void takers_do_not_meet(void **state)
 	}
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_size_fills_it),
-		cmocka_unit_test(closed_is_closed),
-		cmocka_unit_test(takers_do_not_meet),
-	};
-
-	return RUN_TESTS("room", tests);
-}
+TEST_MAIN("room")

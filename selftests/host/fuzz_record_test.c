@@ -88,7 +88,7 @@ static size_t raw_bytes(u8 *input, enum target target)
 	return size;
 }
 
-static void decoders_keep_their_promise(void **state)
+TEST(decoders_keep_their_promise)
 {
 	static u8 input[INPUT_MAX];
 
@@ -112,13 +112,9 @@ static void decoders_keep_their_promise(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(decoders_keep_their_promise),
-	};
-
 	if (argc > 1)
 		seed = strtoull(argv[1], NULL, 0);
 	if (argc > 2)
 		iterations = strtoul(argv[2], NULL, 0);
-	return RUN_TESTS("fuzz_record", tests);
+	return RUN_TESTS("fuzz_record");
 }

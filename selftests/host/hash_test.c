@@ -25,7 +25,7 @@ static int derive(void **state)
 }
 
 /* Vectors of the SipHash paper: key 00 01 ... 0f, message 00 01 ... of the length. */
-static void siphash_is_siphash_2_4(void **state)
+TEST(siphash_is_siphash_2_4)
 {
 	static const siphash_key_t key = {
 		.key = { 0x0706050403020100, 0x0f0e0d0c0b0a0908 },
@@ -48,7 +48,7 @@ static void siphash_is_siphash_2_4(void **state)
 }
 
 /* Vectors of OpenSSL with 128 bits of output, for the same messages, low word first. */
-static void ids_are_siphash_2_4_128(void **state)
+TEST(ids_are_siphash_2_4_128)
 {
 	static const siphash_key_t key = {
 		.key = { 0x0706050403020100, 0x0f0e0d0c0b0a0908 },
@@ -77,7 +77,7 @@ static void ids_are_siphash_2_4_128(void **state)
 	}
 }
 
-static void secret_never_changes(void **state)
+TEST_WITH(secret_never_changes, derive, NULL)
 {
 	assert_int_equal(secret.id[0].key[0], 0x1f25e0c39de13d14);
 	assert_int_equal(secret.id[0].key[1], 0x2ffc9dc7d15cd137);
@@ -87,7 +87,7 @@ static void secret_never_changes(void **state)
 	assert_int_equal(secret.mac.key[1], 0xa7101ca179affbb6);
 }
 
-static void secret_depends_on_each_seed_bit(void **state)
+TEST_WITH(secret_depends_on_each_seed_bit, derive, NULL)
 {
 	struct kvblk_secret other;
 	u8 seed[32];
@@ -108,7 +108,7 @@ static void secret_depends_on_each_seed_bit(void **state)
 	}
 }
 
-static void ids_never_change(void **state)
+TEST_WITH(ids_never_change, derive, NULL)
 {
 	static const struct {
 		u16 tenant;
@@ -151,7 +151,7 @@ static void assert_all_differ(u64 *words, size_t nr)
 }
 
 /* The ids of a key under every tenant id differ, and so do the halves of each id. */
-static void tenants_have_key_spaces_of_their_own(void **state)
+TEST_WITH(tenants_have_key_spaces_of_their_own, derive, NULL)
 {
 	static u64 words[2 * KVBLK_TENANT_IDS];
 	static const u8 key[32];
@@ -169,7 +169,7 @@ static void tenants_have_key_spaces_of_their_own(void **state)
  * Keys of zeroes of every length, under tenants whose numbers could be read as key bytes: length
  * and tenant must be hashed as separate values.
  */
-static void tenant_and_key_do_not_run_together(void **state)
+TEST_WITH(tenant_and_key_do_not_run_together, derive, NULL)
 {
 	static const u16 tenants[] = { 0, 1, 0x100, 0x101 };
 	static const u8 key[KVBLK_KEY_MAX];
@@ -183,7 +183,7 @@ static void tenant_and_key_do_not_run_together(void **state)
 	assert_all_differ(words, nr);
 }
 
-static void every_key_bit_matters(void **state)
+TEST_WITH(every_key_bit_matters, derive, NULL)
 {
 	static u64 words[2 * (8 * KVBLK_KEY_MAX + 1)];
 	u8 key[KVBLK_KEY_MAX] = { 0 };
@@ -203,7 +203,7 @@ static void every_key_bit_matters(void **state)
 	assert_all_differ(words, nr);
 }
 
-static void kept_keys_give_the_same_ids(void **state)
+TEST_WITH(kept_keys_give_the_same_ids, derive, NULL)
 {
 	static const u16 tenants[] = { 0, 1, 0x3fff };
 	siphash_key_t key;
@@ -220,7 +220,7 @@ static void kept_keys_give_the_same_ids(void **state)
 }
 
 /* Keys are packed in a blob, so they start at any address. */
-static void unaligned_keys(void **state)
+TEST_WITH(unaligned_keys, derive, NULL)
 {
 	u8 blob[64 + 8];
 	struct kvblk_id id, aligned;
@@ -234,22 +234,4 @@ static void unaligned_keys(void **state)
 	}
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(siphash_is_siphash_2_4),
-		cmocka_unit_test(ids_are_siphash_2_4_128),
-		cmocka_unit_test_setup(secret_never_changes, derive),
-		cmocka_unit_test_setup(secret_depends_on_each_seed_bit, derive),
-		cmocka_unit_test_setup(ids_never_change, derive),
-		cmocka_unit_test_setup(tenants_have_key_spaces_of_their_own,
-				       derive),
-		cmocka_unit_test_setup(tenant_and_key_do_not_run_together,
-				       derive),
-		cmocka_unit_test_setup(every_key_bit_matters, derive),
-		cmocka_unit_test_setup(kept_keys_give_the_same_ids, derive),
-		cmocka_unit_test_setup(unaligned_keys, derive),
-	};
-
-	return RUN_TESTS("hash", tests);
-}
+TEST_MAIN("hash")

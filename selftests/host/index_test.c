@@ -476,27 +476,27 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 	free(m.heard);
 }
 
-static void model_two_buckets(void **state)
+TEST(model_two_buckets)
 {
 	model_run(6, true, 4, 600000, 1);
 }
 
-static void model_three_buckets(void **state)
+TEST(model_three_buckets)
 {
 	model_run(9, false, 4, 600000, 2);
 }
 
-static void model_small(void **state)
+TEST(model_small)
 {
 	model_run(300, true, 3, 600000, 3);
 }
 
-static void model_large(void **state)
+TEST(model_large)
 {
 	model_run(40000, true, 2, 800000, 4);
 }
 
-static void keeps_every_field(void **state)
+TEST(keeps_every_field)
 {
 	struct kvblk_slot none = { .state = KVBLK_SLOT_WRITING, .len = 1 };
 	struct kvblk_slot all = {
@@ -582,7 +582,7 @@ static void assert_victims(struct kvblk_slot *slots, const int *order, int nr)
 	kvblk_index_destroy(&idx);
 }
 
-static void evicts_in_order(void **state)
+TEST(evicts_in_order)
 {
 	struct kvblk_slot slots[6] = {
 		{ .state = KVBLK_SLOT_LIVE, .prio = 1, .heat = 0 },
@@ -598,7 +598,7 @@ static void evicts_in_order(void **state)
 	assert_victims(slots, order, 6);
 }
 
-static void evicts_no_pinned(void **state)
+TEST(evicts_no_pinned)
 {
 	struct kvblk_slot slots[6] = {
 		{ .state = KVBLK_SLOT_WRITING },
@@ -614,7 +614,7 @@ static void evicts_no_pinned(void **state)
 }
 
 /* Entries in segments that the owner pins are not evicted. */
-static void evicts_not_from_pinned_segments(void **state)
+TEST(evicts_not_from_pinned_segments)
 {
 	static bool pinned[SEGS / 2 + 1];
 	struct kvblk_slot slots[6] = {
@@ -647,7 +647,7 @@ static void evicts_not_from_pinned_segments(void **state)
 	kvblk_index_destroy(&idx);
 }
 
-static void dead_are_vacant(void **state)
+TEST(dead_are_vacant)
 {
 	struct kvblk_slot slots[6] = {
 		{ .state = KVBLK_SLOT_LIVE },
@@ -707,7 +707,7 @@ static void count_expired(struct kvblk_index *idx, const struct kvblk_slot *slot
 	nr_expired++;
 }
 
-static void sweeps_expired(void **state)
+TEST(sweeps_expired)
 {
 	struct kvblk_slot slots[6] = {
 		{ .state = KVBLK_SLOT_LIVE, .expiry = 100 },
@@ -740,7 +740,7 @@ static void sweeps_expired(void **state)
 	kvblk_index_destroy(&idx);
 }
 
-static void the_clock_wraps(void **state)
+TEST(the_clock_wraps)
 {
 	assert_false(kvblk_expired(0, 0));
 	assert_false(kvblk_expired(0, U32_MAX));
@@ -756,7 +756,7 @@ static void the_clock_wraps(void **state)
 	}
 }
 
-static void init_fails_whole(void **state)
+TEST(init_fails_whole)
 {
 	struct kvblk_index idx;
 
@@ -776,7 +776,7 @@ static void init_fails_whole(void **state)
 }
 
 /* Entries inserted before the first tag have tag 0, and so have reused slots. */
-static void tags_come_late(void **state)
+TEST(tags_come_late)
 {
 	struct kvblk_slot plain = { .state = KVBLK_SLOT_LIVE, .len = 1 };
 	struct kvblk_slot tagged = plain, old;
@@ -812,7 +812,7 @@ static void tags_come_late(void **state)
 }
 
 /* The design allows 32 bytes an entry. A pool plans for a load of 0.85 without caller tags. */
-static void fits_its_budget(void **state)
+TEST(fits_its_budget)
 {
 	struct kvblk_index idx;
 	u64 slots = 3000000;
@@ -891,17 +891,17 @@ static void assert_evictions(u64 slots, u64 percent, u64 limit)
 	kvblk_index_destroy(&idx);
 }
 
-static void evictions_at_67(void **state)
+TEST(evictions_at_67)
 {
 	assert_evictions(200000, 67, 10);
 }
 
-static void evictions_at_85(void **state)
+TEST(evictions_at_85)
 {
 	assert_evictions(1000000, 85, 5000);
 }
 
-static void evictions_at_95(void **state)
+TEST(evictions_at_95)
 {
 	assert_evictions(100000, 95, 250000);
 }
@@ -918,7 +918,7 @@ static void walk_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bo
 }
 
 /* A walk plus the reports miss no entry, although inserts move entries behind the walk. */
-static void a_walk_misses_nothing(void **state)
+TEST(a_walk_misses_nothing)
 {
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, old;
 	static struct walk w;
@@ -955,7 +955,7 @@ static void a_walk_misses_nothing(void **state)
 }
 
 /* A walk omits dead and expired entries; their replacement is reported. */
-static void what_was_over_comes_back(void **state)
+TEST(what_was_over_comes_back)
 {
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, new;
 	static struct walk w;
@@ -1274,12 +1274,12 @@ static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 }
 
 /* 15 slots in five buckets: every operation races with every other. */
-static void crowd_small(void **state)
+TEST(crowd_small)
 {
 	crowd_run(15, 4, 24, 250000);
 }
 
-static void crowd_large(void **state)
+TEST(crowd_large)
 {
 	crowd_run(3000, 1200, 6000, 100000);
 }
@@ -1309,7 +1309,7 @@ static void *move_reader(void *arg)
 	return NULL;
 }
 
-static void moved_is_never_missed(void **state)
+TEST(moved_is_never_missed)
 {
 	struct move m = { .over = false };
 	struct kvblk_slot old, new;
@@ -1347,7 +1347,7 @@ static void moved_is_never_missed(void **state)
 }
 
 /* Tags that differ in the last bit share both buckets. The second entry fills the other bucket. */
-static void neighbours_are_others(void **state)
+TEST(neighbours_are_others)
 {
 	const struct kvblk_id present[] = {
 		{ 1, 0xaa00000000123400 }, { 1, 0xcc00000000777700 },
@@ -1369,33 +1369,4 @@ static void neighbours_are_others(void **state)
 	kvblk_index_destroy(&idx);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keeps_every_field),
-		cmocka_unit_test(evicts_in_order),
-		cmocka_unit_test(evicts_no_pinned),
-		cmocka_unit_test(evicts_not_from_pinned_segments),
-		cmocka_unit_test(dead_are_vacant),
-		cmocka_unit_test(sweeps_expired),
-		cmocka_unit_test(the_clock_wraps),
-		cmocka_unit_test(init_fails_whole),
-		cmocka_unit_test(tags_come_late),
-		cmocka_unit_test(fits_its_budget),
-		cmocka_unit_test(model_two_buckets),
-		cmocka_unit_test(model_three_buckets),
-		cmocka_unit_test(model_small),
-		cmocka_unit_test(model_large),
-		cmocka_unit_test(evictions_at_67),
-		cmocka_unit_test(evictions_at_85),
-		cmocka_unit_test(evictions_at_95),
-		cmocka_unit_test(neighbours_are_others),
-		cmocka_unit_test(moved_is_never_missed),
-		cmocka_unit_test(a_walk_misses_nothing),
-		cmocka_unit_test(what_was_over_comes_back),
-		cmocka_unit_test(crowd_small),
-		cmocka_unit_test(crowd_large),
-	};
-
-	return RUN_TESTS("index", tests);
-}
+TEST_MAIN("index")

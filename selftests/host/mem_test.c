@@ -286,7 +286,7 @@ static int setup(void **state)
 	part_error = 0;
 	wait_error = 0;
 	overlapped = false;
-	submits_seen = end_at = 0;
+	ops_seen = submits_seen = end_at = 0;
 	end_result = -ECANCELED;
 	submit_error = 0;
 	fake_fail("", 0, 0);
@@ -344,7 +344,9 @@ static struct kvblk_mem *vram(size_t len)
 	return mem;
 }
 
-static void test_host(void **state)
+#define MEM_TEST(test)	TEST_WITH(test, setup, teardown)
+
+MEM_TEST(test_host)
 {
 	static unsigned char bytes[3 * MIB];
 	struct kvblk_piece piece;
@@ -379,7 +381,7 @@ static void test_host(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-static void test_bad_input(void **state)
+MEM_TEST(test_bad_input)
 {
 	static char bytes[MIB];
 	struct kvblk_put_options options = { .parent_len = KVBLK_KEY_MAX + 1 };
@@ -432,7 +434,7 @@ static void test_bad_input(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-static void test_what_cannot_be_pinned(void **state)
+MEM_TEST(test_what_cannot_be_pinned)
 {
 	char *hole = mmap(NULL, 2 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	static char bytes[4096];
@@ -453,7 +455,7 @@ static void test_what_cannot_be_pinned(void **state)
 }
 
 /* Memory that the kernel does not pin for long: pinned for each operation. */
-static void test_pinned_each_time(void **state)
+MEM_TEST(test_pinned_each_time)
 {
 	char path[] = "/tmp/kvblk-mem-test-XXXXXX";
 	int fd = mkstemp(path);
@@ -479,7 +481,7 @@ static void test_pinned_each_time(void **state)
 	unlink(path);
 }
 
-static void test_staged(void **state)
+MEM_TEST(test_staged)
 {
 	static const size_t lens[] = { 1, 4095, UNIT, UNIT + 1, 3 * UNIT - 1, 20 * UNIT };
 	struct kvblk_mem *mem = vram(3 * MIB);
@@ -510,7 +512,7 @@ static void test_staged(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-static void test_staged_limits(void **state)
+MEM_TEST(test_staged_limits)
 {
 	struct kvblk_mem *mem = vram(3 * MIB);
 	size_t len = 3 * MIB;
@@ -649,19 +651,19 @@ static void check_scattered(bool by_batch)
 	scattered_end(&s);
 }
 
-static void test_scattered(void **state)
+MEM_TEST(test_scattered)
 {
 	check_scattered(true);
 }
 
 /* Drivers before CUDA 12.8 have no batch copy. */
-static void test_scattered_singly(void **state)
+MEM_TEST(test_scattered_singly)
 {
 	check_scattered(false);
 }
 
 /* More pieces than one copy call takes. */
-static void test_many_pieces(void **state)
+MEM_TEST(test_many_pieces)
 {
 	static struct kvblk_piece pieces[2][1000];
 	struct kvblk_mem *mem = vram(2 * MIB);
@@ -697,7 +699,7 @@ static void test_many_pieces(void **state)
 }
 
 /* Puts, gets, and operations without device memory, interleaved. */
-static void test_mixed_batch(void **state)
+MEM_TEST(test_mixed_batch)
 {
 	static unsigned char bytes[100];
 	static const uint8_t other = 'x';
@@ -731,7 +733,7 @@ static void test_mixed_batch(void **state)
 	scattered_end(&s);
 }
 
-static void test_refused_in_batch(void **state)
+MEM_TEST(test_refused_in_batch)
 {
 	static unsigned char bytes[100];
 	struct kvblk_mem *other;
@@ -788,7 +790,7 @@ static void test_refused_in_batch(void **state)
 }
 
 /* A chain is kept when the batch is split into loads. */
-static void test_chain(void **state)
+MEM_TEST(test_chain)
 {
 	struct kvblk_op_ext ext, longer[2] = { { .size = sizeof(longer) } };
 	struct scattered s;
@@ -821,7 +823,7 @@ static void test_chain(void **state)
 }
 
 /* Only a leading part of a chain is admitted, however it is split; gets are not part of it. */
-static void test_declined_chain(void **state)
+MEM_TEST(test_declined_chain)
 {
 	struct scattered s;
 
@@ -849,7 +851,7 @@ static void test_declined_chain(void **state)
 }
 
 /* A get's buffer may be larger than a lane, and than any block. */
-static void test_much_room(void **state)
+MEM_TEST(test_much_room)
 {
 	struct kvblk_mem *mem = vram(3 * MIB);
 	struct kvblk_result result;
@@ -882,7 +884,7 @@ static void test_much_room(void **state)
 }
 
 /* Memory with equal options shares one stage, even if the pool's value_max changes. */
-static void test_one_stage(void **state)
+MEM_TEST(test_one_stage)
 {
 	struct kvblk_mem *mems[2];
 
@@ -898,7 +900,7 @@ static void test_one_stage(void **state)
 }
 
 /* After a cancel in the kernel, later loads are not submitted, except for other cookies. */
-static void test_canceled_batch(void **state)
+MEM_TEST(test_canceled_batch)
 {
 	struct scattered s;
 	unsigned int nr = 0;
@@ -923,7 +925,7 @@ static void test_canceled_batch(void **state)
 }
 
 /* CUDA fails at every call: no get succeeds without its bytes, no put with wrong ones. */
-static void test_batch_failures(void **state)
+MEM_TEST(test_batch_failures)
 {
 	static const char *const names[] = { "cuMemcpyBatchAsync", "cuStreamSynchronize", "cuCtxPushCurrent_v2",
 					     "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2" };
@@ -964,7 +966,7 @@ static void test_batch_failures(void **state)
 	scattered_end(&s);
 }
 
-static void test_overlap(void **state)
+MEM_TEST(test_overlap)
 {
 	struct kvblk_mem *mem = vram(3 * MIB);
 	size_t len = 3 * MIB;
@@ -978,7 +980,7 @@ static void test_overlap(void **state)
 }
 
 /* No io_uring, and no permission to lock memory. */
-static void test_without_queue(void **state)
+MEM_TEST(test_without_queue)
 {
 	struct kvblk_mem *mem;
 	size_t len = 3 * MIB;
@@ -997,7 +999,7 @@ static void test_without_queue(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-static void test_half_a_block(void **state)
+MEM_TEST(test_half_a_block)
 {
 	static const struct { int error, expected; } cases[] = {
 		{ -ENOENT, -ENOENT }, { -EIO, -EIO }, { -ERANGE, -ENOENT }, { 0, -ENOENT },
@@ -1026,7 +1028,7 @@ static void test_half_a_block(void **state)
 }
 
 /* An operation that never completes disables only its own lane. */
-static void test_lost_lanes(void **state)
+MEM_TEST(test_lost_lanes)
 {
 	struct kvblk_mem *mem = vram(3 * MIB);
 	size_t len = 3 * MIB;
@@ -1043,7 +1045,7 @@ static void test_lost_lanes(void **state)
 }
 
 /* A pointer allocated by the caller, with and without a context of its own. */
-static void test_register_pointer(void **state)
+MEM_TEST(test_register_pointer)
 {
 	struct kvblk_mem *owner = vram(2 * MIB), *mem = NULL;
 	char *ptr = kvblk_mem_addr(owner);
@@ -1069,7 +1071,7 @@ static void test_register_pointer(void **state)
 	kvblk_mem_unregister(owner);
 }
 
-static void test_mapped(void **state)
+MEM_TEST(test_mapped)
 {
 	struct kvblk_piece piece;
 	struct kvblk_mem *mem;
@@ -1120,7 +1122,7 @@ static void test_mapped(void **state)
 	}
 }
 
-static void test_old_drivers(void **state)
+MEM_TEST(test_old_drivers)
 {
 	struct kvblk_mem *owner = vram(MIB), *mem = NULL;
 	size_t nr = sizeof(functions) / sizeof(functions[0]);
@@ -1149,7 +1151,7 @@ static void test_old_drivers(void **state)
 }
 
 /* Every CUDA function fails once, at every call. */
-static void test_every_failure(void **state)
+MEM_TEST(test_every_failure)
 {
 	static const int results[] = { 999, CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_DEINITIALIZED,
 				       CUDA_NOT_PERMITTED, CUDA_NOT_SUPPORTED };
@@ -1192,7 +1194,7 @@ static void test_every_failure(void **state)
 	assert_true(nr_failed >= 20);
 }
 
-static void test_no_memory(void **state)
+MEM_TEST(test_no_memory)
 {
 	struct kvblk_mem *mem = NULL;
 	int nr = 0;
@@ -1232,7 +1234,7 @@ static void *worker(void *arg)
 	return (void *)wrong;
 }
 
-static void test_threads(void **state)
+MEM_TEST(test_threads)
 {
 	pthread_t threads[THREADS];
 
@@ -1264,39 +1266,8 @@ static int without_cuda(void)
 	return good;
 }
 
-#define MEM_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		MEM_TEST(test_bad_input),
-		MEM_TEST(test_host),
-		MEM_TEST(test_what_cannot_be_pinned),
-		MEM_TEST(test_pinned_each_time),
-		MEM_TEST(test_staged),
-		MEM_TEST(test_staged_limits),
-		MEM_TEST(test_scattered),
-		MEM_TEST(test_scattered_singly),
-		MEM_TEST(test_many_pieces),
-		MEM_TEST(test_mixed_batch),
-		MEM_TEST(test_refused_in_batch),
-		MEM_TEST(test_chain),
-		MEM_TEST(test_declined_chain),
-		MEM_TEST(test_much_room),
-		MEM_TEST(test_one_stage),
-		MEM_TEST(test_canceled_batch),
-		MEM_TEST(test_batch_failures),
-		MEM_TEST(test_overlap),
-		MEM_TEST(test_without_queue),
-		MEM_TEST(test_half_a_block),
-		MEM_TEST(test_lost_lanes),
-		MEM_TEST(test_register_pointer),
-		MEM_TEST(test_mapped),
-		MEM_TEST(test_old_drivers),
-		MEM_TEST(test_every_failure),
-		MEM_TEST(test_no_memory),
-		MEM_TEST(test_threads),
-	};
 	void *library;
 
 	if (!without_cuda()) {
@@ -1314,5 +1285,5 @@ int main(void)
 	*(void **)&fake_leaks = dlsym(library, "fake_cuda_leaks");
 	*(void **)&fake_copies = dlsym(library, "fake_cuda_copies");
 	*(void **)&fake_bytes = dlsym(library, "fake_cuda_bytes");
-	return RUN_TESTS("mem_test", tests);
+	return RUN_TESTS("mem_test");
 }

@@ -243,7 +243,7 @@ static unsigned long all_orders(bool task_comes, bool cancels)
 	}
 }
 
-static void every_order_ends_it_once(void **state)
+TEST(every_order_ends_it_once)
 {
 	unsigned long orders = all_orders(true, true);
 
@@ -252,14 +252,14 @@ static void every_order_ends_it_once(void **state)
 	assert_true(orders > 10000);
 }
 
-static void a_task_that_never_comes_holds_no_media(void **state)
+TEST(a_task_that_never_comes_holds_no_media)
 {
 	assert_true(all_orders(false, false) > 1);
 	assert_true(all_orders(false, true) > 1);
 }
 
 /* The work takes operations that wait too long, or pin too many pages. */
-static void the_work_takes_what_is_late_or_too_much(void **state)
+TEST(the_work_takes_what_is_late_or_too_much)
 {
 	struct kvblk_completion_list completions = {};
 	struct kvblk_ownership hands[3] = {};
@@ -281,13 +281,4 @@ static void the_work_takes_what_is_late_or_too_much(void **state)
 	assert_int_equal(completions.pages, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_order_ends_it_once),
-		cmocka_unit_test(a_task_that_never_comes_holds_no_media),
-		cmocka_unit_test(the_work_takes_what_is_late_or_too_much),
-	};
-
-	return RUN_TESTS("handover", tests);
-}
+TEST_MAIN("handover")

@@ -110,7 +110,9 @@ static void teach(u32 nr, u32 len, u32 hot_body, u32 hot_last)
 	}
 }
 
-static void test_new_pool_admits_all(void **state)
+#define POLICY_TEST(test)	TEST_WITH(test, setup, teardown)
+
+POLICY_TEST(test_new_pool_admits_all)
 {
 	struct kvblk_id ids[CHAIN_MAX];
 
@@ -122,7 +124,7 @@ static void test_new_pool_admits_all(void **state)
 	assert_int_equal(atomic64_read(&policy.stats.declined), 0);
 }
 
-static void test_poor_kind_is_declined_whole(void **state)
+POLICY_TEST(test_poor_kind_is_declined_whole)
 {
 	struct kvblk_id ids[64];
 	u32 none = 0, n;
@@ -146,7 +148,7 @@ static void test_poor_kind_is_declined_whole(void **state)
 	}
 }
 
-static void test_ghost_remembers(void **state)
+POLICY_TEST(test_ghost_remembers)
 {
 	struct kvblk_id ids[64];
 	u32 declined = 0, known = 0;
@@ -170,7 +172,7 @@ static void test_ghost_remembers(void **state)
 	assert_int_equal(atomic64_read(&policy.stats.ghost_hits), known);
 }
 
-static void test_last_block(void **state)
+POLICY_TEST(test_last_block)
 {
 	struct kvblk_id ids[16];
 	u32 short_of = 0;
@@ -191,7 +193,7 @@ static void test_last_block(void **state)
 }
 
 /* The last block of a batch is not a last block if the chain continues. */
-static void test_chain_in_batches(void **state)
+POLICY_TEST(test_chain_in_batches)
 {
 	struct kvblk_id ids[16];
 	struct kvblk_policy_chain part = {
@@ -213,7 +215,7 @@ static void test_chain_in_batches(void **state)
 	assert_true(whole >= 90);
 }
 
-static void test_last_block_that_is_full(void **state)
+POLICY_TEST(test_last_block_that_is_full)
 {
 	struct kvblk_id ids[16];
 
@@ -256,7 +258,7 @@ static void teach_forks(u32 nr, bool again)
 /*
  * A parent with many children is a shared prompt; one child offered many times does not make one.
  */
-static void test_offered_again_is_one_child(void **state)
+POLICY_TEST(test_offered_again_is_one_child)
 {
 	struct kvblk_id ids[8], parent;
 	u32 declined = 0;
@@ -283,7 +285,7 @@ static void test_offered_again_is_one_child(void **state)
 	assert_in_range(declined, 14, 17);
 }
 
-static void test_admit_everything(void **state)
+POLICY_TEST(test_admit_everything)
 {
 	struct kvblk_id ids[64];
 
@@ -314,17 +316,17 @@ static void all_get_in(struct kvblk_policy_chain *chain)
 	}
 }
 
-static void test_priority_is_admitted(void **state)
+POLICY_TEST(test_priority_is_admitted)
 {
 	all_get_in(&(struct kvblk_policy_chain){ .priority = 1 });
 }
 
-static void test_wanted_is_admitted(void **state)
+POLICY_TEST(test_wanted_is_admitted)
 {
 	all_get_in(&(struct kvblk_policy_chain){ .wanted = true });
 }
 
-static void test_single_puts(void **state)
+POLICY_TEST(test_single_puts)
 {
 	struct kvblk_id id;
 	struct kvblk_policy_chain one = { .ids = &id, .nr = 1 };
@@ -373,7 +375,7 @@ static void test_single_puts(void **state)
 }
 
 /* A pool that is not full yet and gets only single puts. */
-static void test_single_puts_before_reclaim(void **state)
+POLICY_TEST(test_single_puts_before_reclaim)
 {
 	struct kvblk_id id;
 	struct kvblk_policy_chain one = { .ids = &id, .nr = 1 };
@@ -392,7 +394,7 @@ static void test_single_puts_before_reclaim(void **state)
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 }
 
-static void test_first_offers(void **state)
+POLICY_TEST(test_first_offers)
 {
 	struct kvblk_id ids[24];
 	struct kvblk_policy_chain chain = {
@@ -422,7 +424,7 @@ static void test_first_offers(void **state)
 	assert_int_equal(offer(ids, 24, 0), 24);
 }
 
-static void test_tick(void **state)
+POLICY_TEST(test_tick)
 {
 	u8 before, heat;
 
@@ -443,7 +445,7 @@ static void test_tick(void **state)
 	assert_int_equal((heat - before + 255U) % 255, KVBLK_POLICY_TURN / 2);
 }
 
-static void test_stamps_are_ordered(void **state)
+POLICY_TEST(test_stamps_are_ordered)
 {
 	u64 last = 0, stamp;
 
@@ -454,7 +456,7 @@ static void test_stamps_are_ordered(void **state)
 	}
 }
 
-static void test_sift_keeps_what_is_hot(void **state)
+POLICY_TEST(test_sift_keeps_what_is_hot)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
 	struct kvblk_policy_rec recs[SEG_BLOCKS];
@@ -475,7 +477,7 @@ static void test_sift_keeps_what_is_hot(void **state)
 	assert_int_equal(atomic64_read(&policy.stats.dropped), SEG_BLOCKS - 2);
 }
 
-static void test_heat_wraps(void **state)
+POLICY_TEST(test_heat_wraps)
 {
 	struct kvblk_policy_rec recs[2];
 
@@ -494,7 +496,7 @@ static void test_heat_wraps(void **state)
 	}
 }
 
-static void test_priority_is_kept(void **state)
+POLICY_TEST(test_priority_is_kept)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
 	struct kvblk_policy_rec recs[8];
@@ -520,7 +522,7 @@ static void test_priority_is_kept(void **state)
 	}
 }
 
-static void test_budget(void **state)
+POLICY_TEST(test_budget)
 {
 	struct kvblk_policy_seg seg;
 	struct kvblk_policy_rec recs[SEG_BLOCKS];
@@ -562,7 +564,7 @@ static void test_budget(void **state)
 					       true), 1);
 }
 
-static void test_budget_goes_to_priority_then_root(void **state)
+POLICY_TEST(test_budget_goes_to_priority_then_root)
 {
 	struct kvblk_policy_seg seg;
 	struct kvblk_policy_rec recs[8];
@@ -587,7 +589,7 @@ static void test_budget_goes_to_priority_then_root(void **state)
 	assert_int_equal(policy.budget, 3 * BLOCK);
 }
 
-static void test_hot_segment_stays(void **state)
+POLICY_TEST(test_hot_segment_stays)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_HOT);
 	struct kvblk_policy_rec recs[SEG_BLOCKS];
@@ -618,7 +620,7 @@ static void test_hot_segment_stays(void **state)
 }
 
 /* A hot segment ranks after segments older than its touches, and before younger ones. */
-static void test_hot_segment_is_as_old_as_its_touches(void **state)
+POLICY_TEST(test_hot_segment_is_as_old_as_its_touches)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW), before, after;
 	struct kvblk_policy_rec recs[SEG_BLOCKS];
@@ -659,14 +661,14 @@ static void test_hot_segment_is_as_old_as_its_touches(void **state)
 	assert_true(seg.stamp > after.stamp);
 }
 
-static void test_empty_victim(void **state)
+POLICY_TEST(test_empty_victim)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
 
 	assert_int_equal(kvblk_policy_classify(&policy, &seg, NULL, 0, false), 0);
 }
 
-static void test_pick(void **state)
+POLICY_TEST(test_pick)
 {
 	struct kvblk_policy_seg segs[4];
 
@@ -681,7 +683,7 @@ static void test_pick(void **state)
 	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 3);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
 	struct kvblk_policy p;
 
@@ -732,7 +734,7 @@ static u64 plain_lru(const struct trace *t, u64 capacity)
 	return hits;
 }
 
-static void test_simulated_lru_is_lru(void **state)
+TEST(test_simulated_lru_is_lru)
 {
 	struct trace_synthetic_opts so = TRACE_SYNTHETIC_CHAT;
 	struct sim_opts o = SIM_OPTS_DEFAULT;
@@ -750,7 +752,7 @@ static void test_simulated_lru_is_lru(void **state)
 }
 
 /* A block behind a hole is offered again, and counts as used. */
-static void test_existing_block_is_touched(void **state)
+TEST(test_existing_block_is_touched)
 {
 	uint32_t names[] = { 0, 1, 2, 3 };
 	uint64_t hashes[] = { 11, 22, 33, 44 };
@@ -809,7 +811,7 @@ static void check_against_lru(const struct trace *t, double capacity, uint32_t s
 	assert_true(writes <= most_writes);
 }
 
-static void test_made_up_traffic(void **state)
+TEST(test_made_up_traffic)
 {
 	static const char *const kinds[] = {
 		"chat", "prompts", "long", "once", "scan", "documents",
@@ -830,7 +832,7 @@ static void test_made_up_traffic(void **state)
 }
 
 /* A week of traffic, in seconds: from the third day on, the writes equal the budget. */
-static void test_budget_of_a_week(void **state)
+TEST(test_budget_of_a_week)
 {
 	static const double budgets[] = { 2, 1, 0.3, 0.1 };
 	struct trace_synthetic_opts so;
@@ -863,7 +865,7 @@ static void test_budget_of_a_week(void **state)
 	trace_free(&t);
 }
 
-static void test_governor(void **state)
+TEST(test_governor)
 {
 	struct governor g = { 0 };
 	struct governor_look look = {
@@ -919,7 +921,7 @@ static void test_governor(void **state)
 	assert_true(governor_life_budget(1e12, 255, 100) == 0);
 }
 
-static void test_same_seed_same_trace(void **state)
+TEST(test_same_seed_same_trace)
 {
 	struct trace_synthetic_opts so = TRACE_SYNTHETIC_CHAT;
 	struct trace a, b;
@@ -981,7 +983,7 @@ static void check_sparing(const struct trace *t)
 }
 
 /* Targets of Documentation/policy.rst, which has the means of ten salts. */
-static void test_targets_on_traces(void **state)
+TEST(test_targets_on_traces)
 {
 	static const struct {
 		const char *name;
@@ -1012,44 +1014,4 @@ static void test_targets_on_traces(void **state)
 	}
 }
 
-#define POLICY_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		POLICY_TEST(test_new_pool_admits_all),
-		POLICY_TEST(test_poor_kind_is_declined_whole),
-		POLICY_TEST(test_ghost_remembers),
-		POLICY_TEST(test_last_block),
-		POLICY_TEST(test_chain_in_batches),
-		POLICY_TEST(test_last_block_that_is_full),
-		POLICY_TEST(test_offered_again_is_one_child),
-		POLICY_TEST(test_admit_everything),
-		POLICY_TEST(test_priority_is_admitted),
-		POLICY_TEST(test_wanted_is_admitted),
-		POLICY_TEST(test_single_puts),
-		POLICY_TEST(test_single_puts_before_reclaim),
-		POLICY_TEST(test_first_offers),
-		POLICY_TEST(test_tick),
-		POLICY_TEST(test_stamps_are_ordered),
-		POLICY_TEST(test_sift_keeps_what_is_hot),
-		POLICY_TEST(test_heat_wraps),
-		POLICY_TEST(test_priority_is_kept),
-		POLICY_TEST(test_budget),
-		POLICY_TEST(test_budget_goes_to_priority_then_root),
-		POLICY_TEST(test_hot_segment_stays),
-		POLICY_TEST(test_hot_segment_is_as_old_as_its_touches),
-		POLICY_TEST(test_empty_victim),
-		POLICY_TEST(test_pick),
-		cmocka_unit_test(test_no_memory),
-		cmocka_unit_test(test_simulated_lru_is_lru),
-		cmocka_unit_test(test_existing_block_is_touched),
-		cmocka_unit_test(test_same_seed_same_trace),
-		cmocka_unit_test(test_made_up_traffic),
-		cmocka_unit_test(test_governor),
-		cmocka_unit_test(test_budget_of_a_week),
-		cmocka_unit_test(test_targets_on_traces),
-	};
-
-	return RUN_TESTS("policy_test", tests);
-}
+TEST_MAIN("policy_test")

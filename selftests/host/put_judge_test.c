@@ -65,7 +65,7 @@ static struct kvblk_put_case nth(unsigned int n)
 	};
 }
 
-static void every_case_has_its_verdict(void **state)
+TEST(every_case_has_its_verdict)
 {
 	unsigned int used[ARRAY_SIZE(rows)] = {};
 
@@ -83,7 +83,7 @@ static void every_case_has_its_verdict(void **state)
 }
 
 /* Rules that no table may break. */
-static void no_block_is_lost_or_promised_wrongly(void **state)
+TEST(no_block_is_lost_or_promised_wrongly)
 {
 	for (unsigned int n = 0; n < CASES; n++) {
 		struct kvblk_put_case put = nth(n);
@@ -110,12 +110,4 @@ static void no_block_is_lost_or_promised_wrongly(void **state)
 	}
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_case_has_its_verdict),
-		cmocka_unit_test(no_block_is_lost_or_promised_wrongly),
-	};
-
-	return RUN_TESTS("put_judge", tests);
-}
+TEST_MAIN("put_judge")

@@ -118,7 +118,7 @@ static void assert_same_rec(const struct kvblk_rec *a,
 	assert_int_equal(a->durable, b->durable);
 }
 
-static void sizes(void **state)
+TEST(sizes)
 {
 	static const struct {
 		u32 length, chunks, header, units1, units16;
@@ -154,7 +154,7 @@ static void sizes(void **state)
 	assert_int_equal(kvblk_summary_pages(127), 3);
 }
 
-static void record_round_trip(void **state)
+TEST(record_round_trip)
 {
 	static const u32 lengths[] = {
 		1, 4096, 65536, 65537, 640 << 10, 48 * MIB, 48 * MIB + 1,
@@ -194,7 +194,7 @@ static void record_round_trip(void **state)
 }
 
 /* Zero is a valid id, parent, tag and seq. */
-static void zeroes_are_values(void **state)
+TEST(zeroes_are_values)
 {
 	struct kvblk_rec in = {
 		.length = 1, .key_len = 1, .key = "\0",
@@ -212,7 +212,7 @@ static void zeroes_are_values(void **state)
  * An encoder that skips bytes would leak kernel memory to the device: encode into two differently
  * filled buffers and compare.
  */
-static void encoders_write_every_byte(void **state)
+TEST(encoders_write_every_byte)
 {
 	struct kvblk_rec rec = sample(48 * MIB + 1);
 	u8 *a = dirty(HEADER_MAX), *b = dirty(HEADER_MAX);
@@ -245,7 +245,7 @@ static void encoders_write_every_byte(void **state)
 }
 
 /* A record that moves is decoded and encoded in the same buffer. */
-static void reinsertion_in_place(void **state)
+TEST(reinsertion_in_place)
 {
 	struct kvblk_place there = {
 		.incarnation = 4, .generation = 3, .segment = 2, .unit = 1,
@@ -270,7 +270,7 @@ static void reinsertion_in_place(void **state)
 	free(buf);
 }
 
-static void filler_round_trip(void **state)
+TEST(filler_round_trip)
 {
 	static const u32 units[] = { 1, 2, 12291, KVBLK_SEGMENT_UNITS_MAX };
 	u8 *buf = dirty(KVBLK_UNIT);
@@ -314,7 +314,7 @@ static void flip_every_bit(u8 *buf, size_t size)
 	assert_int_not_equal(decode(buf, size), KVBLK_DEC_NONE);
 }
 
-static void every_flipped_bit_of_a_header_is_seen(void **state)
+TEST(every_flipped_bit_of_a_header_is_seen)
 {
 	struct kvblk_rec rec = sample(200000);
 	u8 *buf = encoded(&rec);
@@ -331,7 +331,7 @@ static void every_flipped_bit_of_a_header_is_seen(void **state)
 }
 
 /* A torn write: the first @n bytes are new, the rest is old or zero. */
-static void torn_headers(void **state)
+TEST(torn_headers)
 {
 	struct kvblk_rec rec = sample(48 * MIB + 1);
 	u8 *whole = encoded(&rec), *torn = dirty(HEADER_MAX);
@@ -351,7 +351,7 @@ static void torn_headers(void **state)
 }
 
 /* Short reads, each in a buffer of exactly that size. */
-static void every_truncated_header_is_refused(void **state)
+TEST(every_truncated_header_is_refused)
 {
 	struct kvblk_rec rec = sample(200000);
 	u8 *whole = encoded(&rec);
@@ -378,7 +378,7 @@ static void every_truncated_header_is_refused(void **state)
 }
 
 /* MORE requires a header of exactly two units, so that no caller reads without end. */
-static void more_is_told_only_where_there_is_more(void **state)
+TEST(more_is_told_only_where_there_is_more)
 {
 	struct kvblk_rec rec = sample(64 * MIB);
 	u8 *buf = encoded(&rec);
@@ -407,7 +407,7 @@ static enum kvblk_decoded by_entry(const u8 *buf, struct kvblk_id id, u32 length
  * A tenant writes forged headers into a payload. The tenant knows the place, the target tenant
  * and everything else except the secret.
  */
-static void forged_headers_are_refused(void **state)
+TEST(forged_headers_are_refused)
 {
 	struct kvblk_rec rec = sample(4096);
 	u8 *good = encoded(&rec), *forged = dirty(KVBLK_UNIT);
@@ -469,7 +469,7 @@ static void forged_headers_are_refused(void **state)
 }
 
 /* The MAC of a summary is invalid for a header and vice versa. */
-static void a_summary_is_no_header(void **state)
+TEST(a_summary_is_no_header)
 {
 	struct kvblk_rec rec = sample(4096);
 	struct kvblk_sum sum = { .nr_records = 1, .sealed = true };
@@ -483,7 +483,7 @@ static void a_summary_is_no_header(void **state)
 	free(header);
 }
 
-static void a_record_elsewhere_is_refused(void **state)
+TEST(a_record_elsewhere_is_refused)
 {
 	struct kvblk_rec rec = sample(4096), out;
 	void *buf = encoded(&rec), *filler = dirty(KVBLK_UNIT);
@@ -511,7 +511,7 @@ static void a_record_elsewhere_is_refused(void **state)
 }
 
 /* Bad fields under a valid seal, as from a bug or a later version: still rejected. */
-static void fields_out_of_range_are_refused(void **state)
+TEST(fields_out_of_range_are_refused)
 {
 	struct kvblk_rec rec = sample(200000);
 	u8 *good = encoded(&rec), *buf = dirty(HEADER_MAX);
@@ -574,7 +574,7 @@ static struct kvblk_d_summary *summary(u32 page, u32 nr_records, bool sealed)
 	return buf;
 }
 
-static void summary_round_trip(void **state)
+TEST(summary_round_trip)
 {
 	static const u32 nr[] = { 0, 1, 65, KVBLK_SEGMENT_RECORDS_MAX };
 
@@ -593,7 +593,7 @@ static void summary_round_trip(void **state)
 	}
 }
 
-static void every_flipped_bit_of_a_summary_is_seen(void **state)
+TEST(every_flipped_bit_of_a_summary_is_seen)
 {
 	struct kvblk_d_summary *page = summary(1, 65, true);
 	struct kvblk_sum sum;
@@ -618,7 +618,7 @@ static void every_flipped_bit_of_a_summary_is_seen(void **state)
 	free(page);
 }
 
-static void a_summary_elsewhere_is_refused(void **state)
+TEST(a_summary_elsewhere_is_refused)
 {
 	struct kvblk_d_summary *page = summary(3, 200, true);
 	struct kvblk_secret guess;
@@ -640,7 +640,7 @@ static void a_summary_elsewhere_is_refused(void **state)
 	free(page);
 }
 
-static void summary_fields_out_of_range_are_refused(void **state)
+TEST(summary_fields_out_of_range_are_refused)
 {
 	struct kvblk_d_summary *page = summary(3, 200, true), good = *page;
 	struct kvblk_sum sum;
@@ -665,7 +665,7 @@ static void summary_fields_out_of_range_are_refused(void **state)
 	free(page);
 }
 
-static void entry_round_trip(void **state)
+TEST(entry_round_trip)
 {
 	struct kvblk_rec in = sample(48 * MIB + 1), out;
 	u32 units = kvblk_record_units(in.length, 1), unit;
@@ -682,7 +682,7 @@ static void entry_round_trip(void **state)
 	assert_null(out.crcs);
 }
 
-static void entries_out_of_range_are_refused(void **state)
+TEST(entries_out_of_range_are_refused)
 {
 	struct kvblk_rec rec = sample(200000);
 	struct kvblk_d_entry good, entry;
@@ -741,7 +741,7 @@ static void table_sample(struct kvblk_d_table *table)
 	kvblk_table_seal(table);
 }
 
-static void table_is_checked(void **state)
+TEST(table_is_checked)
 {
 	struct kvblk_d_table *table = dirty(sizeof(*table)), good;
 	u8 *buf = (void *)table;
@@ -837,7 +837,7 @@ static struct kvblk_d_super *new_super(void)
 	return sb;
 }
 
-static void super_is_accepted(void **state)
+TEST(super_is_accepted)
 {
 	struct kvblk_d_super *sb = new_super();
 
@@ -866,7 +866,7 @@ static void super_is_accepted(void **state)
  * Flipping each of 512 Ki bits would take too long: flip one bit in each byte of the fixed part,
  * and in every 61st byte behind it.
  */
-static void flipped_bits_of_a_superblock_are_seen(void **state)
+TEST(flipped_bits_of_a_superblock_are_seen)
 {
 	struct kvblk_d_super *sb = new_super();
 	u8 *buf = (void *)sb;
@@ -890,7 +890,7 @@ static void flipped_bits_of_a_superblock_are_seen(void **state)
 	free(sb);
 }
 
-static void hostile_superblocks_are_refused(void **state)
+TEST(hostile_superblocks_are_refused)
 {
 	struct kvblk_d_super *sb = new_super();
 
@@ -1031,7 +1031,7 @@ static void hostile_superblocks_are_refused(void **state)
 }
 
 /* A place is kept, cut at its maximum. A module without places reads it as free tenant slots. */
-static void places_are_kept(void **state)
+TEST(places_are_kept)
 {
 	struct kvblk_d_super *sb = new_super();
 	char long_one[300], text[KVBLK_PLACE_MAX];
@@ -1054,7 +1054,7 @@ static void places_are_kept(void **state)
 }
 
 /* A table of many segments must not reach data_start. */
-static void table_must_end_before_the_data(void **state)
+TEST(table_must_end_before_the_data)
 {
 	struct kvblk_d_super *sb = new_super();
 	/* 896 KiB from 128 KiB to 1 MiB: 112 pages */
@@ -1081,7 +1081,7 @@ static void table_must_end_before_the_data(void **state)
 }
 
 /* Seqs never run out: the next epoch begins when half of an epoch's seqs are used. */
-static void seqs_move_on(void **state)
+TEST(seqs_move_on)
 {
 	const u64 first = 7ull << KVBLK_SEQ_EPOCH_SHIFT, half = 1ull << (KVBLK_SEQ_EPOCH_SHIFT - 1);
 
@@ -1096,7 +1096,7 @@ static void seqs_move_on(void **state)
  * Checksum and MAC of one structure of each kind, made by a second implementation, in Python,
  * from Documentation/format.rst. Every byte is covered, so a field that moves changes both.
  */
-static void format_never_changes(void **state)
+TEST(format_never_changes)
 {
 	struct kvblk_rec rec = sample(200000);
 	struct kvblk_d_record *hdr = encoded(&rec);
@@ -1121,36 +1121,6 @@ static void format_never_changes(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sizes),
-		cmocka_unit_test(record_round_trip),
-		cmocka_unit_test(zeroes_are_values),
-		cmocka_unit_test(encoders_write_every_byte),
-		cmocka_unit_test(reinsertion_in_place),
-		cmocka_unit_test(filler_round_trip),
-		cmocka_unit_test(every_flipped_bit_of_a_header_is_seen),
-		cmocka_unit_test(torn_headers),
-		cmocka_unit_test(every_truncated_header_is_refused),
-		cmocka_unit_test(more_is_told_only_where_there_is_more),
-		cmocka_unit_test(forged_headers_are_refused),
-		cmocka_unit_test(a_summary_is_no_header),
-		cmocka_unit_test(a_record_elsewhere_is_refused),
-		cmocka_unit_test(fields_out_of_range_are_refused),
-		cmocka_unit_test(summary_round_trip),
-		cmocka_unit_test(every_flipped_bit_of_a_summary_is_seen),
-		cmocka_unit_test(a_summary_elsewhere_is_refused),
-		cmocka_unit_test(summary_fields_out_of_range_are_refused),
-		cmocka_unit_test(entry_round_trip),
-		cmocka_unit_test(entries_out_of_range_are_refused),
-		cmocka_unit_test(table_is_checked),
-		cmocka_unit_test(seqs_move_on),
-		cmocka_unit_test(super_is_accepted),
-		cmocka_unit_test(flipped_bits_of_a_superblock_are_seen),
-		cmocka_unit_test(hostile_superblocks_are_refused),
-		cmocka_unit_test(table_must_end_before_the_data),
-		cmocka_unit_test(places_are_kept),
-		cmocka_unit_test(format_never_changes),
-	};
 	u8 seed[32];
 
 	for (int i = 0; i < 32; i++)
@@ -1158,5 +1128,5 @@ int main(void)
 	kvblk_secret_derive(&secret, seed);
 	for (int i = 0; i < KVBLK_KEY_MAX; i++)
 		pattern[i] = i * 7 + 1;
-	return RUN_TESTS("record", tests);
+	return RUN_TESTS("record");
 }

@@ -297,7 +297,7 @@ static void found_all_but(u32 segment, u32 lost, u32 lost2)
 	assert_int_equal(visit.nr, nr);
 }
 
-static void a_summary_lists_all(void **state)
+TEST_WITH(a_summary_lists_all, image_make, NULL)
 {
 	struct kvblk_scan_segment found = scan_segment(WHOLE);
 
@@ -306,7 +306,7 @@ static void a_summary_lists_all(void **state)
 	found_all_but(WHOLE, -1, -1);
 }
 
-static void headers_follow_the_listed_records(void **state)
+TEST_WITH(headers_follow_the_listed_records, image_make, NULL)
 {
 	struct kvblk_scan_segment found;
 
@@ -320,7 +320,7 @@ static void headers_follow_the_listed_records(void **state)
 	found_all_but(OPEN, 80, 90);
 }
 
-static void invalidated_records_are_holes(void **state)
+TEST_WITH(invalidated_records_are_holes, image_make, NULL)
 {
 	struct kvblk_scan_segment found = scan_segment(KILLED);
 
@@ -329,7 +329,7 @@ static void invalidated_records_are_holes(void **state)
 	found_all_but(KILLED, 5, 129);
 }
 
-static void an_unreadable_header_keeps_its_entry(void **state)
+TEST_WITH(an_unreadable_header_keeps_its_entry, image_make, NULL)
 {
 	bad[nr_bad++] = pos_of(KILLED, 5 * EACH) >> KVBLK_UNIT_SHIFT;
 	scan_segment(KILLED);
@@ -338,7 +338,7 @@ static void an_unreadable_header_keeps_its_entry(void **state)
 }
 
 /* A page of the summary cannot be read: the headers replace the summary. */
-static void headers_replace_an_unreadable_summary(void **state)
+TEST_WITH(headers_replace_an_unreadable_summary, image_make, NULL)
 {
 	struct kvblk_scan_segment found;
 
@@ -358,7 +358,7 @@ static void headers_replace_an_unreadable_summary(void **state)
 	found_all_but(WHOLE, 129, -1);
 }
 
-static void unreadable_units_are_no_records(void **state)
+TEST_WITH(unreadable_units_are_no_records, image_make, NULL)
 {
 	struct kvblk_scan_segment found;
 
@@ -376,7 +376,7 @@ static void unreadable_units_are_no_records(void **state)
 	kvblk_scan_end(&visit.scan);
 }
 
-static void the_newer_slot_of_the_table_counts(void **state)
+TEST_WITH(the_newer_slot_of_the_table_counts, image_make, NULL)
 {
 	visit_begin();
 	assert_int_equal(kvblk_scan_table(&visit.scan), 0);
@@ -406,7 +406,7 @@ static void read_live(void *arg, uint64_t at, void *buf, size_t bytes)
 }
 
 /* Whatever the media say, media_records() checks what the scan reports. */
-static void damage_is_survived(void **state)
+TEST_WITH(damage_is_survived, image_make, NULL)
 {
 	size_t *pages = calloc(BYTES / KVBLK_UNIT, sizeof(*pages)), nr_pages = 0;
 	u8 *live = malloc(BYTES), *older = malloc(BYTES);
@@ -439,18 +439,4 @@ static void damage_is_survived(void **state)
 	free(pages);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(a_summary_lists_all, image_make),
-		cmocka_unit_test_setup(headers_follow_the_listed_records, image_make),
-		cmocka_unit_test_setup(invalidated_records_are_holes, image_make),
-		cmocka_unit_test_setup(an_unreadable_header_keeps_its_entry, image_make),
-		cmocka_unit_test_setup(headers_replace_an_unreadable_summary, image_make),
-		cmocka_unit_test_setup(unreadable_units_are_no_records, image_make),
-		cmocka_unit_test_setup(the_newer_slot_of_the_table_counts, image_make),
-		cmocka_unit_test_setup(damage_is_survived, image_make),
-	};
-
-	return RUN_TESTS("scan", tests);
-}
+TEST_MAIN("scan")

@@ -19,7 +19,7 @@ static const u64 sip_vectors[] = {
 	0xa129ca6149be45e5, 0x3f2acc7f57c29bdb,
 };
 
-static void siphash_vectors(void **state)
+TEST(siphash_vectors)
 {
 	u8 bytes[64];
 	siphash_key_t key;
@@ -39,7 +39,7 @@ static void siphash_vectors(void **state)
 }
 
 /* RFC 3720, B.4; the kernel's function does not invert. */
-static void crc32c_vectors(void **state)
+TEST(crc32c_vectors)
 {
 	u8 bytes[37];
 
@@ -56,12 +56,4 @@ static void crc32c_vectors(void **state)
 			 crc32c(5, bytes, 37));
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(siphash_vectors),
-		cmocka_unit_test(crc32c_vectors),
-	};
-
-	return RUN_TESTS("shim", tests);
-}
+TEST_MAIN("shim")
