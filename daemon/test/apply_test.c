@@ -4,21 +4,14 @@
  * and reports are compared word for word.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "apply/apply.h"
 #include "apply/host_state.h"
 #include "apply/kmod.h"
 #include "common/signature.h"
 #include "host/fabrics.h"
+#include "kvblk_test.h"
 
 #define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
 #define MEMBER		{ 2, [15] = 2 }
@@ -200,9 +193,8 @@ static void pass(const char *tells, int64_t next)
 }
 
 /* A failed step is retried with growing delays and reported once. */
-static void test_failures(void **state)
+TEST_WITH(test_failures, begin, end)
 {
-	(void)state;
 	pool_up = false;
 	admin_err = -EBUSY;
 	pass(STEP_IN ": failed: Device or resource busy: no\n", 1);
@@ -221,18 +213,16 @@ static void test_failures(void **state)
 	assert_int_equal(nr_imports, 12);
 }
 
-static void test_index_slots(void **state)
+TEST_WITH(test_index_slots, begin, end)
 {
-	(void)state;
 	pool_up = false;
 	pass(STEP_IN ": done\n", -1);
 	assert_int_equal(slots, 123456);
 }
 
 /* A device with a foreign signature is not added until the signature is removed. */
-static void test_signatures(void **state)
+TEST_WITH(test_signatures, begin, end)
 {
-	(void)state;
 	signature = "ext4";
 	pool_up = false;
 	pass(STEP_IN ": failed: /dev/bad also holds ext4; if that is stale, remove it with wipefs\n", 1);
@@ -248,11 +238,10 @@ static void test_signatures(void **state)
 }
 
 /* A member that was not restored is read again, which completes later. */
-static void test_unrestored(void **state)
+TEST_WITH(test_unrestored, begin, end)
 {
 	unsigned int gap = 1;
 
-	(void)state;
 	member.state = KVBLK_MEMBER_STATUS_UNRESTORED;
 	pass(STEP_AGAIN ": done\n", -1);
 	assert_int_equal(nr_adds, 1);
@@ -282,9 +271,8 @@ static void test_unrestored(void **state)
 }
 
 /* A member that is partly unread is read again, although its state does not show that. */
-static void test_unread(void **state)
+TEST_WITH(test_unread, begin, end)
 {
-	(void)state;
 	member.unread_segments = 7;
 	pass(STEP_AGAIN ": done\n", 1);
 	pass("", 1);
@@ -298,15 +286,4 @@ static void test_unread(void **state)
 	pass("", -1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_failures, begin, end),
-		cmocka_unit_test_setup_teardown(test_index_slots, begin, end),
-		cmocka_unit_test_setup_teardown(test_signatures, begin, end),
-		cmocka_unit_test_setup_teardown(test_unrestored, begin, end),
-		cmocka_unit_test_setup_teardown(test_unread, begin, end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN("apply")

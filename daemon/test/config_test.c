@@ -3,18 +3,11 @@
  * The configuration file: valid values reach the struct, each kind of error names line, setting
  * and allowed values, and mutated files cause errors only. A case is a row.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "config/config.h"
+#include "kvblk_test.h"
 
 static const char whole[] =
 	"modules = [ \"nvme-rdma\" ];\n"
@@ -49,13 +42,12 @@ static const char whole[] =
 	"  parallel = 3; waiting = 9; bandwidth = \"1G\"; request_bytes = \"2G\"; body = \"1M\"; sessions = 5;\n"
 	"  session_bytes = 4096; lease = 7; };\n";
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
 	struct config config;
 	struct config_fabric *second;
 	struct config_pool *pool;
 
-	(void)state;
 	assert_int_equal(config_parse(whole, &config, stderr), 0);
 	assert_int_equal(config.modules.nr, 1);
 	assert_string_equal(config.modules.text[0], "nvme-rdma");
@@ -128,11 +120,10 @@ static void test_whole(void **state)
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
 /* Without a section nothing listens; an empty section has defaults. */
-static void test_exporters(void **state)
+TEST(test_exporters)
 {
 	struct config config;
 
-	(void)state;
 	assert_int_equal(config_parse("exporters: { };", &config, stderr), 0);
 	assert_null(config.metrics.address);
 	config_free(&config);
@@ -316,7 +307,7 @@ static const struct {
 	  "pools[0]: low_permille must not be among the tunables, because reserve changes it" },
 };
 
-static void test_wrong(void **state)
+TEST(test_wrong)
 {
 	struct config config;
 	unsigned int nr;
@@ -324,7 +315,6 @@ static void test_wrong(void **state)
 	size_t len;
 	FILE *to;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		to = open_memstream(&said, &len);
 		nr = config_parse(wrong[i].text, &config, to);
@@ -338,7 +328,7 @@ static void test_wrong(void **state)
 }
 
 /* An invalid setting is skipped, or its group if that would mean something else without it. */
-static void test_left_out(void **state)
+TEST(test_left_out)
 {
 	static const char text[] =
 		"modules = [ \"nvme-tcp\", \"no/name\" ]; host_nqn = \"nqn.host\"; colour = 3;\n"
@@ -359,7 +349,6 @@ static void test_left_out(void **state)
 	size_t len;
 	FILE *to = open_memstream(&said, &len);
 
-	(void)state;
 	assert_int_equal(config_parse(text, &config, to), 20);
 	fclose(to);
 	free(said);
@@ -391,7 +380,7 @@ static void test_left_out(void **state)
  * A host whose NQN or id is invalid must not connect under another identity, and an invalid
  * integrity must not verify less.
  */
-static void test_never_less(void **state)
+TEST(test_never_less)
 {
 	static const char text[] =
 		"%s = \"none\";\n"
@@ -404,7 +393,6 @@ static void test_never_less(void **state)
 	char whole_text[1024];
 	FILE *to = fopen("/dev/null", "w");
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		snprintf(whole_text, sizeof(whole_text), text, i ? "host_id" : "host_nqn");
 		assert_int_equal(config_parse(whole_text, &config, to), 5);
@@ -419,7 +407,7 @@ static void test_never_less(void **state)
 }
 
 /* Sizes and times with the command's units. */
-static void test_units(void **state)
+TEST(test_units)
 {
 	static const struct {
 		const char *tunable;
@@ -437,7 +425,6 @@ static void test_units(void **state)
 	};
 	char value[TUNABLE_LEN];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		assert_int_equal(tunable_parse(tunable_find(rows[i].tunable), rows[i].text, value), !!rows[i].value);
 		if (rows[i].value)
@@ -446,11 +433,10 @@ static void test_units(void **state)
 }
 
 /* Ports as a discovery log page has them. */
-static void test_ports(void **state)
+TEST(test_ports)
 {
 	static const char *const wrong[] = { "", "0", "-5", "+5", " 5", "5 ", "65536", "99999999", "4420x", "none" };
 
-	(void)state;
 	assert_int_equal(port_of("1"), 1);
 	assert_int_equal(port_of("04420"), 4420);
 	assert_int_equal(port_of("65535"), 65535);
@@ -485,14 +471,13 @@ static unsigned int read_there(struct config *config, char said[4096])
 	return nr;
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
 	size_t suspect = tunable_find("suspect_ms") - tunables;
 	size_t discard = tunable_find("discard") - tunables;
 	struct config config;
 	char said[4096], path[128];
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/c.d", dir);
 	mkdir(path, 0700);
@@ -557,7 +542,7 @@ static void test_files(void **state)
 }
 
 /* Mutated files, under sanitizers. KVBLK_FUZZ=N: N files. */
-static void test_mutated(void **state)
+TEST(test_mutated)
 {
 	static const char bits[] = "{}()[];:=,\"\\ \n0-9aL.@#/*";
 	const char *rounds = getenv("KVBLK_FUZZ");
@@ -566,7 +551,6 @@ static void test_mutated(void **state)
 	struct config config;
 	size_t at, len;
 
-	(void)state;
 	srandom(1);
 	for (long i = rounds ? atol(rounds) : 20000; i > 0; i--) {
 		len = sizeof(whole) - 1;
@@ -593,19 +577,4 @@ const char *__lsan_default_suppressions(void)
 	return "leak:libconfig.so";
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole),
-		cmocka_unit_test(test_exporters),
-		cmocka_unit_test(test_wrong),
-		cmocka_unit_test(test_left_out),
-		cmocka_unit_test(test_never_less),
-		cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_units),
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_mutated),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN("config")

@@ -9,21 +9,13 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "http/http.h"
+#include "kvblk_test.h"
 
 #define BODY_MAX	((size_t)16 << 20)
 #define OTHERS		32	/* connection limit */
@@ -221,7 +213,7 @@ static void is_answered(int fd)
 }
 
 /* A body of 9 MB needs no timer: data that is available is read. */
-static void test_body(void **state)
+TEST_WITH(test_body, begin_local, end)
 {
 	static char part[1 << 16];
 	size_t len = (size_t)9 << 20, sent = 0;
@@ -230,7 +222,6 @@ static void test_body(void **state)
 	char head[128];
 	ssize_t n = 0;
 
-	(void)state;
 	assert_int_equal(connect(fd, (struct sockaddr *)&local, sizeof(local)), 0);
 	assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
 	memset(part, 'x', sizeof(part));
@@ -253,12 +244,11 @@ static void test_body(void **state)
 }
 
 /* Idle connections of two users: these users and a third one are answered. */
-static void test_idle(void **state)
+TEST_WITH(test_idle, begin, end)
 {
 	static const char *const users[] = { "127.0.0.1", "127.0.0.2", "127.0.0.3" };
 	int idle[2 * OTHERS], fd;
 
-	(void)state;
 	for (int i = 0; i < 2 * OTHERS; i++) {
 		idle[i] = connect_from(users[i % 2]);
 		tell(idle[i], "GET /healthz HT");
@@ -275,12 +265,11 @@ static void test_idle(void **state)
 }
 
 /* Requests under way: another one of their user is refused, another user's is not. */
-static void test_busy(void **state)
+TEST_WITH(test_busy, begin, end)
 {
 	int busy[OTHERS], fd, other;
 	char got[64];
 
-	(void)state;
 	for (int i = 0; i < OTHERS; i++) {
 		busy[i] = connect_from("127.0.0.1");
 		tell(busy[i], "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n");
@@ -309,12 +298,11 @@ static void test_busy(void **state)
 }
 
 /* As many users as connections, idle or busy: one more user is answered. */
-static void test_crowd(void **state)
+TEST_WITH(test_crowd, begin, end)
 {
 	int crowd[OTHERS], fd;
 	char address[32];
 
-	(void)state;
 	for (int busy = 0; busy < 2; busy++) {
 		for (int i = 0; i < OTHERS; i++) {
 			snprintf(address, sizeof(address), "127.0.1.%d", i);
@@ -336,12 +324,11 @@ static void test_crowd(void **state)
 }
 
 /* An IPv6 network is a user, an IPv4 network is not; a third user's connections stay. */
-static void test_networks(void **state)
+TEST_WITH(test_networks, begin, end)
 {
 	int many[OTHERS - 2], other, mapped, fd;
 	char address[64];
 
-	(void)state;
 	peer_at = "2001:db8:0:2::1";
 	other = connect_from("127.0.0.1");
 	peer_at = "::ffff:192.0.2.1";
@@ -366,7 +353,7 @@ static void test_networks(void **state)
 }
 
 /* Incomplete long bodies: a user gets memory for four, and so does another user. */
-static void test_memory(void **state)
+TEST_WITH(test_memory, begin, end)
 {
 	static char part[1 << 16];
 	size_t len = 12u << 20;
@@ -374,7 +361,6 @@ static void test_memory(void **state)
 	char head[128], got[512];
 	unsigned int refused = 0;
 
-	(void)state;
 	memset(part, 'x', sizeof(part));
 	snprintf(head, sizeof(head), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", len);
 	for (int i = 0; i < 9; i++) {
@@ -407,11 +393,10 @@ static void test_memory(void **state)
 }
 
 /* Header and request have a deadline, however often a byte arrives. */
-static void test_slow(void **state)
+TEST_WITH(test_slow, begin, end)
 {
 	int slow, fd;
 
-	(void)state;
 	hurry = 100;
 	slow = connect_from("127.0.0.1");
 	for (int i = 0; i < 1000000 && !is_closed(slow); i++) {
@@ -436,17 +421,4 @@ static void test_slow(void **state)
 	close(fd);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_body, begin_local, end),
-		cmocka_unit_test_setup_teardown(test_idle, begin, end),
-		cmocka_unit_test_setup_teardown(test_busy, begin, end),
-		cmocka_unit_test_setup_teardown(test_crowd, begin, end),
-		cmocka_unit_test_setup_teardown(test_networks, begin, end),
-		cmocka_unit_test_setup_teardown(test_memory, begin, end),
-		cmocka_unit_test_setup_teardown(test_slow, begin, end),
-	};
-
-	return cmocka_run_group_tests_name("http", tests, NULL, NULL);
-}
+TEST_MAIN("http")

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: MIT
 /* KV events: applying the batches yields the set of blocks that the change feed reports. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <mpack.h>
 
 #include "kv_events/block_set.h"
+#include "kvblk_test.h"
 
 #define HASHES	200
 #define TOKENS	400
@@ -197,9 +191,8 @@ void *__wrap_calloc(size_t nr, size_t size)
 	return callocs && callocs-- ? __real_calloc(nr, size) : NULL;
 }
 
-static void test_coming_and_going(void **state)
+TEST_WITH(test_coming_and_going, NULL, stop)
 {
-	(void)state;
 	start(true, 1, 10);
 	flush();
 	assert_int_equal(sub.cleared, 1);
@@ -231,9 +224,8 @@ static void test_coming_and_going(void **state)
 }
 
 /* Tokens known before the block, after it, or never. */
-static void test_tokens(void **state)
+TEST_WITH(test_tokens, NULL, stop)
 {
-	(void)state;
 	start(false, 1, 10);
 	learn(0);
 	learn(1);
@@ -259,9 +251,8 @@ static void test_tokens(void **state)
 }
 
 /* The tokens of present blocks and of the latest others are kept. */
-static void test_remember(void **state)
+TEST_WITH(test_remember, NULL, stop)
 {
-	(void)state;
 	start(false, 1, 4);
 	stored(1, 100);
 	for (uint64_t i = 1; i <= 6; i++)
@@ -304,12 +295,11 @@ static void test_remember(void **state)
 }
 
 /* After an engine was wrong about a hash, subscribers get the latest tokens. */
-static void test_corrected(void **state)
+TEST_WITH(test_corrected, NULL, stop)
 {
 	struct kvwire_block wrong = { .hash = 1, .tokens = { "\x02", 1 }, .nr_tokens = 1 };
 	struct kvwire_bytes event = { 0 };
 
-	(void)state;
 	for (int hash_only = 0; hash_only < 2; hash_only++) {
 		start(hash_only, 1, 10);
 		assert_int_equal(kvevents_learn(events, &wrong), 0);
@@ -336,9 +326,8 @@ static void test_corrected(void **state)
 	}
 }
 
-static void test_parts(void **state)
+TEST_WITH(test_parts, NULL, stop)
 {
-	(void)state;
 	start(true, 2, 10);
 	stored(7, 1);
 	flush();
@@ -358,9 +347,8 @@ static void test_parts(void **state)
 	assert_int_equal(sub.removed, 1);
 }
 
-static void test_lost(void **state)
+TEST_WITH(test_lost, NULL, stop)
 {
-	(void)state;
 	start(true, 1, 10);
 	kvevents_begin(events, 0);
 	kvevents_begin(events, 1);
@@ -386,9 +374,8 @@ static void test_lost(void **state)
 }
 
 /* A block whose hash cannot be added is dropped. */
-static void test_no_memory(void **state)
+TEST_WITH(test_no_memory, NULL, stop)
 {
-	(void)state;
 	start(true, 1, 10);
 	callocs = 1;
 	assert_int_equal(record(0, KVBLK_JOURNAL_STORED, 7, 1), -ENOMEM);
@@ -428,13 +415,12 @@ static bool take_none(void *arg, const struct kvwire_bytes *batch)
 }
 
 /* No batch is long, published or replayed, however much is stored. */
-static void test_bytes(void **state)
+TEST_WITH(test_bytes, NULL, stop)
 {
 	static char tokens[5 * 4096];
 	struct kvwire_block block = { .tokens = { tokens, sizeof(tokens) }, .nr_tokens = sizeof(tokens) / 5 };
 	size_t longest = 0, shares;
 
-	(void)state;
 	/* numbers of 32 bits */
 	for (size_t i = 0; i < sizeof(tokens); i += 5)
 		tokens[i] = '\xce';
@@ -471,11 +457,10 @@ static void check_model(const uint64_t *hash_of, uint32_t parts)
 }
 
 /* Two pools, occasional losses, and two subscribers. */
-static void test_random(void **state)
+TEST_WITH(test_random, NULL, stop)
 {
 	uint64_t hash_of[TOKENS] = { 0 };
 
-	(void)state;
 	start(true, 2, 20);
 	for (int i = 0; i < 100000; i++) {
 		int n = (int)(random() % TOKENS);
@@ -510,22 +495,10 @@ static void test_random(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_coming_and_going, stop),
-		cmocka_unit_test_teardown(test_tokens, stop),
-		cmocka_unit_test_teardown(test_remember, stop),
-		cmocka_unit_test_teardown(test_corrected, stop),
-		cmocka_unit_test_teardown(test_parts, stop),
-		cmocka_unit_test_teardown(test_lost, stop),
-		cmocka_unit_test_teardown(test_no_memory, stop),
-		cmocka_unit_test_teardown(test_bytes, stop),
-		cmocka_unit_test_teardown(test_random, stop),
-	};
-
 	start(false, 1, SIZE_MAX);
 	rules.token_bytes = SIZE_MAX;
 	learn(1);
 	learned = kvevents_counts(events)->token_bytes;
 	stop(NULL);
-	return cmocka_run_group_tests_name("kvevents", tests, NULL, NULL);
+	return RUN_TESTS("kvevents");
 }

@@ -13,21 +13,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
-#include <cmocka.h>
-
 #include "kv_events/publisher.h"
 #include "kvblk.h"
+#include "kvblk_test.h"
 
 #define WAIT_MS	30000
 #define HASH	0xfedcba9800000000
@@ -244,7 +238,7 @@ static void engine_tells(void *engine)
 	kvwire_free(&batch);
 }
 
-static void test_all(void **state)
+TEST(test_all)
 {
 	struct kvwire_bytes event = { 0 };
 	struct kvfeed_source source = { 0 };
@@ -255,7 +249,6 @@ static void test_all(void **state)
 	void *engine, *asks;
 	int fd, old;
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	context = zmq_ctx_new();
 	engine = zmq_socket(context, ZMQ_XPUB);
@@ -397,11 +390,7 @@ static int serve(char *path)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all),
-	};
-
 	if (argc == 3 && !strcmp(argv[1], "serve"))
 		return serve(argv[2]);
-	return cmocka_run_group_tests_name("kvfeed", tests, NULL, NULL);
+	return RUN_TESTS("kvfeed");
 }

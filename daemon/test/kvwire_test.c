@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* KV events on the wire: the bytes that subscribers expect, and hostile input. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "kv_events/msgpack.h"
+#include "kvblk_test.h"
 
 #define TEXT(s)		s, sizeof(s) - 1
 
@@ -62,7 +55,7 @@ static void expect_bytes(const struct kvwire_bytes *bytes, const char *want, siz
 }
 
 /* The same bytes as Python's msgspec. */
-static void test_bytes(void **state)
+TEST_WITH(test_bytes, begin, NULL)
 {
 	const uint64_t hashes[] = { 1, 0xffffffffffffffff };
 	const struct kvwire_block block = {
@@ -70,7 +63,6 @@ static void test_bytes(void **state)
 		.tokens = { "\x01\xcd\x03\xe8", 4 }, .nr_tokens = 2, .extra_keys = { "\xc0", 1 },
 	};
 
-	(void)state;
 	kvwire_removed(&events, hashes, 2, "STORAGE");
 	expect_bytes(&events, TEXT("\x83\xa4type\xac" "BlockRemoved\xac" "block_hashes\x92\x01\xcf\xff\xff\xff\xff\xff\xff\xff\xff"
 				   "\xa6medium\xa7STORAGE"));
@@ -99,11 +91,10 @@ static void test_bytes(void **state)
 	"\xaa" "extra_keys\x92\x91\xa1k\xc0" \
 	"\x83\xa4type\xac" "BlockRemoved\xac" "block_hashes\x91\x01\xa6medium\xa3GPU\xc0"
 
-static void test_read(void **state)
+TEST_WITH(test_read, begin, NULL)
 {
 	const struct kvwire_block *block = seen;
 
-	(void)state;
 	assert_int_equal(read_it(TEXT(STORED_AND_MORE)), 0);
 	assert_int_equal(nr_seen, 2);
 	assert_int_equal(block->hash, 0xfffffffffffffffe);
@@ -126,11 +117,10 @@ static void write_again(void *arg, const struct kvwire_block *block)
 }
 
 /* Events read and written again read the same. */
-static void test_round(void **state)
+TEST_WITH(test_round, begin, NULL)
 {
 	struct kvwire_bytes again = { 0 }, batch = { 0 };
 
-	(void)state;
 	assert_int_equal(kvwire_read(TEXT(STORED_AND_MORE), write_again, &events), 0);
 	kvwire_batch(&out, 1, &events, 2);
 	assert_int_equal(kvwire_read(out.data, out.len, write_again, &again), 0);
@@ -141,11 +131,10 @@ static void test_round(void **state)
 }
 
 /* A truncated or modified batch is rejected or read, without any other effect. */
-static void test_damage(void **state)
+TEST_WITH(test_damage, begin, NULL)
 {
 	char bytes[sizeof(STORED_AND_MORE) - 1];
 
-	(void)state;
 	for (size_t len = 0; len < sizeof(bytes) - 1; len++)
 		assert_int_equal(read_it(STORED_AND_MORE, len), -EBADMSG);
 	for (int i = 0; i < 200000; i++) {
@@ -156,9 +145,8 @@ static void test_damage(void **state)
 	}
 }
 
-static void test_strange(void **state)
+TEST_WITH(test_strange, begin, NULL)
 {
-	(void)state;
 	/* no batch; no array of events; an event as an array, the format before maps */
 	assert_int_equal(read_it(TEXT("\x01")), -EBADMSG);
 	assert_int_equal(read_it(TEXT("\x92\x01\xc0")), -EBADMSG);
@@ -203,9 +191,8 @@ static size_t blocks_of(uint32_t nr, uint32_t len, const char *name)
 }
 
 /* Values kept for each block are limited, because an event's blocks may share them. */
-static void test_large(void **state)
+TEST_WITH(test_large, begin, NULL)
 {
-	(void)state;
 	assert_int_equal(blocks_of(1, 4091, "\xda\x0f\xf8"), 1);
 	assert_int_equal(blocks_of(1, 4092, "\xda\x0f\xf9"), 0);
 	assert_int_equal(blocks_of(7281, 3, "\xa2xy"), 1);
@@ -221,14 +208,5 @@ static void test_large(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_bytes, begin),
-		cmocka_unit_test_setup(test_read, begin),
-		cmocka_unit_test_setup(test_round, begin),
-		cmocka_unit_test_setup(test_damage, begin),
-		cmocka_unit_test_setup(test_strange, begin),
-		cmocka_unit_test_setup(test_large, begin),
-	};
-
-	return cmocka_run_group_tests_name("kvwire", tests, NULL, end);
+	return kvblk_run_tests("kvwire", NULL, end);
 }

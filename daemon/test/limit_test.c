@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Rate limit: what is logged of a storm, and never for another member. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "kvblk_test.h"
 #include "log/ratelimit.h"
 
 static struct limit limit;
@@ -24,13 +16,12 @@ static bool take(unsigned int type, unsigned int member, int64_t now)
 }
 
 /* 40 s of two flapping members, four events a millisecond. */
-static void test_storm(void **state)
+TEST(test_storm)
 {
 	const struct limit_kind *kind;
 	unsigned int lines = 0;
 	uint64_t more, sum = 0;
 
-	(void)state;
 	memset(&limit, 0, sizeof(limit));
 	assert_int_equal(limit_due(&limit, 1000), -1);
 	for (int i = 0; i < 160000; i++)
@@ -55,9 +46,8 @@ static void test_storm(void **state)
 }
 
 /* More kinds than fit: the oldest is replaced, and all are logged. */
-static void test_many(void **state)
+TEST(test_many)
 {
-	(void)state;
 	memset(&limit, 0, sizeof(limit));
 	for (unsigned int i = 0; i < 2 * LIMIT_KINDS; i++)
 		assert_true(take(1, i, 1000 + i / 8));
@@ -65,12 +55,4 @@ static void test_many(void **state)
 	assert_true(take(1, 0, 1064));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_storm),
-		cmocka_unit_test(test_many),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN("limit")

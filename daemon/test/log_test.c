@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: MIT
 /* The journal receives fields; without a journal stderr receives the same line. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "kvblk_test.h"
 #include "log/log.h"
 
 static bool journal;		/* the journal exists */
@@ -56,11 +48,10 @@ static void log_one(const char *member, char said[256])
 	fclose(to);
 }
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
 	char said[256];
 
-	(void)state;
 	journal = true;
 	unsetenv("JOURNAL_STREAM");
 	log_one("m0", said);
@@ -78,11 +69,4 @@ static void test_fields(void **state)
 	assert_string_equal(entry, "");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fields),
-	};
-
-	return cmocka_run_group_tests_name("log", tests, NULL, NULL);
-}
+TEST_MAIN("log")

@@ -3,17 +3,9 @@
  * Exported metrics: each line is parsed again, in both formats. Values are looked up by name and
  * labels, as Prometheus does.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <linux/kvblk_names.h>
 
+#include "kvblk_test.h"
 #include "metrics/metrics.h"
 
 static struct kvblk_pool_state pool = { .name = "kv0", .capacity = 1000, .free = 250,
@@ -99,9 +91,8 @@ static const char *value(const char *name)
 
 #define expect(name, wanted)	assert_string_equal(value(name), wanted)
 
-static void test_values(void **state)
+TEST(test_values)
 {
-	(void)state;
 	of_pool.has_counter[KVBLK_A_COUNTER_PUT_BYTES] = true;
 	of_pool.counter[KVBLK_A_COUNTER_PUT_BYTES] = UINT64_MAX;
 	of_pool.has_counter[KVBLK_A_COUNTER_MISS_READ_ERROR] = true;
@@ -179,9 +170,8 @@ static void test_values(void **state)
 }
 
 /* A target without wear and spare blocks: its zeroes are not exported. */
-static void test_unrated(void **state)
+TEST(test_unrated)
 {
-	(void)state;
 	rated = false;
 	print(METRICS_TEXT);
 	expect("kvblk_member_drive_used_ratio{pool=\"kv0\",member=\"m0\"}", "");
@@ -191,9 +181,8 @@ static void test_unrated(void **state)
 	rated = true;
 }
 
-static void test_health(void **state)
+TEST(test_health)
 {
-	(void)state;
 	broken.read_only = true;
 	print(METRICS_TEXT);
 	expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");
@@ -217,9 +206,8 @@ static void test_health(void **state)
 }
 
 /* Buckets accumulate, end with their last nanosecond, and the rest is in +Inf. */
-static void test_histogram(void **state)
+TEST(test_histogram)
 {
-	(void)state;
 	of_size.nr_buckets[KVBLK_A_LATENCY_GET] = 40;
 	of_size.latency[KVBLK_A_LATENCY_GET][0] = 1;
 	of_size.latency[KVBLK_A_LATENCY_GET][9] = 2;
@@ -252,13 +240,12 @@ static void test_histogram(void **state)
 }
 
 /* The differences between the formats; each family appears once. */
-static void test_formats(void **state)
+TEST(test_formats)
 {
 	const char *end = "# EOF\n";
 	char *seen[512], *line, *rest, *name;
 	size_t nr = 0;
 
-	(void)state;
 	print(METRICS_OPENMETRICS);
 	assert_string_equal(text + strlen(text) - strlen(end), end);
 	assert_non_null(strstr(text, "\n# TYPE kvblk_put_bytes counter\n# UNIT kvblk_put_bytes bytes\n"));
@@ -286,14 +273,13 @@ static void test_formats(void **state)
  * No two samples have the same name and labels. The missing member is named like the other's
  * device.
  */
-static void test_no_twins(void **state)
+TEST(test_no_twins)
 {
 	struct kvblk_member_state missing = { .pool = "kv0", .name = "nvme1n1",
 					      .state = KVBLK_MEMBER_STATUS_MISSING,
 					      .uuid = { 0xb0 }, .place = "nqn.b nsid 1" };
 	char *line, *other, *end;
 
-	(void)state;
 	broken.next = &missing;
 	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
 		print(format);
@@ -315,9 +301,8 @@ static void test_no_twins(void **state)
 }
 
 /* Each counter and gauge of the module has a documented row. */
-static void test_table(void **state)
+TEST(test_table)
 {
-	(void)state;
 	print(METRICS_TABLE);
 #define X(name, NAME) \
 	if (strncmp(name, "miss_", 5) != 0) \
@@ -335,7 +320,7 @@ static void test_table(void **state)
 }
 
 /* A path of any bytes is a label in a line, and is restored by unescaping. */
-static void test_escapes(void **state)
+TEST(test_escapes)
 {
 	static const struct {
 		const char *path;
@@ -350,7 +335,6 @@ static void test_escapes(void **state)
 	char name[512];
 	size_t lines[2], again;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		snprintf(well.path, sizeof(well.path), "%s", rows[i].path);
 		print(METRICS_OPENMETRICS);
@@ -383,7 +367,7 @@ static void test_escapes(void **state)
 	}
 }
 
-static void test_accept(void **state)
+TEST(test_accept)
 {
 	static const struct {
 		const char *accept;
@@ -408,7 +392,6 @@ static void test_accept(void **state)
 		{ ",;,=;q=;q", METRICS_TEXT },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		if (metrics_accepted(rows[i].accept) != rows[i].format)
 			fail_msg("%s", rows[i].accept);
@@ -417,18 +400,7 @@ static void test_accept(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_unrated),
-		cmocka_unit_test(test_health),
-		cmocka_unit_test(test_histogram),
-		cmocka_unit_test(test_formats),
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_escapes),
-		cmocka_unit_test(test_no_twins),
-		cmocka_unit_test(test_accept),
-	};
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = RUN_TESTS("metrics");
 
 	free(text);
 	return failed;

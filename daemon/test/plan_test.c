@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The plan: recorded states and the resulting steps, whose texts are compared word for word. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "apply/plan.h"
+#include "kvblk_test.h"
 
 #define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
 
@@ -103,12 +95,11 @@ static void expect(const char *text, const struct state *state, const char *step
 	config_free(&config);
 }
 
-static void test_nothing_to_do(void **unused)
+TEST(test_nothing_to_do)
 {
 	struct state state = whole();
 	struct config config;
 
-	(void)unused;
 	expect(file, &state, "");
 	config_parse(file, &config, stderr);
 	assert_false(plan_needs_scan(&config, &state));
@@ -116,11 +107,10 @@ static void test_nothing_to_do(void **unused)
 	expect("", &state, "");
 }
 
-static void test_bare_host(void **unused)
+TEST(test_bare_host)
 {
 	struct state state = { 0 };
 
-	(void)unused;
 	expect(file, &state,
 	       "load module extra\n"
 	       "load module nvme-tcp\n"
@@ -130,12 +120,11 @@ static void test_bare_host(void **unused)
 	       "note: pool kv0: waiting for its members, none found; to create a new pool, run: kvblk pool create\n");
 }
 
-static void test_import(void **unused)
+TEST(test_import)
 {
 	struct state state = down();
 	struct config config;
 
-	(void)unused;
 	expect(file, &state, "import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n");
 	config_parse(file, &config, stderr);
 	assert_true(plan_needs_scan(&config, &state));
@@ -169,13 +158,12 @@ static void test_import(void **unused)
 	       "note: pool kv9: the pool with this UUID has the name kv0\n");
 }
 
-static void test_degraded(void **unused)
+TEST(test_degraded)
 {
 	static const char patient[] = "pools = ( { name = \"kv0\"; } );";
 	struct state state = down();
 	int64_t waited = 59;
 
-	(void)unused;
 	first.next = NULL;
 	state.waited = &waited;
 	expect(file, &state, "note: pool kv0: waiting for nvme1n1; degraded import after 60 s\n");
@@ -184,7 +172,7 @@ static void test_degraded(void **unused)
 	expect(patient, &state, "note: pool kv0: waiting for nvme1n1; to import the pool without, run: kvblk pool import kv0 --degraded\n");
 }
 
-static void test_members_of_file(void **unused)
+TEST(test_members_of_file)
 {
 	static const char by_path[] =
 		"pools = ( { name = \"kv0\"; members = ( \"/dev/disk/by-id/a\", \"/dev/disk/by-id/b\" ); } );";
@@ -196,7 +184,6 @@ static void test_members_of_file(void **unused)
 	};
 	struct state state = down();
 
-	(void)unused;
 	state.links = links;
 	state.nr_links = COUNT(links);
 	expect(by_path, &state, "note: pool kv0: waiting for /dev/disk/by-id/b; to import the pool without, run: kvblk pool import kv0 --degraded\n");
@@ -214,11 +201,10 @@ static void test_members_of_file(void **unused)
 	expect(by_path, &state, "note: pool kv0: /dev/disk/by-id/b is not a member; to add it, run: kvblk member add\n");
 }
 
-static void test_lost_member(void **unused)
+TEST(test_lost_member)
 {
 	struct state state = whole();
 
-	(void)unused;
 	up[1].state = KVBLK_MEMBER_STATUS_DEAD;
 	expect(file, &state, "note: pool kv0: waiting for the device of member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
 	state.found = &first;
@@ -252,12 +238,11 @@ static void test_lost_member(void **unused)
 	expect("", &state, "");
 }
 
-static void test_others_are_left_alone(void **unused)
+TEST(test_others_are_left_alone)
 {
 	static struct kvblk_pool_state other = { .name = "kv7" };
 	struct state state = whole();
 
-	(void)unused;
 	kv0.next = &other;
 	expect(file, &state, "note: pool kv7 is up but not in the file; it stays unchanged\n");
 	expect("pools = ( { name = \"kv7\"; uuid = \"09de0000-0000-0000-0000-000000000001\"; } );", &state,
@@ -265,12 +250,11 @@ static void test_others_are_left_alone(void **unused)
 	       "note: pool kv0 is up but not in the file; it stays unchanged\n");
 }
 
-static void test_tunables(void **unused)
+TEST(test_tunables)
 {
 	struct state state = whole();
 	char *names[] = { "kv0" };
 
-	(void)unused;
 	strcpy(tuned.value[tunable_find("suspect_ms") - tunables], "5000");
 	strcpy(tuned.value[tunable_find("low_permille") - tunables], "20");
 	expect(file, &state,
@@ -292,12 +276,11 @@ static void test_tunables(void **unused)
 	       &state, "");
 }
 
-static void test_taken_down(void **unused)
+TEST(test_taken_down)
 {
 	struct state state = down();
 	char *names[] = { "kv0" };
 
-	(void)unused;
 	state.settled = (struct texts){ names, 1 };
 	expect(file, &state, "note: pool kv0 was taken down; to import it again, reload kvblkd or run: kvblk apply\n");
 	names[0] = "module kvblk";
@@ -307,7 +290,7 @@ static void test_taken_down(void **unused)
 	expect(file, &state, "note: module kvblk was unloaded; to load it again, run modprobe or reload kvblkd\n");
 }
 
-static void test_timeouts(void **unused)
+TEST(test_timeouts)
 {
 	static const char changed[] =
 		"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; reconnect_delay = 7;\n"
@@ -317,7 +300,6 @@ static void test_timeouts(void **unused)
 	struct state state = whole();
 	char *names[] = { "nvme0" };
 
-	(void)unused;
 	expect(changed, &state,
 	       "set reconnect_delay of nvme0 (nqn.a) from 2 to 7\n"
 	       "set ctrl_loss of nvme0 (nqn.a) from 600 to 600\n"
@@ -336,7 +318,7 @@ static void test_timeouts(void **unused)
 	strcpy(connected[0].fast_io_fail, "8");
 }
 
-static void test_discovered(void **unused)
+TEST(test_discovered)
 {
 	static const char discovery[] =
 		"discovery = ( { address = \"192.0.2.9\"; }, { address = \"192.0.2.8\"; } );\n"
@@ -352,7 +334,6 @@ static void test_discovered(void **unused)
 	};
 	struct state state = whole();
 
-	(void)unused;
 	state.controllers = here;
 	state.nr_controllers = COUNT(here);
 	state.discovered = told;
@@ -363,7 +344,7 @@ static void test_discovered(void **unused)
 }
 
 /* A host name means the address resolved when connecting, before that none. */
-static void test_names(void **unused)
+TEST(test_names)
 {
 	static const char names[] =
 		"subsystems = ( { nqn = \"nqn.a\"; address = \"flash0.example\"; },\n"
@@ -378,7 +359,6 @@ static void test_names(void **unused)
 	struct config config;
 	struct step *list;
 
-	(void)unused;
 	state.controllers = here;
 	state.nr_controllers = COUNT(here);
 	state.pools = NULL;
@@ -404,22 +384,4 @@ static void test_names(void **unused)
 	config_free(&config);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing_to_do),
-		cmocka_unit_test(test_bare_host),
-		cmocka_unit_test(test_import),
-		cmocka_unit_test(test_degraded),
-		cmocka_unit_test(test_members_of_file),
-		cmocka_unit_test(test_lost_member),
-		cmocka_unit_test(test_others_are_left_alone),
-		cmocka_unit_test(test_tunables),
-		cmocka_unit_test(test_taken_down),
-		cmocka_unit_test(test_timeouts),
-		cmocka_unit_test(test_discovered),
-		cmocka_unit_test(test_names),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN("plan")

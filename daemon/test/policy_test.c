@@ -9,17 +9,10 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "kvblk_test.h"
 #include "policy/policy_file.h"
 #include "policy/policy_record.h"
 
@@ -118,11 +111,10 @@ static bool said(const char *text)
 	return false;
 }
 
-static void test_week(void **state)
+TEST(test_week)
 {
 	double before;
 
-	(void)state;
 	/* two members: 500 GiB a day allowed, 1,095 GiB offered */
 	sim_start(POOL("budget: { bytes = \"250G\"; };"), 2, TIB);
 	sim_decide();
@@ -138,9 +130,8 @@ static void test_week(void **state)
 	assert_true(s.look.now[POLICY_ADMIT] == 400 && s.look.now[POLICY_FIRST] < 1000);
 }
 
-static void test_enough(void **state)
+TEST(test_enough)
 {
-	(void)state;
 	sim_start(POOL("budget: { drive_writes = 2.5; };"), 2, TIB);
 	sim_days(2);
 	assert_int_equal(s.lines, 1);
@@ -148,11 +139,10 @@ static void test_enough(void **state)
 }
 
 /* Members of 1 and 2 TiB get equal writes: the small one may take 0.2 TiB a day. */
-static void test_unlike_members(void **state)
+TEST(test_unlike_members)
 {
 	double before[2];
 
-	(void)state;
 	sim_start(POOL("budget: { drive_writes = 0.2; };"), 2, TIB);
 	sim_decide();
 	assert_true(said("budget of 409.60 GiB a day: member nvme0n1"));
@@ -174,11 +164,10 @@ static void test_unlike_members(void **state)
 }
 
 /* With an interval of 1 s a day's decisions take 288 s and are the same. */
-static void test_compressed(void **state)
+TEST(test_compressed)
 {
 	unsigned int want[7][POLICY_TUNABLES];
 
-	(void)state;
 	sim_start(POOL("budget: { bytes = \"250G\"; };"), 2, TIB);
 	for (int i = 0; i < 7 * 288; i++) {
 		sim_flow(300, DAY);
@@ -195,7 +184,7 @@ static void test_compressed(void **state)
 }
 
 /* Another interval changes the governor's speed, not its state. */
-static void test_other_interval(void **state)
+TEST(test_other_interval)
 {
 	static const char *const other[] = {
 		POOL("budget: { bytes = \"250G\"; interval = 60; };"),
@@ -203,7 +192,6 @@ static void test_other_interval(void **state)
 	};
 	double rate, was;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		sim_start(POOL("budget: { bytes = \"250G\"; };"), 2, TIB);
 		sim_days(1.5);
@@ -216,9 +204,8 @@ static void test_other_interval(void **state)
 	}
 }
 
-static void test_life(void **state)
+TEST(test_life)
 {
-	(void)state;
 	sim_start(POOL("budget: { life_days = 1000; };"), 2, TIB);
 	s.look.members[1].smart.asked = false;
 	s.look.now[POLICY_FIRST] = 500;
@@ -248,9 +235,8 @@ static void test_life(void **state)
 	assert_int_equal(s.lines, 0);
 }
 
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
-	(void)state;
 	sim_start(POOL("budget: { drive_writes = 100; }; tunables: { admit_permille = 500; first_permille = 300; };"), 1, TIB);
 	sim_decide();
 	assert_int_equal(s.look.now[POLICY_ADMIT], 500);
@@ -283,9 +269,8 @@ static void test_bounds(void **state)
 	assert_int_equal(s.look.now[POLICY_ADMIT], 800);
 }
 
-static void test_opens_again(void **state)
+TEST(test_opens_again)
 {
-	(void)state;
 	sim_start(POOL("budget: { bytes = \"1G\"; };"), 1, TIB);
 	sim_days(1);
 	assert_int_equal(s.look.now[POLICY_SECOND], 0);
@@ -305,11 +290,10 @@ static void test_opens_again(void **state)
 }
 
 /* After assembly counters and tunables restart: the file's values count, the debt stays. */
-static void test_assembled_anew(void **state)
+TEST(test_assembled_anew)
 {
 	double saved;
 
-	(void)state;
 	sim_start(POOL("budget: { bytes = \"50G\"; }; tunables: { admit_permille = 600; };"), 1, TIB);
 	sim_days(1);
 	saved = s.memory.governor.saved;
@@ -340,9 +324,8 @@ static void flow_second(double written, double reclaimed)
 	sim_decide();
 }
 
-static void test_reserve(void **state)
+TEST(test_reserve)
 {
-	(void)state;
 	sim_start(POOL("reserve: { seconds = 30; most_permille = 60; };"), 1, TIB);
 	s.look.members[0].free_segments = 1000;
 	sim_decide();
@@ -380,9 +363,8 @@ static void test_reserve(void **state)
 	assert_int_equal(s.look.now[POLICY_LOW], 30);
 }
 
-static void test_short_of_room(void **state)
+TEST(test_short_of_room)
 {
-	(void)state;
 	sim_start(POOL("reserve: { seconds = 1; };"), 1, TIB);
 	sim_decide();
 	s.look.members[0].free_segments = 60;
@@ -429,13 +411,12 @@ static struct policy_file *open_there(void)
 }
 
 /* A week with a restart in the middle of each day equals one without. */
-static void test_restart(void **state)
+TEST(test_restart)
 {
 	unsigned int want[POLICY_TUNABLES];
 	struct policy_file *file;
 	double written = 0;
 
-	(void)state;
 	for (int restarts = 0; restarts < 2; restarts++) {
 		sim_start(POOL("budget: { bytes = \"100G\"; }; reserve: { seconds = 600; };"), 2, TIB);
 		for (int day = 0; day < 5; day++) {
@@ -477,7 +458,7 @@ static void damage(const char *text, size_t len)
 	close(fd);
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
 	static struct policy_memory pools[2];
 	struct policy_file *file = open_there();
@@ -485,7 +466,6 @@ static void test_damaged(void **state)
 	ssize_t len;
 	int fd;
 
-	(void)state;
 	sim_start(POOL("budget: { bytes = \"1G\"; };"), 2, TIB);
 	sim_days(1);
 	assert_int_equal(policy_file_save(file, &s.memory, 1), 0);
@@ -523,7 +503,7 @@ static void test_damaged(void **state)
 	assert_int_equal(s.look.now[POLICY_SECOND], 1000);
 }
 
-static void test_decisions(void **state)
+TEST(test_decisions)
 {
 	const unsigned int from[] = { 700, 1000, 1000, 20, 40 }, to[] = { 650, 1000, 1000, 30, 50 };
 	struct policy_line line = { .kind = "budget", .measured = 2, .budget = 1, .nr_moves = 3 };
@@ -533,7 +513,6 @@ static void test_decisions(void **state)
 	int nr = 0;
 	FILE *in;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/" POLICY_DECISIONS, dir);
 	in = fopen(path, "w");
 	fputs("{\"time\": 1, \"pool\"\nnone\n", in);
@@ -614,7 +593,7 @@ static int recorded_look(json_t *line)
  * Decisions recorded on a real pool by 28-policy (Documentation/testing.rst): repeating them
  * gives the same decisions and the same record.
  */
-static void test_recorded(void **state)
+TEST(test_recorded)
 {
 	const char *path = getenv("POLICY_RECORD");
 	FILE *from = path ? fopen(path, "r") : NULL, *to;
@@ -623,7 +602,6 @@ static void test_recorded(void **state)
 	size_t len = 0, size;
 	json_t *json;
 
-	(void)state;
 	assert_non_null(from);
 	sim_start(POOL(""), 0, 0);
 	for (; getline(&line, &len, from) > 0; nr++) {
@@ -651,24 +629,6 @@ static void test_recorded(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_week),
-		cmocka_unit_test(test_enough),
-		cmocka_unit_test(test_unlike_members),
-		cmocka_unit_test(test_compressed),
-		cmocka_unit_test(test_other_interval),
-		cmocka_unit_test(test_life),
-		cmocka_unit_test(test_bounds),
-		cmocka_unit_test(test_opens_again),
-		cmocka_unit_test(test_assembled_anew),
-		cmocka_unit_test(test_reserve),
-		cmocka_unit_test(test_short_of_room),
-		cmocka_unit_test(test_restart),
-		cmocka_unit_test(test_damaged),
-		cmocka_unit_test(test_decisions),
-		cmocka_unit_test(test_recorded),
-	};
-
 	umask(077);
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+	return kvblk_run_tests("policy", make_dir, remove_dir);
 }

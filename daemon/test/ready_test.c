@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: MIT
 /* Readiness: each condition that counts, those that do not, and the reported reasons. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "kvblk_test.h"
 #include "metrics/readiness.h"
 
 static char all[] = "all", any[] = "any", half[] = "50%", most[] = "51%";
@@ -65,9 +58,8 @@ static void expect(const struct config *config, int err, const char *says)
 	free(said);
 }
 
-static void test_well(void **state)
+TEST_WITH(test_well, make, NULL)
 {
-	(void)state;
 	expect(&both, 0, "");
 	expect(&none, 0, "");
 	/* no pool is configured */
@@ -75,16 +67,14 @@ static void test_well(void **state)
 	expect(&none, 0, "");
 }
 
-static void test_module(void **state)
+TEST_WITH(test_module, make, NULL)
 {
-	(void)state;
 	expect(&none, -ENOENT, "the module kvblk is not loaded\n");
 	expect(&both, -EIO, "the module kvblk does not respond: Input/output error\n");
 }
 
-static void test_pools(void **state)
+TEST_WITH(test_pools, make, NULL)
 {
-	(void)state;
 	snapshot.pools = &pools[1];
 	expect(&both, 0, "pool kv0 is not up\n");
 	/* pools that are not configured count only if none is */
@@ -95,7 +85,7 @@ static void test_pools(void **state)
 	expect(&none, 0, "pool kv1: member m2 is dead\n");
 }
 
-static void test_members(void **state)
+TEST_WITH(test_members, make, NULL)
 {
 	static const struct {
 		uint32_t state;
@@ -109,7 +99,6 @@ static void test_members(void **state)
 	};
 	char says[128];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		members[1].state = rows[i].state;
 		snprintf(says, sizeof(says), "pool kv0: member m1 is %s\n", rows[i].is);
@@ -122,13 +111,12 @@ static void test_members(void **state)
 }
 
 /* A member that fails writes serves, so the host stays ready. The answer reports the member. */
-static void test_read_only(void **state)
+TEST_WITH(test_read_only, make, NULL)
 {
 	char *said;
 	size_t len;
 	FILE *to;
 
-	(void)state;
 	members[0].failing = true;
 	members[0].read_only = true;
 	expect(&both, 0, "");
@@ -150,12 +138,11 @@ static void test_read_only(void **state)
 }
 
 /* How many members must serve. By default one is enough, because misses are always allowed. */
-static void test_share(void **state)
+TEST_WITH(test_share, make, NULL)
 {
 	static char *const enough[] = { NULL, any, half };
 	static char *const not_enough[] = { all, most };
 
-	(void)state;
 	members[1].state = KVBLK_MEMBER_STATUS_MISSING;
 	for (int i = 0; i < 3; i++) {
 		configured[0].ready = enough[i];
@@ -174,9 +161,8 @@ static void test_share(void **state)
 	configured[0].ready = all;
 }
 
-static void test_limit(void **state)
+TEST_WITH(test_limit, make, NULL)
 {
-	(void)state;
 	pools[1].leased_bytes = 299;
 	stats[1].gauge[KVBLK_A_GAUGE_SEGMENTS_RETIRING] = 2;
 	expect(&both, 0, "");
@@ -193,17 +179,4 @@ static void test_limit(void **state)
 	expect(&both, 0, "");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_well, make),
-		cmocka_unit_test_setup(test_module, make),
-		cmocka_unit_test_setup(test_pools, make),
-		cmocka_unit_test_setup(test_members, make),
-		cmocka_unit_test_setup(test_read_only, make),
-		cmocka_unit_test_setup(test_share, make),
-		cmocka_unit_test_setup(test_limit, make),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN("ready")

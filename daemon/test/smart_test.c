@@ -5,16 +5,9 @@
  */
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "host/fabrics.h"
+#include "kvblk_test.h"
 #include "log/log.h"
 
 static sem_t answer, asked;
@@ -71,11 +64,10 @@ static const struct {
 	  "reliability degraded: replace the drive; media is read-only: replace the drive; 80 % of the rated life used: plan to replace it, or give the pool a smaller budget" },
 };
 
-static void test_worse(void **state)
+TEST(test_worse)
 {
 	char text[400];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(smart_worse(&cases[i].was, &cases[i].is, text, sizeof(text)),
 				 *cases[i].says != '\0');
@@ -109,11 +101,10 @@ static void look_again(void)
 	let_both_answer();
 }
 
-static void test_silent(void **state)
+TEST(test_silent)
 {
 	int value;
 
-	(void)state;
 	sem_init(&answer, 0, 0);
 	sem_init(&asked, 0, 0);
 	drive = (struct smart){ WELL, .used = 85, .written = 5e12 };
@@ -153,12 +144,4 @@ static void test_silent(void **state)
 	assert_false(smart_of("kv0", "a").valid);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_worse),
-		cmocka_unit_test(test_silent),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN("smart")

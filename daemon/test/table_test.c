@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* The hash table compared with a plain array, with colliding keys. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "kv_events/hash_table.h"
+#include "kvblk_test.h"
 
 #define KEYS	300
 
@@ -46,11 +39,10 @@ static void check_all(void)
 	assert_int_equal(seen, nr);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
 	struct entry *entry;
 
-	(void)state;
 	assert_null(table_find(&table, 1));
 	assert_null(table_next(&table, NULL));
 	for (int i = 0; i < 20000; i++) {
@@ -87,11 +79,10 @@ static void visit(void *arg, const void *entry)
  * Entries present all the time are visited exactly once, however the table changes between
  * shares.
  */
-static void test_shares(void **state)
+TEST(test_shares)
 {
 	struct table moving = { .size = sizeof(struct entry) };
 
-	(void)state;
 	table_share(&moving, 0, 1, visit, visits);
 	for (uint64_t shares = 1; shares < 10000; shares = shares * 3 + 1) {
 		for (size_t i = 0; i < KEYS; i++)
@@ -136,11 +127,10 @@ static size_t longest_run(struct table *chosen)
 }
 
 /* Clients cannot choose slots by choosing keys: each table has its own seed. */
-static void test_chosen_keys(void **state)
+TEST(test_chosen_keys)
 {
 	struct table a = { .size = sizeof(struct entry) }, b = a;
 
-	(void)state;
 	assert_in_range(longest_run(&a), 1, CHOSEN / 4);
 	assert_in_range(longest_run(&b), 1, CHOSEN / 4);
 	assert_int_equal(a.room, b.room);
@@ -149,13 +139,4 @@ static void test_chosen_keys(void **state)
 	table_free(&b);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_shares),
-		cmocka_unit_test(test_chosen_keys),
-	};
-
-	return cmocka_run_group_tests_name("table", tests, NULL, NULL);
-}
+TEST_MAIN("table")

@@ -4,16 +4,8 @@
  * run under sanitizers. prestage_test.py checks the texts of rejections.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "kvblk_test.h"
 #include "prestage/hint_json.h"
 
 #define USER	1000
@@ -27,11 +19,10 @@ static void chain_of(const char *text, struct chain *chain)
 	json_decref(json);
 }
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
 	struct chain chain, copy;
 
-	(void)state;
 	chain_of("[\"00fF\", \"0a\", \"61626364\"]", &chain);
 	assert_int_equal(chain.nr, 3);
 	assert_int_equal(chain.bytes, 7);
@@ -60,14 +51,13 @@ static void fill(struct sessions *sessions, int nr, size_t bytes)
 	free(chain.keys);
 }
 
-static void test_sessions(void **state)
+TEST(test_sessions)
 {
 	struct sessions_rules rules = { .sessions = 100, .bytes = 1 << 20 };
 	struct sessions *sessions = sessions_new();
 	const struct session *session;
 	struct chain chain;
 
-	(void)state;
 	chain_of("[\"616263\"]", &chain);
 	/* no sessions are allowed before rules are set */
 	assert_int_equal(sessions_set(sessions, USER, "s", "kv0", &chain), -E2BIG);
@@ -102,13 +92,12 @@ static void test_sessions(void **state)
 	sessions_free(sessions);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
 	struct sessions_rules rules = { .sessions = 1000000, .bytes = 10000 };
 	struct sessions *sessions = sessions_new();
 	size_t nr;
 
-	(void)state;
 	sessions_configure(sessions, &rules);
 	fill(sessions, 1000, 512);
 	nr = sessions_nr(sessions);
@@ -121,7 +110,7 @@ static void test_bytes(void **state)
 }
 
 /* However many sessions a user has, other users keep theirs. */
-static void test_users(void **state)
+TEST(test_users)
 {
 	struct sessions_rules rules = { .sessions = 100, .bytes = 1 << 20 };
 	struct sessions *sessions = sessions_new();
@@ -129,7 +118,6 @@ static void test_users(void **state)
 	uint8_t key = 1;
 	const struct chain chain = { .nr = 1, .bytes = 1, .lens = &len, .keys = &key };
 
-	(void)state;
 	sessions_configure(sessions, &rules);
 	assert_int_equal(sessions_set(sessions, OTHER, "theirs", "kv0", &chain), 0);
 	fill(sessions, 1000, 1);
@@ -145,7 +133,7 @@ static void test_users(void **state)
  * The victim is the user with the most sessions if sessions are short, with the most bytes if
  * bytes are short.
  */
-static void test_most(void **state)
+TEST(test_most)
 {
 	struct sessions_rules rules = { .sessions = 10, .bytes = 1 << 20 };
 	struct sessions *sessions = sessions_new();
@@ -153,7 +141,6 @@ static void test_most(void **state)
 	uint16_t len = 10000;
 	const struct chain chain = { .nr = 1, .bytes = len, .lens = &len, .keys = key };
 
-	(void)state;
 	sessions_configure(sessions, &rules);
 	assert_int_equal(sessions_set(sessions, OTHER, "long", "kv0", &chain), 0);
 	fill(sessions, 20, 1);
@@ -192,14 +179,13 @@ static bool taken(const json_t *json)
 	return is;
 }
 
-static void test_mutated(void **state)
+TEST(test_mutated)
 {
 	static const char bits[] = "{}[]:,\"\\ 0-9aefltE.\x80";
 	const char *rounds = getenv("KVBLK_FUZZ");
 	char text[400];
 	json_t *json;
 
-	(void)state;
 	srandom(1);
 	for (long i = rounds ? atol(rounds) : 20000; i > 0; i--) {
 		size_t len = strlen(requests[i % 3]);
@@ -219,13 +205,12 @@ static void test_mutated(void **state)
 	}
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
 	json_t *json = json_loads(requests[0], 0, NULL);
 	char why[WANTS_WHY_LEN];
 	struct want want;
 
-	(void)state;
 	assert_true(want_read(json, 60000, &want, why));
 	assert_string_equal(want.pool, "kv0");
 	assert_string_equal(want.session, "s-1");
@@ -247,17 +232,4 @@ static void test_values(void **state)
 	json_decref(json);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_sessions),
-		cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_users),
-		cmocka_unit_test(test_most),
-		cmocka_unit_test(test_mutated),
-		cmocka_unit_test(test_values),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN("wants")

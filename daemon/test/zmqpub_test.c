@@ -4,23 +4,15 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
-#include <cmocka.h>
-
 #include "kv_events/zmq_pub.h"
 #include "kv_events/zmq_sub.h"
+#include "kvblk_test.h"
 
 #define BUFFER	6	/* batches */
 #define BATCH	(10u << 10)
@@ -215,11 +207,10 @@ static bool is_quiet(void *socket)
 	return zmq_poll(&(zmq_pollitem_t){ socket, 0, ZMQ_POLLIN, 0 }, 1, 20) == 0;
 }
 
-static void test_numbers(void **state)
+TEST_WITH(test_numbers, begin, end)
 {
 	uint64_t first, now = (uint64_t)time(NULL) * 1000000;
 
-	(void)state;
 	zmqpub_repeat(zmqpub);
 	publish(0);
 	first = last;
@@ -235,11 +226,10 @@ static void test_numbers(void **state)
 	assert_true(is_quiet(sub));
 }
 
-static void test_replay(void **state)
+TEST_WITH(test_replay, begin, end)
 {
 	char text[16];
 
-	(void)state;
 	ask_from(0);
 	is_end();
 	for (int i = 0; i < BUFFER; i++)
@@ -300,12 +290,11 @@ static void test_replay(void **state)
  * Batches published during an answer follow it, and the answer is complete even if they displace
  * the batches it was to contain.
  */
-static void test_overtaken(void **state)
+TEST_WITH(test_overtaken, begin, end)
 {
 	unsigned int got = 0;
 	uint64_t n;
 
-	(void)state;
 	for (int i = 0; i < BUFFER; i++)
 		publish(i);
 	ask_from(0);
@@ -331,12 +320,11 @@ static void test_overtaken(void **state)
  * A peer that requests and does not read gets only the messages it can accept, however often it
  * requests, and another peer is answered.
  */
-static void test_unread(void **state)
+TEST_WITH(test_unread, begin, end)
 {
 	char endpoint[64];
 	void *mute;
 
-	(void)state;
 	end(NULL);
 	snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/zmqpub_test-%d", getpid());
 	rules.replay = endpoint;
@@ -373,9 +361,8 @@ static void test_unread(void **state)
 	rules.replay = REPLAY;
 }
 
-static void test_strange(void **state)
+TEST_WITH(test_strange, begin, end)
 {
-	(void)state;
 	publish(0);
 	zmq_send(dealer, "x", 1, 0);
 	ask("", 0, "1234567", 7);
@@ -399,12 +386,11 @@ static void test_strange(void **state)
 	is_end();
 }
 
-static void test_taken(void **state)
+TEST_WITH(test_taken, begin, end)
 {
 	struct zmqpub_rules others = rules;
 	struct zmqpub *other;
 
-	(void)state;
 	assert_int_equal(zmqpub_open(event, context, &rules, &other), -EADDRINUSE);
 	others.endpoint = "inproc://other";
 	assert_int_equal(zmqpub_open(event, context, &others, &other), -EADDRINUSE);
@@ -424,12 +410,11 @@ static void count(void *arg, const void *bytes, size_t len)
 }
 
 /* More messages than a turn of the loop takes; invalid messages. */
-static void test_subscriber(void **state)
+TEST_WITH(test_subscriber, begin, end)
 {
 	void *engine = zmq_socket(context, ZMQ_PUB);
 	struct zmqsub *source;
 
-	(void)state;
 	assert_int_equal(zmq_bind(engine, "inproc://engine"), 0);
 	assert_int_equal(zmqsub_open(event, context, "inproc://engine", count, &nr_batches, &source), 0);
 	for (int i = 0; i < 10; i++)
@@ -448,13 +433,12 @@ static void test_subscriber(void **state)
 }
 
 /* ZeroMQ retries forever: a missing connection is reported, and a lost one. */
-static void test_connected(void **state)
+TEST_WITH(test_connected, begin, end)
 {
 	void *engine = zmq_socket(context, ZMQ_PUB);
 	char endpoint[64];
 	struct zmqsub *source;
 
-	(void)state;
 	snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/zmqpub_test-source-%d", getpid());
 	zmq_setsockopt(engine, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
 	assert_int_equal(zmqsub_open(event, context, endpoint, count, &nr_batches, &source), 0);
@@ -539,14 +523,13 @@ static void flood(unsigned int port, const char *type, const char *part, size_t 
  * Peers that send too much or are too many are disconnected: ZeroMQ limits neither topics nor
  * frames.
  */
-static void test_floods(void **state)
+TEST_WITH(test_floods, begin, end)
 {
 	unsigned int ports[2] = { free_port(), free_port() };
 	static char part[252 * 400];
 	char endpoints[2][64];
 	int fds[300], closed = 0;
 
-	(void)state;
 	end(NULL);
 	for (int i = 0; i < 2; i++)
 		snprintf(endpoints[i], sizeof(endpoints[i]), "tcp://127.0.0.1:%u", ports[i]);
@@ -591,19 +574,4 @@ static void test_floods(void **state)
 	rules.replay = REPLAY;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_numbers, begin, end),
-		cmocka_unit_test_setup_teardown(test_replay, begin, end),
-		cmocka_unit_test_setup_teardown(test_overtaken, begin, end),
-		cmocka_unit_test_setup_teardown(test_unread, begin, end),
-		cmocka_unit_test_setup_teardown(test_strange, begin, end),
-		cmocka_unit_test_setup_teardown(test_floods, begin, end),
-		cmocka_unit_test_setup_teardown(test_taken, begin, end),
-		cmocka_unit_test_setup_teardown(test_subscriber, begin, end),
-		cmocka_unit_test_setup_teardown(test_connected, begin, end),
-	};
-
-	return cmocka_run_group_tests_name("zmqpub", tests, NULL, NULL);
-}
+TEST_MAIN("zmqpub")

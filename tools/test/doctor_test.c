@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: MIT
 /* kvblk doctor on an emulated host: a tree of files, and pools as the module reports them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "host/doctor.h"
+#include "kvblk_test.h"
 
 #define MEMLOCK	"Max locked memory         "
 
@@ -113,9 +105,8 @@ static void said(enum health health, const char *check, const char *what, const 
 	fail_msg("%u lines %s %s: %s", found, doctor_verdict(health), check, what);
 }
 
-static void well(void **state)
+TEST_WITH(well, setup, teardown)
 {
-	(void)state;
 	look(NULL);
 	said(HEALTH_OK, "kernel", "Linux 6.12.117+deb13-amd64", "");
 	said(HEALTH_OK, "module", "kvblk 1.2 is loaded", "");
@@ -130,12 +121,11 @@ static void well(void **state)
 	assert_int_equal(doctor.nr, 9);
 }
 
-static void kernel(void **state)
+TEST_WITH(kernel, setup, teardown)
 {
 	static const char *const old[] = { "6.11.9\n", "5.19.0-generic\n" };
 	static const char *const fit[] = { "6.12.0\n", "7.0.1\n", "10.1\n" };
 
-	(void)state;
 	for (size_t i = 0; i < 2; i++) {
 		make("/proc/sys/kernel/osrelease", old[i]);
 		look(NULL);
@@ -152,9 +142,8 @@ static void kernel(void **state)
 	said(HEALTH_NOTE, "kernel", "cannot be read", "");
 }
 
-static void module(void **state)
+TEST_WITH(module, setup, teardown)
 {
-	(void)state;
 	make("/sys/module/kvblk/version", "1.1\n");
 	look(NULL);
 	said(HEALTH_NOTE, "module", "version 1.1 is loaded, and this command is of version 1.2", "one version");
@@ -166,9 +155,8 @@ static void module(void **state)
 	said(HEALTH_DOWN, "module", "not loaded", "modprobe kvblk");
 }
 
-static void limits(void **state)
+TEST_WITH(limits, setup, teardown)
 {
-	(void)state;
 	make("/proc/self/limits", MEMLOCK "8388608  8388608  bytes\n");
 	look(NULL);
 	said(HEALTH_NOTE, "memlock", "lock 8 MiB of memory", "LimitMEMLOCK=infinity");
@@ -186,9 +174,8 @@ static void limits(void **state)
 	said(HEALTH_NOTE, "io_uring", "is disabled", "io_uring_disabled=0");
 }
 
-static void nodes(void **state)
+TEST_WITH(nodes, setup, teardown)
 {
-	(void)state;
 	chmod(path_of("/dev/kvblk/kv0/default"), 0666);
 	look(NULL);
 	said(HEALTH_DEGRADED, "node", "by anybody (mode 0666)", "60-kvblk.rules");
@@ -208,9 +195,8 @@ static void nodes(void **state)
 	said(HEALTH_DEGRADED, "node", "is not there", "devtmpfs");
 }
 
-static void timeouts(void **state)
+TEST_WITH(timeouts, setup, teardown)
 {
-	(void)state;
 	make("/sys/devices/nvme1/fast_io_fail_tmo", "off\n");
 	look(NULL);
 	said(HEALTH_DEGRADED, "nvme", "waits until ctrl_loss_tmo, 600 s",
@@ -237,9 +223,8 @@ static void timeouts(void **state)
 }
 
 /* Timeouts of the network are not checked for a local drive; a multipath head has two paths. */
-static void paths(void **state)
+TEST_WITH(paths, setup, teardown)
 {
-	(void)state;
 	make("/sys/devices/nvme1/transport", "pcie\n");
 	look(NULL);
 	assert_int_equal(doctor.nr, 8);
@@ -257,9 +242,8 @@ static void paths(void **state)
 	said(HEALTH_DEGRADED, "nvme", "nvme5 of member nvme1n1: fast_io_fail_tmo is off", "nvme5/fast_io");
 }
 
-static void p2p(void **state)
+TEST_WITH(p2p, setup, teardown)
 {
-	(void)state;
 	make("/sys/bus/pci/devices/0000:81:00.0/class", "0x030200\n");
 	make("/proc/kallsyms", "ffffffff81000000 T other\n");
 	look(NULL);
@@ -272,7 +256,7 @@ static void p2p(void **state)
 	said(HEALTH_OK, "p2p", "1 device with P2P memory", "");
 }
 
-static void pools(void **state)
+TEST_WITH(pools, setup, teardown)
 {
 	struct kvblk_member_state member = { .pool = "kv0", .name = "nvme1n1",
 					     .state = KVBLK_MEMBER_STATUS_UP };
@@ -281,7 +265,6 @@ static void pools(void **state)
 					 .index_slots = 1000, .index_used = 950 };
 	struct snapshot snapshot = { .pools = &pool, .members = &member };
 
-	(void)state;
 	look(&snapshot);
 	said(HEALTH_NOTE, "pool", "kv0: the index is full", "--index-slots");
 	said(HEALTH_OK, "pool", "kv0: 1 of 1 members serve, 40 % of the flash is free, the index is 95 % full", "");
@@ -293,35 +276,16 @@ static void pools(void **state)
 	assert_int_equal(doctor.health, HEALTH_DOWN);
 }
 
-static void not_told(void **state)
+TEST_WITH(not_told, setup, teardown)
 {
-	(void)state;
 	doctor_look(root, "1.2", NULL, &doctor);
 	said(HEALTH_NOTE, "pool", "cannot be asked", "network namespace");
 }
 
-static void nothing(void **state)
+TEST(nothing)
 {
-	(void)state;
 	doctor_look("/nowhere", "1.2", NULL, &doctor);
 	said(HEALTH_DOWN, "module", "not loaded", "modprobe");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(well, setup, teardown),
-		cmocka_unit_test_setup_teardown(kernel, setup, teardown),
-		cmocka_unit_test_setup_teardown(module, setup, teardown),
-		cmocka_unit_test_setup_teardown(limits, setup, teardown),
-		cmocka_unit_test_setup_teardown(nodes, setup, teardown),
-		cmocka_unit_test_setup_teardown(timeouts, setup, teardown),
-		cmocka_unit_test_setup_teardown(paths, setup, teardown),
-		cmocka_unit_test_setup_teardown(p2p, setup, teardown),
-		cmocka_unit_test_setup_teardown(pools, setup, teardown),
-		cmocka_unit_test_setup_teardown(not_told, setup, teardown),
-		cmocka_unit_test(nothing),
-	};
-
-	return cmocka_run_group_tests_name("doctor", tests, NULL, NULL);
-}
+TEST_MAIN("doctor")

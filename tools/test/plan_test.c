@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* kvblk pool plan, compared with the module's code, which is linked, and known numbers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <linux/atomic.h>
 #include <linux/kvblk.h>
 
 #include "format/geometry.h"
 #include "index/index.h"
+#include "kvblk_test.h"
 #include "log/cursor.h"
 
 #include "pool/sizing.h"
@@ -58,13 +50,12 @@ static uint64_t filled(uint64_t segment, uint32_t block)
 	return n;
 }
 
-static void segments(void **state)
+TEST(segments)
 {
 	static const uint32_t blocks[] = {
 		1, 4096, 4097, 65536, 640 * KIB, 1 * MIB, 5 * MIB + 3, 32 * MIB, 60 * MIB,
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(blocks) / sizeof(*blocks); i++) {
 		for (uint64_t seg = 64 * MIB; seg <= GIB; seg *= 4) {
 			struct plan plan = made((struct plan_ask){
@@ -80,12 +71,11 @@ static void segments(void **state)
 	}
 }
 
-static void members(void **state)
+TEST(members)
 {
 	struct plan plan = made((struct plan_ask){
 		.member_bytes = { 512 * MIB, 100 * GIB }, .nr_members = 2, .block_size = MIB });
 
-	(void)state;
 	assert_int_equal(plan.capacity, 100 * GIB + 512 * MIB);
 	assert_int_equal(plan.segment_min, 8 * MIB);
 	assert_int_equal(plan.segment_max, 128 * MIB);
@@ -93,12 +83,11 @@ static void members(void **state)
 }
 
 /* Small blocks: the default index covers a quarter of the flash. */
-static void small_blocks(void **state)
+TEST(small_blocks)
 {
 	struct plan plan = made((struct plan_ask){
 		.member_bytes = { TIB }, .block_size = 64 * KIB });
 
-	(void)state;
 	assert_int_equal(plan.default_slots, 4 * MIB);
 	assert_in_range(plan.default_blocks * 100 / plan.flash_blocks, 20, 25);
 	assert_int_equal(plan.blocks, plan.flash_blocks);
@@ -114,9 +103,8 @@ static void small_blocks(void **state)
 	assert_int_equal(plan.default_blocks, plan.flash_blocks);
 }
 
-static void smallest_block(void **state)
+TEST(smallest_block)
 {
-	(void)state;
 	for (uint64_t slots = 4096; slots <= 1 << 24; slots *= 8) {
 		uint64_t block = plan_smallest_block(TIB, slots);
 		struct plan_ask ask = { .member_bytes = { TIB }, .index_slots = slots };
@@ -135,13 +123,12 @@ static void smallest_block(void **state)
 	assert_int_equal(plan_smallest_block(GIB, 0), UINT64_MAX);
 }
 
-static void memory(void **state)
+TEST(memory)
 {
 	static u16 gens[16];
 	struct kvblk_index idx;
 	struct plan plan;
 
-	(void)state;
 	for (uint64_t slots = 64; slots < 1 << 21; slots = slots * 7 + 13) {
 		plan = made((struct plan_ask){ .member_bytes = { GIB }, .block_size = 4096,
 					       .index_slots = slots });
@@ -153,14 +140,13 @@ static void memory(void **state)
 	}
 }
 
-static void wear(void **state)
+TEST(wear)
 {
 	/* 86400 MiB, once a day, are 1 MiB a second */
 	struct plan plan = made((struct plan_ask){
 		.member_bytes = { 86400 * MIB }, .block_size = 64 * KIB - 4096, .dwpd = 1,
 		.write_rate = 0.5 * MIB * 15 / 16 });
 
-	(void)state;
 	assert_true(plan.rated_rate > 0.999 * MIB && plan.rated_rate < 1.001 * MIB);
 	/* including headers, half of the drive's rated writes */
 	assert_true(plan.life_years > 9.99 && plan.life_years < 10.01);
@@ -171,9 +157,8 @@ static void wear(void **state)
 	assert_true(plan.life_years == 0 && plan.fill_s == 0);
 }
 
-static void models(void **state)
+TEST(models)
 {
-	(void)state;
 	/* 70B on 8 ranks, 16 tokens; 8B, 256 tokens */
 	assert_int_equal(plan_block_bytes(plan_find_model("llama-3.1-70b"), 16, 2, 8), 640 * KIB);
 	assert_int_equal(plan_block_bytes(plan_find_model("Llama-3.1-8B"), 256, 2, 1), 32 * MIB);
@@ -186,9 +171,8 @@ static void models(void **state)
 	assert_null(plan_find_model(""));
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-	(void)state;
 	refused((struct plan_ask){ .member_bytes = { GIB }, .nr_members = 1 }, "64 MiB");
 	refused((struct plan_ask){ .member_bytes = { GIB }, .nr_members = 1,
 				   .block_size = 65 * MIB }, "64 MiB");
@@ -201,18 +185,4 @@ static void refusals(void **state)
 				   .segment_size = 8 * MIB }, "at most 1048576 segments");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(segments),
-		cmocka_unit_test(members),
-		cmocka_unit_test(small_blocks),
-		cmocka_unit_test(smallest_block),
-		cmocka_unit_test(memory),
-		cmocka_unit_test(wear),
-		cmocka_unit_test(models),
-		cmocka_unit_test(refusals),
-	};
-
-	return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
-}
+TEST_MAIN("plan")

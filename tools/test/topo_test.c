@@ -3,19 +3,11 @@
  * kvblk topo on an emulated host: a tree of files like sysfs, routes as the module reports
  * them, and the printed text. 47-topo.sh tests a real host in a VM.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "host/topo.h"
+#include "kvblk_test.h"
 
 #define DEVICES	"/sys/bus/pci/devices/"
 #define POOL	"/sys/class/kvblk/kv0/"
@@ -91,12 +83,11 @@ static int teardown(void **state)
 	return system(command);
 }
 
-static void devices(void **state)
+TEST_WITH(devices, setup, teardown)
 {
 	struct topo topo;
 	char buf[160];
 
-	(void)state;
 	make_device("0000:81:00.0", "0x10de\n", "0x030200\n", "nvidia");
 	make_p2pmem("0000:81:00.0", "85899345920\n", "85899341824\n", "1\n");
 	make_device("0000:02:00.0", "0x8086\n", "0x010802\n", "nvme");
@@ -140,7 +131,7 @@ static void devices(void **state)
 	topo_free(&topo);
 }
 
-static void kernel_options(void **state)
+TEST_WITH(kernel_options, setup, teardown)
 {
 	static const char without[] =
 		"0000000000000000 T pci_enable_device\n"
@@ -148,7 +139,6 @@ static void kernel_options(void **state)
 	struct topo topo;
 	char buf[160];
 
-	(void)state;
 	make_device("0000:81:00.0", "0x10de\n", "0x030200\n", "nvidia");
 	assert_int_equal(topo_scan(root, &topo), 0);
 	assert_int_equal(topo.p2pdma, -1);
@@ -232,12 +222,11 @@ static const char *words(const struct topo *topo, size_t member,
 	return topo_route_words(pool, &pool->members[member], &route);
 }
 
-static void pools(void **state)
+TEST_WITH(pools, setup, teardown)
 {
 	const struct topo_member *members;
 	struct topo topo;
 
-	(void)state;
 	scan_pool("header\n", &topo);
 	assert_true(topo.module);
 	assert_string_equal(topo.pools[0].name, "kv0");
@@ -265,11 +254,10 @@ static void pools(void **state)
 	topo_free(&topo);
 }
 
-static void policies(void **state)
+TEST_WITH(policies, setup, teardown)
 {
 	struct topo topo;
 
-	(void)state;
 	scan_pool("full\n", &topo);
 	assert_non_null(strstr(words(&topo, 0, "0000:81:00.0"), "integrity is full"));
 	assert_non_null(strstr(words(&topo, 1, "0000:81:00.0"), "NVMe/TCP"));
@@ -284,26 +272,14 @@ static void policies(void **state)
 	topo_free(&topo);
 }
 
-static void nothing(void **state)
+TEST_WITH(nothing, setup, teardown)
 {
 	struct topo topo;
 
-	(void)state;
 	assert_int_equal(topo_scan(root, &topo), 0);
 	assert_int_equal(topo.nr_devices + topo.nr_pools, 0);
 	assert_false(topo.module);
 	topo_free(&topo);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(devices, setup, teardown),
-		cmocka_unit_test_setup_teardown(kernel_options, setup, teardown),
-		cmocka_unit_test_setup_teardown(pools, setup, teardown),
-		cmocka_unit_test_setup_teardown(policies, setup, teardown),
-		cmocka_unit_test_setup_teardown(nothing, setup, teardown),
-	};
-
-	return cmocka_run_group_tests_name("topo", tests, NULL, NULL);
-}
+TEST_MAIN("topo")
