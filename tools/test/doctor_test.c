@@ -1,49 +1,18 @@
 // SPDX-License-Identifier: MIT
 /* kvblk doctor on an emulated host: a tree of files, and pools as the module reports them. */
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "host/doctor.h"
-#include "kvblk_test.h"
+#include "tree.h"
 
 #define MEMLOCK	"Max locked memory         "
 
-static char root[] = "/tmp/doctor_test.XXXXXX";
 static struct doctor doctor;
-
-static char *path_of(const char *path)
-{
-	static char full[512];
-
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	return full;
-}
-
-/* Create a file and its parent directories. */
-static void make(const char *path, const char *text)
-{
-	char *full = path_of(path), *slash;
-	FILE *file;
-
-	for (slash = strchr(full + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(full, 0755);
-		*slash = '/';
-	}
-	file = fopen(full, "w");
-	assert_non_null(file);
-	assert_true(fputs(text, file) >= 0);
-	assert_int_equal(fclose(file), 0);
-}
 
 /* A healthy host, which tests change. */
 static int setup(void **state)
 {
 	char group[64];
 
-	(void)state;
-	memset(root + sizeof(root) - 7, 'X', 6);
-	if (!mkdtemp(root))
+	if (tree_make(state))
 		return -1;
 	make("/proc/sys/kernel/osrelease", "6.12.117+deb13-amd64\n");
 	make("/sys/module/kvblk/version", "1.2\n");
@@ -64,15 +33,6 @@ static int setup(void **state)
 	make("/sys/devices/nvme1/ctrl_loss_tmo", "600\n");
 	make("/sys/class/block/nvme1n1/size", "1\n");
 	return symlink("../../../devices/nvme1", path_of("/sys/class/block/nvme1n1/device"));
-}
-
-static int teardown(void **state)
-{
-	char command[64];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	return system(command);
 }
 
 static void look(const struct snapshot *snapshot)
@@ -105,7 +65,16 @@ static void said(enum health health, const char *check, const char *what, const 
 	fail_msg("%u lines %s %s: %s", found, doctor_verdict(health), check, what);
 }
 
-TEST_WITH(well, setup, teardown)
+/* Change a file, look, and check the line of @check. */
+static void change(const char *path, const char *text, enum health health, const char *check,
+		   const char *what, const char *act)
+{
+	make(path, text);
+	look(NULL);
+	said(health, check, what, act);
+}
+
+TEST_WITH(well, setup, tree_remove)
 {
 	look(NULL);
 	said(HEALTH_OK, "kernel", "Linux 6.12.117+deb13-amd64", "");
@@ -121,7 +90,7 @@ TEST_WITH(well, setup, teardown)
 	assert_int_equal(doctor.nr, 9);
 }
 
-TEST_WITH(kernel, setup, teardown)
+TEST_WITH(kernel, setup, tree_remove)
 {
 	static const char *const old[] = { "6.11.9\n", "5.19.0-generic\n" };
 	static const char *const fit[] = { "6.12.0\n", "7.0.1\n", "10.1\n" };
@@ -137,16 +106,13 @@ TEST_WITH(kernel, setup, teardown)
 		look(NULL);
 		said(HEALTH_OK, "kernel", "Linux", "");
 	}
-	make("/proc/sys/kernel/osrelease", "what\n");
-	look(NULL);
-	said(HEALTH_NOTE, "kernel", "cannot be read", "");
+	change("/proc/sys/kernel/osrelease", "what\n", HEALTH_NOTE, "kernel", "cannot be read", "");
 }
 
-TEST_WITH(module, setup, teardown)
+TEST_WITH(module, setup, tree_remove)
 {
-	make("/sys/module/kvblk/version", "1.1\n");
-	look(NULL);
-	said(HEALTH_NOTE, "module", "version 1.1 is loaded, and this command is of version 1.2", "one version");
+	change("/sys/module/kvblk/version", "1.1\n", HEALTH_NOTE, "module",
+	       "version 1.1 is loaded, and this command is of version 1.2", "one version");
 	unlink(path_of("/sys/module/kvblk/version"));
 	look(NULL);
 	said(HEALTH_OK, "module", "without a version", "");
@@ -155,26 +121,20 @@ TEST_WITH(module, setup, teardown)
 	said(HEALTH_DOWN, "module", "not loaded", "modprobe kvblk");
 }
 
-TEST_WITH(limits, setup, teardown)
+TEST_WITH(limits, setup, tree_remove)
 {
-	make("/proc/self/limits", MEMLOCK "8388608  8388608  bytes\n");
-	look(NULL);
-	said(HEALTH_NOTE, "memlock", "lock 8 MiB of memory", "LimitMEMLOCK=infinity");
-	make("/proc/self/limits", MEMLOCK "8589934592  8589934592  bytes\n");
-	look(NULL);
-	said(HEALTH_OK, "memlock", "lock 8 GiB of memory", "");
-	make("/proc/self/limits", "");
-	look(NULL);
-	said(HEALTH_NOTE, "memlock", "cannot be read", "");
-	make("/proc/sys/kernel/io_uring_disabled", "1\n");
-	look(NULL);
-	said(HEALTH_NOTE, "io_uring", "without CAP_SYS_ADMIN", "io_uring_disabled=0");
-	make("/proc/sys/kernel/io_uring_disabled", "2\n");
-	look(NULL);
-	said(HEALTH_NOTE, "io_uring", "is disabled", "io_uring_disabled=0");
+	change("/proc/self/limits", MEMLOCK "8388608  8388608  bytes\n", HEALTH_NOTE, "memlock",
+	       "lock 8 MiB of memory", "LimitMEMLOCK=infinity");
+	change("/proc/self/limits", MEMLOCK "8589934592  8589934592  bytes\n", HEALTH_OK, "memlock",
+	       "lock 8 GiB of memory", "");
+	change("/proc/self/limits", "", HEALTH_NOTE, "memlock", "cannot be read", "");
+	change("/proc/sys/kernel/io_uring_disabled", "1\n", HEALTH_NOTE, "io_uring",
+	       "without CAP_SYS_ADMIN", "io_uring_disabled=0");
+	change("/proc/sys/kernel/io_uring_disabled", "2\n", HEALTH_NOTE, "io_uring",
+	       "is disabled", "io_uring_disabled=0");
 }
 
-TEST_WITH(nodes, setup, teardown)
+TEST_WITH(nodes, setup, tree_remove)
 {
 	chmod(path_of("/dev/kvblk/kv0/default"), 0666);
 	look(NULL);
@@ -183,47 +143,36 @@ TEST_WITH(nodes, setup, teardown)
 	look(NULL);
 	said(HEALTH_DEGRADED, "node", "cannot be opened by group kvblk", "60-kvblk.rules");
 	chmod(path_of("/dev/kvblk/kv0/default"), 0660);
-	make("/etc/group", "kvblk:x:54321:\n");
-	look(NULL);
-	said(HEALTH_DEGRADED, "node", "cannot be opened by group kvblk", "60-kvblk.rules");
-	make("/etc/group", "notkvblk:x:54321:\n");
-	look(NULL);
-	said(HEALTH_NOTE, "group", "no group kvblk", "systemd-sysusers");
+	change("/etc/group", "kvblk:x:54321:\n", HEALTH_DEGRADED, "node",
+	       "cannot be opened by group kvblk", "60-kvblk.rules");
+	change("/etc/group", "notkvblk:x:54321:\n", HEALTH_NOTE, "group",
+	       "no group kvblk", "systemd-sysusers");
 	said(HEALTH_OK, "node", "kv0", "");
 	unlink(path_of("/dev/kvblk/kv0/default"));
 	look(NULL);
 	said(HEALTH_DEGRADED, "node", "is not there", "devtmpfs");
 }
 
-TEST_WITH(timeouts, setup, teardown)
+TEST_WITH(timeouts, setup, tree_remove)
 {
-	make("/sys/devices/nvme1/fast_io_fail_tmo", "off\n");
-	look(NULL);
-	said(HEALTH_DEGRADED, "nvme", "waits until ctrl_loss_tmo, 600 s",
-	     "echo 8 > /sys/class/nvme/nvme1/fast_io_fail_tmo");
-	make("/sys/devices/nvme1/ctrl_loss_tmo", "off\n");
-	look(NULL);
-	said(HEALTH_DEGRADED, "nvme", "for ever", "--fast_io_fail_tmo=8");
-	make("/sys/devices/nvme1/fast_io_fail_tmo", "300\n");
-	look(NULL);
-	said(HEALTH_NOTE, "nvme", "fast_io_fail_tmo is 300 s", "--fast_io_fail_tmo=8");
-	make("/sys/devices/nvme1/fast_io_fail_tmo", "6\n");
-	look(NULL);
-	said(HEALTH_OK, "nvme", "(for ever)", "");
-	make("/sys/devices/nvme1/ctrl_loss_tmo", "10\n");
-	look(NULL);
-	said(HEALTH_NOTE, "nvme", "ctrl_loss_tmo is 10 s", "--ctrl-loss-tmo=600");
+	change("/sys/devices/nvme1/fast_io_fail_tmo", "off\n", HEALTH_DEGRADED, "nvme",
+	       "waits until ctrl_loss_tmo, 600 s", "echo 8 > /sys/class/nvme/nvme1/fast_io_fail_tmo");
+	change("/sys/devices/nvme1/ctrl_loss_tmo", "off\n", HEALTH_DEGRADED, "nvme",
+	       "for ever", "--fast_io_fail_tmo=8");
+	change("/sys/devices/nvme1/fast_io_fail_tmo", "300\n", HEALTH_NOTE, "nvme",
+	       "fast_io_fail_tmo is 300 s", "--fast_io_fail_tmo=8");
+	change("/sys/devices/nvme1/fast_io_fail_tmo", "6\n", HEALTH_OK, "nvme", "(for ever)", "");
+	change("/sys/devices/nvme1/ctrl_loss_tmo", "10\n", HEALTH_NOTE, "nvme",
+	       "ctrl_loss_tmo is 10 s", "--ctrl-loss-tmo=600");
 	make("/sys/devices/nvme1/ctrl_loss_tmo", "600\n");
-	make("/sys/devices/nvme1/state", "connecting\n");
-	look(NULL);
-	said(HEALTH_DEGRADED, "nvme", "nvme1 of member nvme1n1 is connecting", "list-subsys");
-	make("/sys/module/nvme_core/parameters/io_timeout", "300\n");
-	look(NULL);
-	said(HEALTH_NOTE, "nvme", "io_timeout is 300 s", "io_timeout=30");
+	change("/sys/devices/nvme1/state", "connecting\n", HEALTH_DEGRADED, "nvme",
+	       "nvme1 of member nvme1n1 is connecting", "list-subsys");
+	change("/sys/module/nvme_core/parameters/io_timeout", "300\n", HEALTH_NOTE, "nvme",
+	       "io_timeout is 300 s", "io_timeout=30");
 }
 
 /* Timeouts of the network are not checked for a local drive; a multipath head has two paths. */
-TEST_WITH(paths, setup, teardown)
+TEST_WITH(paths, setup, tree_remove)
 {
 	make("/sys/devices/nvme1/transport", "pcie\n");
 	look(NULL);
@@ -235,28 +184,24 @@ TEST_WITH(paths, setup, teardown)
 	make("/sys/devices/nvme1/nvme5/transport", "rdma\n");
 	make("/sys/devices/nvme1/nvme5/state", "connecting\n");
 	make("/sys/devices/nvme1/nvme5/fast_io_fail_tmo", "off\n");
-	make("/sys/devices/nvme1/nvme1n1/size", "1\n");
-	look(NULL);
-	said(HEALTH_OK, "nvme", "nvme4 of member nvme1n1: fast_io_fail_tmo 5 s", "");
+	change("/sys/devices/nvme1/nvme1n1/size", "1\n", HEALTH_OK, "nvme",
+	       "nvme4 of member nvme1n1: fast_io_fail_tmo 5 s", "");
 	said(HEALTH_DEGRADED, "nvme", "nvme5 of member nvme1n1 is connecting", "list-subsys");
 	said(HEALTH_DEGRADED, "nvme", "nvme5 of member nvme1n1: fast_io_fail_tmo is off", "nvme5/fast_io");
 }
 
-TEST_WITH(p2p, setup, teardown)
+TEST_WITH(p2p, setup, tree_remove)
 {
 	make("/sys/bus/pci/devices/0000:81:00.0/class", "0x030200\n");
-	make("/proc/kallsyms", "ffffffff81000000 T other\n");
-	look(NULL);
-	said(HEALTH_NOTE, "p2p", "no P2PDMA", "CONFIG_PCI_P2PDMA");
-	make("/proc/kallsyms", "ffffffff81000000 T pci_p2pdma_add_resource\n");
-	look(NULL);
-	said(HEALTH_NOTE, "p2p", "0 devices with P2P memory; 1 GPU or accelerator without", "kvblk topo");
-	make("/sys/bus/pci/devices/0000:81:00.0/p2pmem/size", "4096\n");
-	look(NULL);
-	said(HEALTH_OK, "p2p", "1 device with P2P memory", "");
+	change("/proc/kallsyms", "ffffffff81000000 T other\n", HEALTH_NOTE, "p2p",
+	       "no P2PDMA", "CONFIG_PCI_P2PDMA");
+	change("/proc/kallsyms", "ffffffff81000000 T pci_p2pdma_add_resource\n", HEALTH_NOTE, "p2p",
+	       "0 devices with P2P memory; 1 GPU or accelerator without", "kvblk topo");
+	change("/sys/bus/pci/devices/0000:81:00.0/p2pmem/size", "4096\n", HEALTH_OK, "p2p",
+	       "1 device with P2P memory", "");
 }
 
-TEST_WITH(pools, setup, teardown)
+TEST_WITH(pools, setup, tree_remove)
 {
 	struct kvblk_member_state member = { .pool = "kv0", .name = "nvme1n1",
 					     .state = KVBLK_MEMBER_STATUS_UP };
@@ -276,7 +221,7 @@ TEST_WITH(pools, setup, teardown)
 	assert_int_equal(doctor.health, HEALTH_DOWN);
 }
 
-TEST_WITH(not_told, setup, teardown)
+TEST_WITH(not_told, setup, tree_remove)
 {
 	doctor_look(root, "1.2", NULL, &doctor);
 	said(HEALTH_NOTE, "pool", "cannot be asked", "network namespace");

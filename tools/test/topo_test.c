@@ -3,35 +3,19 @@
  * kvblk topo on an emulated host: a tree of files like sysfs, routes as the module reports
  * them, and the printed text. 47-topo.sh tests a real host in a VM.
  */
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "host/topo.h"
-#include "kvblk_test.h"
+#include "tree.h"
 
 #define DEVICES	"/sys/bus/pci/devices/"
 #define POOL	"/sys/class/kvblk/kv0/"
 #define MEMBER	POOL "members/"
 
-static char root[] = "/tmp/topo_test.XXXXXX";
-
-/* Create a file and its parent directories. */
-static void make(const char *path, const char *text)
+static void make_attribute(const char *address, const char *name, const char *text)
 {
-	char full[512], *slash;
-	FILE *file;
+	char path[256];
 
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	for (slash = strchr(full + strlen(root) + 1, '/'); slash;
-	     slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(full, 0755);
-		*slash = '/';
-	}
-	file = fopen(full, "w");
-	assert_non_null(file);
-	assert_true(fputs(text, file) >= 0);
-	assert_int_equal(fclose(file), 0);
+	snprintf(path, sizeof(path), DEVICES "%s/%s", address, name);
+	make(path, text);
 }
 
 static void make_device(const char *address, const char *vendor,
@@ -39,14 +23,10 @@ static void make_device(const char *address, const char *vendor,
 {
 	char path[256], link[512];
 
-	snprintf(path, sizeof(path), DEVICES "%s/vendor", address);
-	make(path, vendor);
-	snprintf(path, sizeof(path), DEVICES "%s/device", address);
-	make(path, "0x2330\n");
-	snprintf(path, sizeof(path), DEVICES "%s/class", address);
-	make(path, class);
-	snprintf(path, sizeof(path), DEVICES "%s/numa_node", address);
-	make(path, "-1\n");
+	make_attribute(address, "vendor", vendor);
+	make_attribute(address, "device", "0x2330\n");
+	make_attribute(address, "class", class);
+	make_attribute(address, "numa_node", "-1\n");
 	if (!driver)
 		return;
 	snprintf(path, sizeof(path), "../../../bus/pci/drivers/%s", driver);
@@ -57,33 +37,12 @@ static void make_device(const char *address, const char *vendor,
 static void make_p2pmem(const char *address, const char *size,
 			const char *available, const char *published)
 {
-	char path[256];
-
-	snprintf(path, sizeof(path), DEVICES "%s/p2pmem/size", address);
-	make(path, size);
-	snprintf(path, sizeof(path), DEVICES "%s/p2pmem/available", address);
-	make(path, available);
-	snprintf(path, sizeof(path), DEVICES "%s/p2pmem/published", address);
-	make(path, published);
+	make_attribute(address, "p2pmem/size", size);
+	make_attribute(address, "p2pmem/available", available);
+	make_attribute(address, "p2pmem/published", published);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	memset(root + sizeof(root) - 7, 'X', 6);
-	return mkdtemp(root) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	char command[64];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	return system(command);
-}
-
-TEST_WITH(devices, setup, teardown)
+TEST_WITH(devices, tree_make, tree_remove)
 {
 	struct topo topo;
 	char buf[160];
@@ -131,7 +90,7 @@ TEST_WITH(devices, setup, teardown)
 	topo_free(&topo);
 }
 
-TEST_WITH(kernel_options, setup, teardown)
+TEST_WITH(kernel_options, tree_make, tree_remove)
 {
 	static const char without[] =
 		"0000000000000000 T pci_enable_device\n"
@@ -222,7 +181,7 @@ static const char *words(const struct topo *topo, size_t member,
 	return topo_route_words(pool, &pool->members[member], &route);
 }
 
-TEST_WITH(pools, setup, teardown)
+TEST_WITH(pools, tree_make, tree_remove)
 {
 	const struct topo_member *members;
 	struct topo topo;
@@ -254,7 +213,7 @@ TEST_WITH(pools, setup, teardown)
 	topo_free(&topo);
 }
 
-TEST_WITH(policies, setup, teardown)
+TEST_WITH(policies, tree_make, tree_remove)
 {
 	struct topo topo;
 
@@ -272,7 +231,7 @@ TEST_WITH(policies, setup, teardown)
 	topo_free(&topo);
 }
 
-TEST_WITH(nothing, setup, teardown)
+TEST_WITH(nothing, tree_make, tree_remove)
 {
 	struct topo topo;
 
