@@ -909,12 +909,8 @@ int main(int argc, char **argv)
 {
 	uint8_t *three;
 
-	if (argc < 2) {
-		printf("usage: %s NODE [TEST...]\n", argv[0]);
-		return KSFT_FAIL;
-	}
+	fd = kv_open_node(argc, argv);
 	node = argv[1];
-	fd = kv_open(node);
 	info = kv_info(fd);
 	buf = kv_alloc(1 << 20);
 	put_buf = kv_alloc(65 << 20);

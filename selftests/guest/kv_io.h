@@ -351,6 +351,14 @@ static inline int kv_open(const char *path)
 	return fd;
 }
 
+/* Open the node that a test program is called with: PROGRAM NODE [TEST...]. */
+static inline int kv_open_node(int argc, char **argv)
+{
+	if (argc < 2)
+		kv_die("usage: %s NODE [TEST...]", argv[0]);
+	return kv_open(argv[1]);
+}
+
 /*
  * KV_ENGINE=uring: everything is submitted through a ring, one per thread; each operation of a
  * batch is a command of its own. With KV_ASYNC the ring's workers issue the commands.

@@ -749,13 +749,9 @@ TEST(lease_without_memory)
 
 int main(int argc, char **argv)
 {
-	if (argc < 2) {
-		printf("usage: %s NODE [TEST...]\n", argv[0]);
-		return KSFT_FAIL;
-	}
+	fd = kv_open_node(argc, argv);
 	node = argv[1];
 	in_memory = getenv("KV_DRAM");
-	fd = kv_open(node);
 	info = kv_info(fd);
 	buf = kv_alloc(BUF_LEN);
 	return kv_run_tests(argc - 2, argv + 2);

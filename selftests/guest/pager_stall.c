@@ -702,12 +702,8 @@ static int hold(const char *what)
 
 int main(int argc, char **argv)
 {
-	if (argc < 2) {
-		fprintf(stderr, "usage: %s NODE [TEST...]\n", argv[0]);
-		return KSFT_FAIL;
-	}
+	fd = kv_open_node(argc, argv);
 	node = argv[1];
-	fd = kv_open(node);
 	bytes = kv_alloc(LEN + PAGE);
 	kv_fill(kv_seed(FIRST, 0), 0, bytes, LEN);
 	if (argc == 4 && !strcmp(argv[2], "hold"))

@@ -1349,11 +1349,7 @@ TEST(cancel_in_flight)
 
 int main(int argc, char **argv)
 {
-	if (argc < 2) {
-		printf("usage: %s NODE [TEST...]\n", argv[0]);
-		return KSFT_FAIL;
-	}
-	fd = kv_open(argv[1]);
+	fd = kv_open_node(argc, argv);
 	info = kv_info(fd);
 	memory_len = 40 << 20;
 	memory = kv_alloc(memory_len);

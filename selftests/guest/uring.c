@@ -1483,12 +1483,8 @@ TEST(slow_parts)
 
 int main(int argc, char **argv)
 {
-	if (argc < 2) {
-		fprintf(stderr, "usage: %s NODE [TEST...]\n", argv[0]);
-		return KSFT_FAIL;
-	}
+	fd = kv_open_node(argc, argv);
 	node = argv[1];
-	fd = kv_open(node);
 	bytes = kv_alloc(64ul * LEN);
 	room = kv_alloc(32ul * LEN);
 	kv_fill(kv_seed(1, 1), 0, bytes, 32 * LEN);
