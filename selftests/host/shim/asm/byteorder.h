@@ -11,12 +11,5 @@
 #define le16_to_cpu		__le16_to_cpu
 #define le32_to_cpu		__le32_to_cpu
 #define le64_to_cpu		__le64_to_cpu
-#define le16_to_cpup		__le16_to_cpup
-#define le32_to_cpup		__le32_to_cpup
-#define le64_to_cpup		__le64_to_cpup
-#define cpu_to_be32		__cpu_to_be32
-#define cpu_to_be64		__cpu_to_be64
-#define be32_to_cpu		__be32_to_cpu
-#define be64_to_cpu		__be64_to_cpu
 
 #endif

@@ -5,7 +5,6 @@
 
 #include <linux/types.h>
 
-#define ATOMIC_INIT(i)		{ (i) }
 #define ATOMIC64_INIT(i)	{ (i) }
 
 #define xchg(p, v)		__atomic_exchange_n(p, v, __ATOMIC_SEQ_CST)
@@ -31,11 +30,6 @@ static inline void name##_set(name##_t *v, type i)			\
 	WRITE_ONCE(v->counter, i);					\
 }									\
 									\
-static inline type name##_fetch_add(type i, name##_t *v)		\
-{									\
-	return __atomic_fetch_add(&v->counter, i, __ATOMIC_SEQ_CST);	\
-}									\
-									\
 static inline type name##_add_return(type i, name##_t *v)		\
 {									\
 	return __atomic_add_fetch(&v->counter, i, __ATOMIC_SEQ_CST);	\
@@ -46,11 +40,6 @@ static inline void name##_add(type i, name##_t *v)			\
 	__atomic_fetch_add(&v->counter, i, __ATOMIC_RELAXED);		\
 }									\
 									\
-static inline void name##_sub(type i, name##_t *v)			\
-{									\
-	__atomic_fetch_sub(&v->counter, i, __ATOMIC_RELAXED);		\
-}									\
-									\
 static inline void name##_inc(name##_t *v)				\
 {									\
 	name##_add(1, v);						\
@@ -58,22 +47,12 @@ static inline void name##_inc(name##_t *v)				\
 									\
 static inline void name##_dec(name##_t *v)				\
 {									\
-	name##_sub(1, v);						\
+	name##_add(-1, v);						\
 }									\
 									\
 static inline type name##_inc_return(name##_t *v)			\
 {									\
 	return name##_add_return(1, v);					\
-}									\
-									\
-static inline type name##_dec_return(name##_t *v)			\
-{									\
-	return name##_add_return(-1, v);				\
-}									\
-									\
-static inline bool name##_dec_and_test(name##_t *v)			\
-{									\
-	return !name##_dec_return(v);					\
 }									\
 									\
 static inline type name##_xchg(name##_t *v, type i)			\

@@ -5,9 +5,6 @@
 #include <linux/bits.h>
 
 #define FIELD_SHIFT_(mask)	__builtin_ctzll(mask)
-#define FIELD_MAX(mask)		((mask) >> FIELD_SHIFT_(mask))
-#define FIELD_FIT(mask, val) \
-	(!((((__typeof__(mask))(val)) << FIELD_SHIFT_(mask)) & ~(mask)))
 #define FIELD_PREP(mask, val) \
 	((((__typeof__(mask))(val)) << FIELD_SHIFT_(mask)) & (mask))
 #define FIELD_GET(mask, reg) \

@@ -37,9 +37,4 @@ static inline u64 rol64(u64 x, unsigned int by)
 	return x << (by & 63) | x >> (-by & 63);
 }
 
-static inline u32 rol32(u32 x, unsigned int by)
-{
-	return x << (by & 31) | x >> (-by & 31);
-}
-
 #endif

@@ -20,8 +20,6 @@
 })
 #define WARN_ON_ONCE(cond)	WARN_ON(cond)
 #define WARN(cond, ...)		WARN_ON(cond)
-#define WARN_ONCE(cond, ...)	WARN_ON(cond)
-#define BUG_ON(cond)		((void)WARN_ON(cond))
 #define BUG()			abort()
 
 #endif

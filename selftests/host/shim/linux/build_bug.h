@@ -8,6 +8,5 @@
 #undef static_assert
 #define static_assert(expr, ...) _Static_assert(expr, #expr)
 #define BUILD_BUG_ON(cond)	_Static_assert(!(cond), #cond)
-#define BUILD_BUG_ON_MSG(cond, msg) _Static_assert(!(cond), msg)
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Locks and memory released at the end of a scope. */
+/* Locks released at the end of a scope. */
 #ifndef KVBLK_SHIM_LINUX_CLEANUP_H
 #define KVBLK_SHIM_LINUX_CLEANUP_H
 
@@ -7,21 +7,6 @@
 
 #define SHIM_PASTE_(a, b)	a##b
 #define SHIM_PASTE(a, b)	SHIM_PASTE_(a, b)
-
-#define DEFINE_FREE(name, type, free)					\
-static inline void __free_##name(void *p)				\
-{									\
-	type _T = *(type *)p;						\
-									\
-	free;								\
-}
-#define __free(name)		__attribute__((__cleanup__(__free_##name)))
-#define no_free_ptr(p) ({						\
-	__auto_type kept_ = (p);					\
-	(p) = NULL;							\
-	kept_;								\
-})
-#define return_ptr(p)		return no_free_ptr(p)
 
 #define DEFINE_GUARD(name, type, lock, unlock)				\
 static inline type shim_guard_##name(type _T)				\

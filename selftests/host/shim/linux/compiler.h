@@ -12,22 +12,11 @@
 #undef __always_inline
 #define __always_inline		inline __attribute__((__always_inline__))
 #define noinline		__attribute__((__noinline__))
-#define __must_check		__attribute__((__warn_unused_result__))
-#define __maybe_unused		__attribute__((__unused__))
 #define __packed		__attribute__((__packed__))
 #define __aligned(x)		__attribute__((__aligned__(x)))
-#define __printf(a, b)		__attribute__((__format__(printf, a, b)))
-#define fallthrough		__attribute__((__fallthrough__))
-#define __acquires(x)
-#define __releases(x)
-#define __must_hold(x)
-#define __acquire(x)		((void)0)
-#define __release(x)		((void)0)
-#define __force
 #define __user
 #define __init
 #define __exit
-#define __read_mostly
 #define __rcu
 
 #define barrier()		__asm__ __volatile__("" : : : "memory")
@@ -35,7 +24,6 @@
 /* Atomic instead of volatile, because ThreadSanitizer understands only that. */
 #define READ_ONCE(x)		__atomic_load_n(&(x), __ATOMIC_RELAXED)
 #define WRITE_ONCE(x, val)	__atomic_store_n(&(x), (val), __ATOMIC_RELAXED)
-#define data_race(x)		(x)
 
 #define smp_mb()		__atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define smp_rmb()		__atomic_thread_fence(__ATOMIC_ACQUIRE)

@@ -6,9 +6,7 @@
 #include <linux/types.h>
 
 #define GFP_KERNEL		0u
-#define GFP_ATOMIC		0u
 #define GFP_NOIO		0u
-#define GFP_NOWAIT		0u
 #define GFP_KERNEL_ACCOUNT	0u
 #define __GFP_NOWARN		0u
 #define __GFP_RETRY_MAYFAIL	0u

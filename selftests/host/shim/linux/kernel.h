@@ -14,7 +14,4 @@
 #include <linux/stddef.h>
 #include <linux/types.h>
 
-#define upper_32_bits(n)	((u32)((n) >> 32))
-#define lower_32_bits(n)	((u32)(n))
-
 #endif

@@ -10,6 +10,5 @@
 #define U32_MAX		((u32)~0U)
 #define U64_MAX		((u64)~0ULL)
 #define S32_MAX		((s32)(U32_MAX >> 1))
-#define S64_MAX		((s64)(U64_MAX >> 1))
 
 #endif

@@ -5,7 +5,6 @@
 
 #include <linux/bug.h>
 
-#define SINGLE_DEPTH_NESTING		1
 #define MAX_LOCKDEP_SUBCLASSES		8UL
 #define lockdep_assert_held(lock)	WARN_ON(!spin_is_locked(lock))
 

@@ -5,8 +5,6 @@
 #include <linux/bitops.h>
 
 #define ilog2(n)		(fls64(n) - 1)
-#define is_power_of_2(n)	((n) != 0 && ((n) & ((n) - 1)) == 0)
 #define roundup_pow_of_two(n)	(1UL << fls64((u64)(n) - 1))
-#define rounddown_pow_of_two(n)	(1UL << (fls64(n) - 1))
 
 #endif

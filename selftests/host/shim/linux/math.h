@@ -9,9 +9,6 @@
 #define round_mask_(x, y)	((__typeof__(x))((y) - 1))
 #define round_up(x, y)		((((x) - 1) | round_mask_(x, y)) + 1)
 #define round_down(x, y)	((x) & ~round_mask_(x, y))
-#define roundup(x, y)		((((x) + (y) - 1) / (y)) * (y))
-#define rounddown(x, y)		((x) - (x) % (y))
 #define DIV_ROUND_UP_ULL(n, d)	DIV_ROUND_UP((u64)(n), d)
-#define DIV_ROUND_CLOSEST(n, d)	(((n) + (d) / 2) / (d))
 
 #endif

@@ -10,12 +10,6 @@ static inline u64 div_u64(u64 a, u32 b)
 	return a / b;
 }
 
-static inline u64 div_u64_rem(u64 a, u32 b, u32 *rem)
-{
-	*rem = a % b;
-	return a / b;
-}
-
 static inline u64 div64_u64(u64 a, u64 b)
 {
 	return a / b;
@@ -24,21 +18,6 @@ static inline u64 div64_u64(u64 a, u64 b)
 static inline u64 mul_u64_u64_shr(u64 a, u64 b, unsigned int shift)
 {
 	return (unsigned __int128)a * b >> shift;
-}
-
-static inline u64 mul_u64_u32_shr(u64 a, u32 b, unsigned int shift)
-{
-	return (unsigned __int128)a * b >> shift;
-}
-
-static inline u64 mul_u64_u64_div_u64(u64 a, u64 b, u64 c)
-{
-	return (unsigned __int128)a * b / c;
-}
-
-static inline u64 mul_u64_u32_div(u64 a, u32 b, u32 c)
-{
-	return (unsigned __int128)a * b / c;
 }
 
 #endif

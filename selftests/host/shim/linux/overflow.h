@@ -6,7 +6,6 @@
 #include <linux/types.h>
 
 #define check_add_overflow(a, b, d)	__builtin_add_overflow(a, b, d)
-#define check_sub_overflow(a, b, d)	__builtin_sub_overflow(a, b, d)
 #define check_mul_overflow(a, b, d)	__builtin_mul_overflow(a, b, d)
 
 static inline size_t size_mul(size_t a, size_t b)

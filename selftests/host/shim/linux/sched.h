@@ -6,7 +6,5 @@
 #include <linux/compiler.h>
 
 #define cond_resched()		((void)0)
-#define cpu_relax()		barrier()
-#define might_sleep()		((void)0)
 
 #endif

@@ -49,10 +49,4 @@ static inline void write_seqcount_end(seqcount_t *s)
 	WRITE_ONCE(s->sequence, s->sequence + 1);
 }
 
-#define write_seqcount_begin_nested(s, subclass) \
-	do { (void)(subclass); write_seqcount_begin(s); } while (0)
-#define raw_read_seqcount_begin(s)	read_seqcount_begin(s)
-#define raw_write_seqcount_begin(s)	write_seqcount_begin(s)
-#define raw_write_seqcount_end(s)	write_seqcount_end(s)
-
 #endif

@@ -3,7 +3,6 @@
 #ifndef KVBLK_SHIM_LINUX_SLAB_H
 #define KVBLK_SHIM_LINUX_SLAB_H
 
-#include <linux/cleanup.h>
 #include <linux/gfp.h>
 #include <linux/overflow.h>
 
@@ -20,8 +19,5 @@ void shim_free(const void *p);
 #define kvmalloc_array(n, each, gfp) kmalloc_array(n, each, gfp)
 #define kfree(p)		shim_free(p)
 #define kvfree(p)		shim_free(p)
-
-DEFINE_FREE(kfree, void *, shim_free(_T))
-DEFINE_FREE(kvfree, void *, shim_free(_T))
 
 #endif

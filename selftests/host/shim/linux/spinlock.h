@@ -13,8 +13,6 @@ typedef struct {
 	bool locked;
 } spinlock_t;
 
-#define DEFINE_SPINLOCK(name)	spinlock_t name = { false }
-
 static inline void spin_lock_init(spinlock_t *lock)
 {
 	lock->locked = false;
@@ -52,10 +50,6 @@ static inline bool spin_is_locked(spinlock_t *lock)
 
 #define spin_lock_bh(lock)			spin_lock(lock)
 #define spin_unlock_bh(lock)			spin_unlock(lock)
-#define spin_lock_irqsave(lock, flags) \
-	do { (flags) = 0; spin_lock(lock); } while (0)
-#define spin_unlock_irqrestore(lock, flags) \
-	do { (void)(flags); spin_unlock(lock); } while (0)
 
 DEFINE_GUARD(spinlock, spinlock_t *, spin_lock(_T), spin_unlock(_T))
 DEFINE_GUARD(spinlock_irqsave, spinlock_t *, spin_lock(_T), spin_unlock(_T))

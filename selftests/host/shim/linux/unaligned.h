@@ -7,11 +7,6 @@
 
 #define get_unaligned(p) \
 	(((const struct { __typeof__(*(p)) x; } __packed *)(p))->x)
-#define put_unaligned(val, p) do {					\
-	__typeof__(*(p)) unaligned_ = (val);				\
-									\
-	memcpy(p, &unaligned_, sizeof(unaligned_));			\
-} while (0)
 
 #define SHIM_UNALIGNED_LE(bits)						\
 static inline u##bits get_unaligned_le##bits(const void *p)		\

@@ -8,9 +8,6 @@
 void *shim_alloc_huge(size_t bytes, gfp_t gfp);
 
 #define vmalloc(bytes)		shim_alloc(bytes, GFP_KERNEL)
-#define vzalloc(bytes)		shim_alloc(bytes, GFP_KERNEL | __GFP_ZERO)
-#define vcalloc(n, each)	vzalloc(size_mul(n, each))
-#define vmalloc_array(n, each)	vmalloc(size_mul(n, each))
 #define vmalloc_huge(bytes, gfp) shim_alloc_huge(bytes, gfp)
 #define __vmalloc(bytes, gfp)	shim_alloc(bytes, gfp)
 #define vfree(p)		shim_free(p)
