@@ -383,9 +383,7 @@ static int open_pool(struct bench *bench, struct bench_result *result)
 	char limit[32];
 	int err;
 
-	err = cli_open_pool(opts->pool, &bench->kv);
-	if (err)
-		return err;
+	bench->kv = cli_open_pool(opts->pool);
 	err = kvblk_info(bench->kv, &info);
 	if (err)
 		return cli_fail("pool %s: %s", opts->pool, kvblk_strerror(err));

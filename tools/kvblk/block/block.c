@@ -212,9 +212,7 @@ int put_main(int argc, char **argv)
 
 	cli_parse(&put_syntax, argc, argv, &args);
 
-	ret = cli_open_pool(args.pool, &kv);
-	if (ret)
-		return ret;
+	kv = cli_open_pool(args.pool);
 	ret = read_all(args.file, &data, &len);
 	if (ret)
 		goto close_pool;
@@ -308,9 +306,7 @@ int get_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&get_syntax, argc, argv, &args);
-	ret = cli_open_pool(args.pool, &kv);
-	if (ret)
-		return ret;
+	kv = cli_open_pool(args.pool);
 	err = fetch(kv, &args, &data, &result);
 	kvblk_close(kv);
 	if (err) {
@@ -402,12 +398,10 @@ static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 	struct block_args args = { 0 };
 	json_t *list = NULL;
 	struct kvblk *kv;
-	int ret, err;
+	int ret = CLI_OK, err;
 
 	cli_parse(syntax, argc, argv, &args);
-	ret = cli_open_pool(args.pool, &kv);
-	if (ret)
-		return ret;
+	kv = cli_open_pool(args.pool);
 	if (args.list.json)
 		list = json_array();
 	for (size_t i = 0; i < args.keys.nr; i++) {

@@ -202,9 +202,7 @@ int prefetch_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&prefetch_syntax, argc, argv, &args);
-	ret = cli_open_pool(args.pool, &kv);
-	if (ret)
-		return ret;
+	kv = cli_open_pool(args.pool);
 	if (args.deadline > 0)
 		args.options.deadline_ns = deadline_of(args.deadline);
 	err = kvblk_prefetch(kv, args.keys, args.lens, (unsigned int)args.nr, &args.options, args.got,

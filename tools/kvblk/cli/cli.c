@@ -97,14 +97,12 @@ int cli_no_pool(const char *pool)
 	return cli_fail("no pool %s; pools here: %s", pool, *names ? names : "none");
 }
 
-int cli_open_pool(const char *pool, struct kvblk **kv)
+/* Print why @pool cannot be opened. Returns CLI_ERROR. */
+static int no_pool(const char *pool, int err)
 {
-	int err = kvblk_open(pool, kv);
 	char node[64];
 
 	switch (err) {
-	case 0:
-		return CLI_OK;
 	case -ENOTTY:
 		return cli_fail("%s is not the node of a pool", pool);
 	case -ENODEV:
@@ -126,6 +124,16 @@ int cli_open_pool(const char *pool, struct kvblk **kv)
 	}
 }
 
+struct kvblk *cli_open_pool(const char *pool)
+{
+	struct kvblk *kv;
+	int err = kvblk_open(pool, &kv);
+
+	if (err)
+		exit(no_pool(pool, err));
+	return kv;
+}
+
 int cli_no_family(void)
 {
 	if (!access("/sys/module/kvblk", F_OK))
@@ -134,15 +142,15 @@ int cli_no_family(void)
 			MODULE_HINT);
 }
 
-int cli_open_admin(struct kvblk_admin **admin)
+struct kvblk_admin *cli_open_admin(void)
 {
-	int err = kvblk_admin_open(admin);
+	struct kvblk_admin *admin;
+	int err = kvblk_admin_open(&admin);
 
-	if (!err)
-		return CLI_OK;
-	if (err == -ENOENT)
-		return cli_no_family();
-	return cli_fail("cannot open a netlink socket: %s", strerror(-err));
+	if (err)
+		exit(err == -ENOENT ? cli_no_family() :
+		     cli_fail("cannot open a netlink socket: %s", strerror(-err)));
+	return admin;
 }
 
 int cli_flush(void)

@@ -134,9 +134,9 @@ int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject);
  */
 int cli_admin_warn(struct kvblk_admin *admin, const char *subject);
 
-/* Open a handle, or print the reason and a remedy. Returns CLI_OK or CLI_ERROR. */
-int cli_open_pool(const char *pool, struct kvblk **kv);
-int cli_open_admin(struct kvblk_admin **admin);
+/* Return a new handle, or print the reason and a remedy and end the process with CLI_ERROR. */
+struct kvblk *cli_open_pool(const char *pool);
+struct kvblk_admin *cli_open_admin(void);
 
 /* Print why the netlink family is missing, and a remedy. Returns CLI_ERROR. */
 int cli_no_family(void);

@@ -110,13 +110,11 @@ static int ask_member(struct kvblk_admin *admin, const char *pool,
 static int ask_routes(const struct topo_args *args, struct topo *topo)
 {
 	struct kvblk_admin *admin;
-	int ret;
+	int ret = CLI_OK;
 
 	if (!topo->nr_pools || !topo->nr_devices || !topo->devices[0].provider)
 		return CLI_OK;
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	for (size_t i = 0; i < topo->nr_pools; i++) {
 		struct topo_pool *pool = &topo->pools[i];
 

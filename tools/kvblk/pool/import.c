@@ -493,9 +493,7 @@ int import_main(int argc, char **argv)
 		ret = scan_main(list, args.list.json);
 		goto out;
 	}
-	ret = cli_open_admin(&admin);
-	if (ret)
-		goto out;
+	admin = cli_open_admin();
 	ret = args.all ? import_all(admin, list, &args) : import_one(admin, list, &args);
 	kvblk_admin_close(admin);
 out:

@@ -161,9 +161,7 @@ static int add_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&add_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	spec = (struct kvblk_member_spec){
 		.path = args.member,
 		.segment_size = args.segment_size,
@@ -368,9 +366,7 @@ static int remove_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&remove_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	err = kvblk_member_get(admin, args.pool, &members);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.pool);
@@ -402,9 +398,7 @@ static int list_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&list_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	err = kvblk_member_get(admin, args.pool, &members);
 	if (err) {
 		ret = cli_admin_fail(admin, err,

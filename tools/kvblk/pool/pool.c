@@ -122,7 +122,7 @@ int pool_create_main(int argc, char **argv)
 	struct create_args args = { 0 };
 	struct kvblk_pool_spec spec;
 	struct kvblk_admin *admin;
-	int err, ret;
+	int err, ret = CLI_OK;
 
 	cli_parse(&create_syntax, argc, argv, &args);
 	for (size_t i = 0; i < args.devices.nr; i++)
@@ -139,9 +139,7 @@ int pool_create_main(int argc, char **argv)
 		.members = args.devices.specs,
 		.nr_members = args.devices.nr,
 	};
-	ret = cli_open_admin(&admin);
-	if (ret)
-		goto free_members;
+	admin = cli_open_admin();
 	if (args.add_flags & KVBLK_ADD_FLAG_FORMAT)
 		ret = confirm_format(args.yes, args.name, spec.members, spec.nr_members);
 	if (ret)
@@ -155,7 +153,6 @@ int pool_create_main(int argc, char **argv)
 		warn_of_index(admin, args.name);
 close_admin:
 	kvblk_admin_close(admin);
-free_members:
 	free(args.devices.specs);
 	return ret;
 }
@@ -192,9 +189,7 @@ int pool_destroy_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&destroy_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	err = kvblk_pool_destroy(admin, args.name, args.force);
 	ret = err ? cli_admin_fail(admin, err, args.name) : cli_admin_warn(admin, args.name);
 	if (!err && args.list.json && cli_print_json(json_pack("{s:s, s:b}", "name", args.name,
@@ -215,12 +210,10 @@ int pool_clear_main(int argc, char **argv)
 {
 	struct name_args args = { 0 };
 	struct kvblk_admin *admin;
-	int err, ret;
+	int err, ret = CLI_OK;
 
 	cli_parse(&clear_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	err = kvblk_pool_clear(admin, args.name);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.name);
@@ -292,9 +285,7 @@ int pool_list_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&list_syntax, argc, argv, &list);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	err = kvblk_pool_get(admin, NULL, &pools);
 	if (err) {
 		ret = cli_admin_fail(admin, err, "pool list");
@@ -365,9 +356,7 @@ int pool_show_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&show_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	err = kvblk_pool_get(admin, args.name, &pool);
 	if (!err)
 		err = kvblk_member_get(admin, args.name, &members);

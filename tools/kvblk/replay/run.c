@@ -472,8 +472,7 @@ static int open_pool(struct replay *replay)
 	uint64_t slots;
 	int err;
 
-	if (cli_open_pool(opts->pool, &replay->kv))
-		return -1;
+	replay->kv = cli_open_pool(opts->pool);
 	err = kvblk_info(replay->kv, &info);
 	if (!err && !info.ops_max)
 		err = -EPROTO;

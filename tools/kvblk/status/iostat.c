@@ -149,9 +149,7 @@ int iostat_main(int argc, char **argv)
 		args.interval_s = 1;
 		args.count = 1;
 	}
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	ret = snapshot_take(admin, args.pool, &then);
 	next_ns = then.ns;
 	for (uint64_t i = 0; ret == CLI_OK && (!args.count || i < args.count); i++) {

@@ -380,9 +380,7 @@ int stat_main(int argc, char **argv)
 	int ret;
 
 	cli_parse(&stat_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	if (args.interval_s > 0)
 		ret = watch(admin, &args);
 	else

@@ -121,9 +121,7 @@ int status_main(int argc, char **argv)
 	int ret;
 
 	cli_parse(&status_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	ret = snapshot_take(admin, args.pool, &snapshot);
 	if (ret == CLI_OK)
 		ret = show(&snapshot, &args.list);

@@ -332,9 +332,7 @@ int top_main(int argc, char **argv)
 	int err, ret, signals;
 
 	cli_parse(&top_syntax, argc, argv, &args);
-	ret = cli_open_admin(&admin);
-	if (ret)
-		return ret;
+	admin = cli_open_admin();
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
