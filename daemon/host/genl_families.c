@@ -68,12 +68,6 @@ free_handle:
 	return err;
 }
 
-void families_close(struct families *families)
-{
-	nl_socket_free(families->sock);
-	free(families);
-}
-
 int families_fd(const struct families *families)
 {
 	return nl_socket_get_fd(families->sock);

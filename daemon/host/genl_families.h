@@ -12,7 +12,6 @@ enum family_change {
 
 /* Returns 0 or a negative errno. */
 int families_open(struct families **handle);
-void families_close(struct families *families);
 
 /* Returns a descriptor that is readable if there are notifications; the handle owns it. */
 int families_fd(const struct families *families);

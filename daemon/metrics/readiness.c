@@ -38,8 +38,11 @@ bool ready_serves(const struct kvblk_member_state *member)
 	       (!member->failing || member->read_only);
 }
 
-/* A full pool is normal: only leased blocks and segments with readers cannot be reclaimed. */
-double ready_held(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats)
+/*
+ * Returns the percentage of the pool that cannot be reclaimed: leased blocks and segments with
+ * readers; without @stats leases only.
+ */
+static double ready_held(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats)
 {
 	double held = 0;
 

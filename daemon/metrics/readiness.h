@@ -15,9 +15,6 @@ extern const char *const ready_conditions[];
 /* Returns true if gets of the member's blocks hit: up, not suspect, failing for writes at most. */
 bool ready_serves(const struct kvblk_member_state *member);
 
-/* Returns the percentage of the pool that cannot be reclaimed; without @stats leases only. */
-double ready_held(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats);
-
 /*
  * Write each reason why the host is not ready as a line to @to, which may be NULL. All pools
  * count, or those of @config if it has any. @err: error of the snapshot, or 0. Returns the

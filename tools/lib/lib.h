@@ -17,12 +17,10 @@ static inline int64_t now_ms(void)
 }
 
 /*
- * kvblk_place_of() writes the place of the block device at @path, as "NQN nsid N" or by
- * its serial number; "" if unknown. kvblk_place_read() does so for a device given by its
- * sysfs directory.
+ * Write the place of the block device at @path, as "NQN nsid N" or by its serial number;
+ * "" if unknown.
  */
 void kvblk_place_of(const char *path, char place[KVBLK_PLACE_LEN_MAX + 1]);
-void kvblk_place_read(const char *directory, char place[KVBLK_PLACE_LEN_MAX + 1]);
 
 /* Register or unregister a buffer with the kernel (KVBLK_IOC_REG_BUF). */
 int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);

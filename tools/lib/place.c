@@ -35,7 +35,7 @@ static bool read_line(const char *directory, const char *file, char *line, size_
 	return *line;
 }
 
-void kvblk_place_read(const char *directory, char place[KVBLK_PLACE_LEN_MAX + 1])
+static void place_read(const char *directory, char place[KVBLK_PLACE_LEN_MAX + 1])
 {
 	static const char *const serials[][2] = {
 		{ "wwid", "wwid" }, { "device/wwid", "wwid" }, { "device/serial", "serial" },
@@ -78,9 +78,9 @@ void kvblk_place_of(const char *path, char place[KVBLK_PLACE_LEN_MAX + 1])
 		return;
 	snprintf(file, sizeof(file), "%s/..", directory);
 	if (!read_line(directory, "partition", partition, sizeof(partition))) {
-		kvblk_place_read(directory, place);
+		place_read(directory, place);
 	} else if (realpath(file, directory)) {
-		kvblk_place_read(directory, place);
+		place_read(directory, place);
 		len = strlen(place);
 		snprintf(place + len, KVBLK_PLACE_LEN_MAX + 1 - len, " partition %.4s", partition);
 	}
