@@ -34,6 +34,7 @@ except ImportError as e:
 import kvblk
 import tap
 import torch
+from fakepool import arrivals, fault, gate
 from kvblk_lmcache.adapter import form_of, layout_tag
 from kvblk_lmcache.keys import ObjectKeys
 from lmcache.utils import CacheEngineKey
@@ -59,40 +60,6 @@ SALT = uuid.uuid4().hex
 on_fake = unittest.skipUnless(FAKE, "needs the fake pool")
 in_vm = unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
 WAIT = 60
-
-
-@contextlib.contextmanager
-def fault(name: str, value: int):
-    """Set a fault of the emulated pool temporarily."""
-    os.environ[name] = str(value)
-    try:
-        yield
-    finally:
-        del os.environ[name]
-
-
-@contextlib.contextmanager
-def gate():
-    """Delay batches until the yielded function is called."""
-    reader, writer = os.pipe()
-    try:
-        with fault("KVBLK_FAKE_GATE", reader):
-            yield lambda: os.write(writer, b"x" * 64)
-    finally:
-        os.close(writer)
-        os.close(reader)
-
-
-@contextlib.contextmanager
-def arrivals():
-    """Yield a function that waits until a batch has arrived at the gate."""
-    reader, writer = os.pipe()
-    try:
-        with fault("KVBLK_FAKE_ARRIVALS", writer):
-            yield lambda: os.read(reader, 1)
-    finally:
-        os.close(reader)
-        os.close(writer)
 
 
 def wait_until(what) -> bool:
@@ -221,7 +188,7 @@ class L2Cases:
     def test_declined(self):
         l2 = self.open()
         keys = self.keys(2)
-        with fault("KVBLK_FAKE_DECLINE", 1):
+        with fault(DECLINE=1):
             self.assertFalse(l2.store(keys, objects([1, 2])))
         self.assertEqual(l2.lookup(keys), [False, False])
         self.assertEqual(l2.adapter.get_usage().total_bytes_used, 0)
@@ -234,7 +201,7 @@ class L2Cases:
         self.assertTrue(l2.store(keys, objects([1, 2, 3, 4, 5, 6])))
         self.assertEqual(l2.lookup(keys), [True] * 6)
         objs = objects([0] * 6)
-        with fault("KVBLK_FAKE_LOSE", 3):
+        with fault(LOSE=3):
             got = l2.load(keys, objs)
         self.assertEqual(got.count(False), 2)
         self.assertEqual(values(objs), [{i + 1.0} if good else {0} for i, good in enumerate(got)])
@@ -476,7 +443,7 @@ class Plugin(L2Cases, unittest.TestCase):
         l2 = self.open()
         keys = self.keys(4)
         self.assertTrue(l2.store(keys, objects([1, 2, 3, 4])))
-        with fault("KVBLK_FAKE_LOSE", 1):
+        with fault(LOSE=1):
             self.assertEqual(l2.load(keys, objects([0] * 4)), [False] * 4)
         self.assertEqual(l2.load(keys, objects([0] * 4)), [True] * 4)
 
@@ -578,7 +545,7 @@ class Plugin(L2Cases, unittest.TestCase):
         keys = self.keys(2)
         mixed = objects([1]) + objects([2], dtype=torch.float16)
         # two batches of the pool; the second is declined
-        with fault("KVBLK_FAKE_DECLINE", 2):
+        with fault(DECLINE=2):
             while l2.store(keys, mixed):
                 l2.adapter.delete(keys)
                 l2.client.store.pool.delete_many(self.pool_keys(l2, keys))
@@ -792,7 +759,7 @@ class Engine(unittest.TestCase):
         free = self.free(manager)
         keys = self.keys(2)
         told = []
-        with fault("KVBLK_FAKE_DECLINE", 1):
+        with fault(DECLINE=1):
             objs = self.chunks(manager, [1, 2])
             self.backend(manager).batched_submit_put_task(keys, objs, on_complete_callback=told.append)
             self.assertTrue(wait_until(lambda: self.backend(manager).counts().get("puts_declined") == 2))
@@ -812,7 +779,7 @@ class Engine(unittest.TestCase):
         self.put(manager, keys, self.chunks(manager, [1, 2, 3, 4, 5, 6]))
         counts = []
         for _ in range(2):
-            with fault("KVBLK_FAKE_LOSE", 4):
+            with fault(LOSE=4):
                 # LMCache reports leaked memory
                 with self.assertNoLogs("lmcache.v1.memory_management"):
                     got = manager.batched_get(keys, "kvblk")

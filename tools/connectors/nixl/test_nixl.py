@@ -20,6 +20,7 @@ import unittest
 os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")     # NIXL and the plugin read this when they are loaded
 
 import tap
+from fakepool import fault
 
 try:
     from nixl_cu12 import _bindings as bindings
@@ -94,16 +95,6 @@ class Agent:
 
 def fresh(text="key"):
     return f"{text}-{os.getpid()}-{next(numbers)}"
-
-
-@contextlib.contextmanager
-def environment(**settings):
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name in settings:
-            del os.environ[name]
 
 
 @contextlib.contextmanager
@@ -367,13 +358,13 @@ class Objects(unittest.TestCase):
     def test_lost(self):
         name = fresh()
         self.store(name, b"x" * 100)
-        with environment(KVBLK_FAKE_LOSE="1"), stderr(), self.assertRaises(bindings.nixlNotFoundError):
+        with fault(LOSE=1), stderr(), self.assertRaises(bindings.nixlNotFoundError):
             self.fetch(name, 100)
 
     @fake
     def test_declined(self):
         name = fresh()
-        with environment(KVBLK_FAKE_DECLINE="1"):
+        with fault(DECLINE=1):
             with stderr(), self.assertRaises(bindings.nixlNotAllowedError):
                 self.store(name, b"x")
             self.assertEqual(self.store(name, b"x", Agent(ignore_put_declined="true")), "DONE")
@@ -384,14 +375,14 @@ class Objects(unittest.TestCase):
         """Another caller's concurrent write of the same objects counts as a later one."""
         names = [fresh(), fresh()]
         self.store(names[0], b"old")
-        with environment(KVBLK_FAKE_BUSY="1"):
+        with fault(BUSY=1):
             for name in names:
                 self.assertEqual(self.store(name, b"new"), "DONE")
         self.assertEqual(self.agent.present(names), [3, None])
 
     @fake
     def test_what_is_said_of_objects(self):
-        with tempfile.NamedTemporaryFile("r") as file, environment(KVBLK_FAKE_LOG=file.name):
+        with tempfile.NamedTemporaryFile("r") as file, fault(LOG=file.name):
             self.store("first", b"x")
             self.store("second", b"x", Agent(ttl_s=77, priority=3))
             told = [line.split(" ", 1)[1] for line in open(file.name, errors="replace").read().splitlines()]
@@ -510,7 +501,7 @@ class Transfers(unittest.TestCase):
     @fake
     def test_post_twice(self):
         buffer, ids = self.agent.memory(Buffer(bytes(10))), self.agent.objects([fresh()], 10)
-        with environment(KVBLK_FAKE_DELAY_MS="200"):
+        with fault(DELAY_MS=200):
             handle = self.agent.prepare("WRITE", [(buffer.addr, 10)], [(0, 10, ids[0])])
             self.assertEqual(self.agent.nixl.transfer(handle), "PROC")
             with stderr(), self.assertRaises(bindings.nixlRepostActiveError):
@@ -527,7 +518,7 @@ class Transfers(unittest.TestCase):
         registered = self.agent.nixl.register_memory([(target.addr, 100, 0, "")], "DRAM")
         late = fresh()
         ids += self.agent.objects([late], 100)
-        with environment(KVBLK_FAKE_DELAY_MS="5000"):
+        with fault(DELAY_MS=5000):
             read = self.agent.prepare("READ", [(target.addr, 100)], [(0, 100, ids[0])])
             write = self.agent.prepare("WRITE", [(buffer.addr, 100)], [(0, 100, ids[1])])
             for handle in (read, write):
@@ -552,7 +543,7 @@ class Transfers(unittest.TestCase):
         buffer = agent.memory(Buffer(b"x" * 100))
         names = [fresh() for _ in range(50)]
         ids = agent.objects(names, 100)
-        with environment(KVBLK_FAKE_DELAY_MS="300"):
+        with fault(DELAY_MS=300):
             handles = [agent.prepare("WRITE", [(buffer.addr, 100)], [(0, 100, i)]) for i in ids]
             for handle in handles:
                 self.assertEqual(agent.nixl.transfer(handle), "PROC")
@@ -570,7 +561,7 @@ class Transfers(unittest.TestCase):
     def test_agent_goes_in_flight(self):
         buffer, ids = self.agent.memory(Buffer(bytes(10))), self.agent.objects([fresh()], 10)
         handle = self.agent.prepare("WRITE", [(buffer.addr, 10)], [(0, 10, ids[0])])
-        with environment(KVBLK_FAKE_DELAY_MS="5000"):
+        with fault(DELAY_MS=5000):
             self.assertEqual(self.agent.nixl.transfer(handle), "PROC")
             handle._released = True     # never released
             agent, self.agent.nixl.agent = handle._agent, None
@@ -585,7 +576,7 @@ class Transfers(unittest.TestCase):
         agent = Agent(timeout_ms=100)
         buffer, ids = agent.memory(Buffer(bytes(10))), agent.objects([fresh()], 10)
         for op in ("WRITE", "READ"):
-            with environment(KVBLK_FAKE_DELAY_MS="5000"), stderr():
+            with fault(DELAY_MS=5000), stderr():
                 t0 = time.monotonic()
                 with self.assertRaises(bindings.nixlCancelledError):
                     agent.run(op, [(buffer.addr, 10)], [(0, 10, ids[0])])
@@ -608,7 +599,7 @@ class Transfers(unittest.TestCase):
 
     @fake
     def test_memlock(self):
-        with environment(KVBLK_FAKE_MEMLOCK="1"), stderr() as text:
+        with fault(MEMLOCK=1), stderr() as text:
             buffers = [self.agent.memory(Buffer(bytes([i]) * 100)) for i in range(1, 4)]
         self.assertEqual(text[0].count("raise RLIMIT_MEMLOCK"), 1, text[0])
         names = [fresh() for _ in buffers]
@@ -689,7 +680,7 @@ class Volumes(unittest.TestCase):
         """A declined write leaves a miss, not the older data."""
         for every in "1", "2", "2":
             self.assertEqual(self.run_at("WRITE", self.buffer, 0, self.SIZE), "DONE")
-            with environment(KVBLK_FAKE_DECLINE=every), stderr(), self.assertRaises(bindings.nixlNotAllowedError):
+            with fault(DECLINE=every), stderr(), self.assertRaises(bindings.nixlNotAllowedError):
                 # declined in its first batch of puts, or after the block was deleted
                 self.run_at("WRITE", self.buffer, 0, self.SIZE)
             self.assertEqual(self.present((0, self.SIZE)), [None])
@@ -697,7 +688,7 @@ class Volumes(unittest.TestCase):
         self.agent.nixl.register_memory([(0, 1 << 40, self.volume, "")], "BLOCK")
         self.agent.memory(self.buffer)
         self.assertEqual(self.run_at("WRITE", self.buffer, 0, self.SIZE), "DONE")
-        with environment(KVBLK_FAKE_DECLINE="1"):
+        with fault(DECLINE=1):
             self.assertEqual(self.run_at("WRITE", self.buffer, 0, self.SIZE), "DONE")
         self.assertEqual(self.present((0, self.SIZE)), [None])
 
@@ -805,7 +796,7 @@ class Processes(unittest.TestCase):
         program = ("o = t.Objects(); o.agent = t.Agent()\n"
                    "print(getattr(o, sys.argv[1])(sys.argv[3], eval(sys.argv[2])))\n")
         name = fresh()
-        with tempfile.TemporaryDirectory() as directory, environment(KVBLK_FAKE_STORE=f"{directory}/blocks"):
+        with tempfile.TemporaryDirectory() as directory, fault(STORE=f"{directory}/blocks"):
             told = []
             for args in (("store", "b'from one'"), ("fetch", "8")):
                 with self.python(program, *args, name) as process:

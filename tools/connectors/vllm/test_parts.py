@@ -24,6 +24,7 @@ from unittest import mock
 import kvblk
 import tap
 import torch
+from fakepool import fault, gate
 from huggingface_hub import ResolvedRevision
 from kvblk import KvblkError
 from vllm.config import KVTransferConfig
@@ -51,16 +52,6 @@ POOL = os.environ.get("KVBLK_POOL", "fake")
 #: configuration of the spec, as KvblkOffloadingConnector passes it
 EXTRA = {"kvblk": {"pool": POOL}, spec.MODEL: "model"}
 on_fake = unittest.skipUnless(POOL == "fake", "needs a fault of the fake pool")
-
-
-@contextlib.contextmanager
-def slow(ms):
-    """Delay each batch by ``ms`` milliseconds."""
-    os.environ["KVBLK_FAKE_DELAY_MS"] = str(ms)
-    try:
-        yield
-    finally:
-        del os.environ["KVBLK_FAKE_DELAY_MS"]
 
 
 def ident():
@@ -689,7 +680,7 @@ class OffloadingTest(Offload):
             made.connector_worker, made.connector_scheduler = theirs, None
             request = Request("r", self.keys(3))
             ids = [bytes(key) for key in request.keys]
-            with slow(400):
+            with fault(DELAY_MS=400):
                 self.worker.submit_store(1, base.GPULoadStoreSpec([1, 2], [2], [0]), spec.KeySpec(ids[:2], [None] * 2))
                 theirs._unsubmitted_store_jobs.append(
                     (2, base.GPULoadStoreSpec([3], [1], [0]), spec.KeySpec(ids[2:], [ids[1]])))
@@ -915,9 +906,8 @@ class TierTest(WithPool):
         """A declined block does not fail the job"""
         self.make()
         request = Request("r", self.keys(2))
-        os.environ["KVBLK_FAKE_DECLINE"] = "1"
-        self.addCleanup(os.environ.pop, "KVBLK_FAKE_DECLINE")
-        self.assertTrue(self.job(request, request.keys, [0, 1], False).success)
+        with fault(DECLINE=1):
+            self.assertTrue(self.job(request, request.keys, [0, 1], False).success)
         self.assertEqual(self.counted("store_declined"), 2)
         with mock.patch.object(self.tier._mover.pool, "batch", side_effect=KvblkError(errno.ENOMEM)), \
                 self.assertLogs("vllm.kvblk", "WARNING"):
@@ -937,7 +927,7 @@ class TierTest(WithPool):
         """A tier's shutdown waits for stores in flight"""
         self.make()
         request = Request("r", self.keys(2))
-        with slow(400):
+        with fault(DELAY_MS=400):
             self.tier.submit_store(TransferJob(next(number), request.keys, torch.tensor([0, 1]).numpy(), False,
                                                request.context))
             self.tier.shutdown()
@@ -1093,26 +1083,21 @@ class LayersTest(WithPool):
         self.worker = KvblkConnectorWorker(self.shape, options, 0, self.cache, self.BLOCKS)
         self.addCleanup(self.worker.shutdown)
         was = {name: tensor.clone() for name, tensor in self.cache.items()}
-        gate, key = os.pipe()
-        self.addCleanup(os.environ.pop, "KVBLK_FAKE_GATE", None)
-        os.environ["KVBLK_FAKE_GATE"] = str(gate)
         names = self.shape.names
-        self.worker.start_load_kv(metadata.KvblkMetadata(9, loads=[metadata.Move("s", hashes, [5, 6])]))
-        for early, late in ((names[:2], names[2:]), (names[2:], [])):
-            waiter = threading.Thread(target=self.worker.wait_for_layer_load, args=(early[-1], ))
-            waiter.start()
-            waiter.join(0.05)
-            self.assertTrue(waiter.is_alive())
-            os.write(key, b"x")
-            waiter.join(10)
-            self.assertFalse(waiter.is_alive())
-            for name in early:
-                self.assertTrue(torch.equal(self.cache[name][5:7], was[name][1:3]))
-            for name in late:
-                self.assertTrue(torch.equal(self.cache[name], was[name]))
-        os.environ.pop("KVBLK_FAKE_GATE")
-        os.close(gate)
-        os.close(key)
+        with gate() as go_on:
+            self.worker.start_load_kv(metadata.KvblkMetadata(9, loads=[metadata.Move("s", hashes, [5, 6])]))
+            for early, late in ((names[:2], names[2:]), (names[2:], [])):
+                waiter = threading.Thread(target=self.worker.wait_for_layer_load, args=(early[-1], ))
+                waiter.start()
+                waiter.join(0.05)
+                self.assertTrue(waiter.is_alive())
+                go_on(1)
+                waiter.join(10)
+                self.assertFalse(waiter.is_alive())
+                for name in early:
+                    self.assertTrue(torch.equal(self.cache[name][5:7], was[name][1:3]))
+                for name in late:
+                    self.assertTrue(torch.equal(self.cache[name], was[name]))
         self.worker.wait_for_save()
         self.assertEqual(self.worker.build_connector_worker_meta().steps, {9: 1})
 
@@ -1214,7 +1199,7 @@ class LayersTest(WithPool):
     def test_stores_at_end(self):
         """A worker's shutdown waits for stores in flight"""
         hashes = [ident() for _ in range(2)]
-        with slow(400), mock.patch.object(self.worker._mover, "drain"):
+        with fault(DELAY_MS=400), mock.patch.object(self.worker._mover, "drain"):
             self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
             self.worker.shutdown()
         self.assertEqual(self.stored(hashes), [True] * 2)

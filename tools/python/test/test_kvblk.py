@@ -26,6 +26,7 @@ from unittest import mock
 
 import kvblk
 import tap
+from fakepool import fault, gate
 from kvblk import adapter
 
 try:
@@ -137,11 +138,8 @@ class OneBlock(TestPool):
     def test_declined(self):
         if not FAKE:
             self.skipTest("a pool's admission policy can't be told to decline one put")
-        os.environ["KVBLK_FAKE_DECLINE"] = "1"
-        try:
+        with fault(DECLINE=1):
             answer = self.pool.put(key(), b"x")
-        finally:
-            del os.environ["KVBLK_FAKE_DECLINE"]
         self.assertIs(answer, kvblk.Put.DECLINED)
         self.assertFalse(answer)
 
@@ -161,13 +159,10 @@ class OneBlock(TestPool):
     def test_prefetch_late(self):
         names = [key(), key()]
         self.pool.put_many(names, [b"x" * 100] * 2)
-        os.environ.update(KVBLK_FAKE_DRAM="1000000", KVBLK_FAKE_DELAY_MS="20")
-        try:
+        with fault(DRAM=1000000, DELAY_MS=20):
             late = self.pool.prefetch_many(names, timeout=0.001)
             self.assertEqual([answer.errno for answer in late], [errno.ETIME] * 2)
             self.assertEqual(self.pool.prefetch_many(names, timeout=60), [True, True])
-        finally:
-            del os.environ["KVBLK_FAKE_DRAM"], os.environ["KVBLK_FAKE_DELAY_MS"]
 
     def test_prestage_without_memory(self):
         name = key()
@@ -180,7 +175,7 @@ class OneBlock(TestPool):
     def test_prestage(self):
         names = [key() for _ in range(6)]
         self.pool.put_many(names[:3] + names[4:], [b"x" * 100] * 5)
-        with mock.patch.dict(os.environ, KVBLK_FAKE_DRAM="1000000", KVBLK_FAKE_LEASE="1"):
+        with fault(DRAM=1000000, LEASE=1):
             got = self.pool.prestage(names, max_bytes=250, stop_at_miss=True, timeout=60, cookie=7, priority=3)
             self.assertEqual(got.states, ["loaded"] * 2 + ["clipped", "missing", "clipped", "clipped"])
             self.assertEqual((got.leading, got.present, got.leased, got.loaded_bytes), (2, 2, 0, 200))
@@ -195,7 +190,7 @@ class OneBlock(TestPool):
     def test_prestage_late(self):
         names = [key(), key()]
         self.pool.put_many(names, [b"x" * 100] * 2)
-        with mock.patch.dict(os.environ, KVBLK_FAKE_DRAM="1000000", KVBLK_FAKE_DELAY_MS="20"):
+        with fault(DRAM=1000000, DELAY_MS=20):
             self.assertEqual(self.pool.prestage(names, timeout=0.001).states, ["expired"] * 2)
 
     def test_prestage_wrong(self):
@@ -211,19 +206,12 @@ class OneBlock(TestPool):
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_gil(self):
         """The GIL is released in the kernel: the get completes only when another thread opens the gate."""
-        wait, go = os.pipe()
         k = key()
         self.pool.put(k, b"x" * 100)
-        os.environ["KVBLK_FAKE_GATE"] = str(wait)
-        try:
-            with concurrent.futures.ThreadPoolExecutor(1) as threads:
-                future = threads.submit(self.pool.get_into, k, bytearray(100))
-                os.write(go, b"1")
-                self.assertEqual(future.result(60), 100)
-        finally:
-            del os.environ["KVBLK_FAKE_GATE"]
-            os.close(wait)
-            os.close(go)
+        with gate() as go_on, concurrent.futures.ThreadPoolExecutor(1) as threads:
+            future = threads.submit(self.pool.get_into, k, bytearray(100))
+            go_on(1)
+            self.assertEqual(future.result(60), 100)
 
 
 class Batches(TestPool):
@@ -655,42 +643,29 @@ class Background(TestPool):
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_not_begun(self):
         """When a worker is closed, queued jobs are cancelled and the running one completes first."""
-        wait, go = os.pipe()
-        os.environ["KVBLK_FAKE_GATE"] = str(wait)
-        try:
+        with gate() as go_on:
             worker = kvblk.Worker(self.pool, 1)
             jobs = [worker.put([key()], [b"x"]) for _ in range(3)]
             # the first step of close()
             kvblk._native.lib.kvblk_async_stop(worker._async)
-            os.write(go, b"111")
+            go_on(3)
             worker.close()
-        finally:
-            del os.environ["KVBLK_FAKE_GATE"]
-            os.close(wait)
-            os.close(go)
         ends = [job.results or job.error.errno for job in jobs]
         self.assertEqual(ends[-1], errno.ECANCELED, ends)
 
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_cancel_before_it_begins(self):
-        wait, go = os.pipe()
-        os.environ["KVBLK_FAKE_GATE"] = str(wait)
-        try:
-            with kvblk.Worker(self.pool, 1) as worker:
-                worker.put([key()], [b"x"])
-                k = key()
-                job = worker.put([k], [b"x"])
-                self.assertEqual(worker.cancel(job), 0)
-                os.write(go, b"11")
-                over = []
-                while len(over) < 2:
-                    over += worker.wait(60)
-                self.assertEqual(job.error.errno, errno.ECANCELED)
-                self.assertEqual(worker.cancel(job), 0)
-        finally:
-            del os.environ["KVBLK_FAKE_GATE"]
-            os.close(wait)
-            os.close(go)
+        with gate() as go_on, kvblk.Worker(self.pool, 1) as worker:
+            worker.put([key()], [b"x"])
+            k = key()
+            job = worker.put([k], [b"x"])
+            self.assertEqual(worker.cancel(job), 0)
+            go_on(2)
+            over = []
+            while len(over) < 2:
+                over += worker.wait(60)
+            self.assertEqual(job.error.errno, errno.ECANCELED)
+            self.assertEqual(worker.cancel(job), 0)
         self.assertIsNone(self.pool.get(k))
 
     def test_closed_while_another_waits(self):
