@@ -119,6 +119,13 @@ static void nest_end(struct req *req, struct nlattr *attr)
 	attr->nla_len = req->buf + req->hdr.nlmsg_len - (char *)attr;
 }
 
+/* Begin a request with the name of a pool or member. */
+static void begin_on(struct req *req, int cmd, int flags, int attr, const char *name)
+{
+	begin(req, cmd, flags);
+	put_str(req, attr, name);
+}
+
 static void put_member(struct req *req, const char *path, uint32_t segment_size)
 {
 	struct nlattr *attr = nest(req, KVBLK_A_POOL_MEMBER);
@@ -433,18 +440,15 @@ TEST(unknown_pools)
 		int flags = on_pools[i].flags;
 		const char *what = on_pools[i].what;
 
-		begin(&req, cmd, flags);
-		put_str(&req, attr, "nosuchpool");
+		begin_on(&req, cmd, flags, attr, "nosuchpool");
 		put_rest(&req, cmd, flags);
 		refused(&req, ENOENT, "%s, unknown pool", what);
 
-		begin(&req, cmd, flags);
-		put_str(&req, attr, "");
+		begin_on(&req, cmd, flags, attr, "");
 		put_rest(&req, cmd, flags);
 		refused(&req, EINVAL, "%s, empty pool name", what);
 
-		begin(&req, cmd, flags);
-		put_str(&req, attr, repeat('p', 32));
+		begin_on(&req, cmd, flags, attr, repeat('p', 32));
 		put_rest(&req, cmd, flags);
 		refused(&req, EINVAL, "%s, too long a pool name", what);
 
@@ -472,8 +476,7 @@ static bool member_is_dead(void)
 	static struct req req;
 	const struct nlattr *state;
 
-	begin(&req, KVBLK_CMD_MEMBER_GET, 0);
-	put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+	begin_on(&req, KVBLK_CMD_MEMBER_GET, 0, KVBLK_A_MEMBER_POOL, pool);
 	put_str(&req, KVBLK_A_MEMBER_NAME, member);
 	talk(&req, &answer);
 	state = find(answer.reply, answer.len, KVBLK_A_MEMBER_STATE);
@@ -499,12 +502,10 @@ TEST(routes)
 			put_str(&req, KVBLK_A_ROUTE_MEMBER, i == 3 ? member : names[i]);
 		refused(&req, i ? EINVAL : ENOENT, "routes, request %d", i);
 	}
-	begin(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP);
-	put_str(&req, KVBLK_A_ROUTE_POOL, pool);
+	begin_on(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP, KVBLK_A_ROUTE_POOL, pool);
 	put_str(&req, KVBLK_A_ROUTE_MEMBER, repeat('m', 32));
 	refused(&req, EINVAL, "routes, too long a member's name");
-	begin(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP);
-	put_str(&req, KVBLK_A_ROUTE_POOL, pool);
+	begin_on(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP, KVBLK_A_ROUTE_POOL, pool);
 	put_str(&req, KVBLK_A_ROUTE_MEMBER, member);
 	if (member_is_dead()) {
 		refused(&req, ENOENT, "routes of a dead member");
@@ -576,27 +577,22 @@ TEST(member_names)
 		int cmd = asks[i].cmd, name = asks[i].member;
 
 		if (cmd != KVBLK_CMD_STATS_GET) {
-			begin(&req, cmd, 0);
-			put_str(&req, asks[i].pool, pool);
+			begin_on(&req, cmd, 0, asks[i].pool, pool);
 			refused(&req, EINVAL, "no member named, command %d", cmd);
 		}
-		begin(&req, cmd, 0);
-		put_str(&req, asks[i].pool, pool);
+		begin_on(&req, cmd, 0, asks[i].pool, pool);
 		put_str(&req, name, "nosuchmember");
 		refused(&req, ENOENT, "unknown member, command %d", cmd);
 
-		begin(&req, cmd, 0);
-		put_str(&req, asks[i].pool, pool);
+		begin_on(&req, cmd, 0, asks[i].pool, pool);
 		put_str(&req, name, "");
 		refused(&req, EINVAL, "empty member name, command %d", cmd);
 
-		begin(&req, cmd, 0);
-		put_str(&req, asks[i].pool, pool);
+		begin_on(&req, cmd, 0, asks[i].pool, pool);
 		put_str(&req, name, repeat('m', 32));
 		refused(&req, EINVAL, "long member name, command %d", cmd);
 
-		begin(&req, cmd, 0);
-		put_str(&req, asks[i].pool, pool);
+		begin_on(&req, cmd, 0, asks[i].pool, pool);
 		put_u32(&req, name, 0x41414141);
 		refused(&req, EINVAL, "member name no string, command %d", cmd);
 	}
@@ -620,12 +616,10 @@ TEST(stats_scopes)
 		put(&req, KVBLK_A_STATS_SCOPE, repeat('\0', n), n);
 		refused(&req, EINVAL, "scope of %zu bytes", n);
 	}
-	begin(&req, KVBLK_CMD_STATS_GET, 0);
-	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	begin_on(&req, KVBLK_CMD_STATS_GET, 0, KVBLK_A_STATS_POOL, pool);
 	put_u32(&req, KVBLK_A_STATS_SCOPE, KVBLK_STATS_SCOPE_MEMBER);
 	refused(&req, EINVAL, "scope of a single answer");
-	begin(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP);
-	put_str(&req, KVBLK_A_STATS_MEMBER, member);
+	begin_on(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP, KVBLK_A_STATS_MEMBER, member);
 	refused(&req, EINVAL, "a dump of one member");
 }
 
@@ -699,8 +693,7 @@ TEST(texts_of_members)
 	put_str(&req, KVBLK_A_MEMBER_NAME, member);
 	put_u32(&req, KVBLK_A_MEMBER_ADD_FLAGS, KVBLK_ADD_FLAG_FORMAT);
 	refused(&req, EEXIST, "add, another member's name");
-	begin(&req, KVBLK_CMD_POOL_IMPORT, 0);
-	put_str(&req, KVBLK_A_POOL_NAME, "newpool");
+	begin_on(&req, KVBLK_CMD_POOL_IMPORT, 0, KVBLK_A_POOL_NAME, "newpool");
 	attr = nest(&req, KVBLK_A_POOL_MEMBER);
 	put_str(&req, KVBLK_A_MEMBER_PATH, spare);
 	put_str(&req, KVBLK_A_MEMBER_NAME, "name");
@@ -827,14 +820,12 @@ TEST(uuids)
 
 	settle();
 	for (size_t n = 0; n <= sizeof(uuid); n++) {
-		begin(&req, KVBLK_CMD_MEMBER_REMOVE, 0);
-		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+		begin_on(&req, KVBLK_CMD_MEMBER_REMOVE, 0, KVBLK_A_MEMBER_POOL, pool);
 		put(&req, KVBLK_A_MEMBER_UUID, uuid, n);
 		refused(&req, n == 16 ? ENOENT : ERANGE,
 			"remove, a uuid of %zu bytes", n);
 	}
-	begin(&req, KVBLK_CMD_MEMBER_REMOVE, 0);
-	put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+	begin_on(&req, KVBLK_CMD_MEMBER_REMOVE, 0, KVBLK_A_MEMBER_POOL, pool);
 	put_str(&req, KVBLK_A_MEMBER_NAME, member);
 	put(&req, KVBLK_A_MEMBER_UUID, uuid, 16);
 	refused(&req, EINVAL, "remove by name and uuid");
@@ -950,8 +941,7 @@ TEST(sizes)
 			refused(&req, EINVAL, "index slots of %zu bytes", n);
 		}
 	}
-	begin(&req, KVBLK_CMD_POOL_DESTROY, 0);
-	put_str(&req, KVBLK_A_POOL_NAME, pool);
+	begin_on(&req, KVBLK_CMD_POOL_DESTROY, 0, KVBLK_A_POOL_NAME, pool);
 	put_u32(&req, KVBLK_A_POOL_FORCE, 1);
 	refused(&req, ERANGE, "force with a value");
 }
@@ -1044,8 +1034,7 @@ static void privileged(struct req *req, int i)
 		put_member(req, spare, 8 << 20);
 		return;
 	case 1:
-		begin(req, KVBLK_CMD_POOL_DESTROY, 0);
-		put_str(req, KVBLK_A_POOL_NAME, pool);
+		begin_on(req, KVBLK_CMD_POOL_DESTROY, 0, KVBLK_A_POOL_NAME, pool);
 		put(req, KVBLK_A_POOL_FORCE, NULL, 0);
 		return;
 	case 2:
@@ -1053,13 +1042,11 @@ static void privileged(struct req *req, int i)
 		put_u32(req, KVBLK_A_MEMBER_ADD_FLAGS, KVBLK_ADD_FLAG_FORMAT);
 		return;
 	case 3:
-		begin(req, KVBLK_CMD_MEMBER_REMOVE, 0);
-		put_str(req, KVBLK_A_MEMBER_POOL, pool);
+		begin_on(req, KVBLK_CMD_MEMBER_REMOVE, 0, KVBLK_A_MEMBER_POOL, pool);
 		put_str(req, KVBLK_A_MEMBER_NAME, member);
 		return;
 	case 4:
-		begin(req, KVBLK_CMD_POOL_CLEAR, 0);
-		put_str(req, KVBLK_A_POOL_NAME, pool);
+		begin_on(req, KVBLK_CMD_POOL_CLEAR, 0, KVBLK_A_POOL_NAME, pool);
 		return;
 	}
 }
@@ -1121,8 +1108,7 @@ static void try_as(void (*lower)(void), bool old_socket, const char *who)
 		begin(&req, KVBLK_CMD_POOL_GET, NLM_F_DUMP);
 		talk(&req, &answer);
 		bad |= answer.err || !answer.messages;
-		begin(&req, KVBLK_CMD_STATS_GET, 0);
-		put_str(&req, KVBLK_A_STATS_POOL, pool);
+		begin_on(&req, KVBLK_CMD_STATS_GET, 0, KVBLK_A_STATS_POOL, pool);
 		talk(&req, &answer);
 		bad |= answer.err || !answer.messages;
 		fflush(stdout);
@@ -1184,8 +1170,7 @@ TEST(busy_pool)
 	snprintf(node, sizeof(node), "/dev/kvblk/%s/default", pool);
 	fd = open(node, O_RDWR);
 	ASSERT(fd >= 0, "%s: %s", node, strerror(errno));
-	begin(&req, KVBLK_CMD_POOL_DESTROY, 0);
-	put_str(&req, KVBLK_A_POOL_NAME, pool);
+	begin_on(&req, KVBLK_CMD_POOL_DESTROY, 0, KVBLK_A_POOL_NAME, pool);
 	refused(&req, EBUSY, "destroy a pool whose node is open");
 	close(fd);
 }
@@ -1197,8 +1182,7 @@ TEST(answers)
 	const struct nlattr *nested, *attr;
 
 	settle();
-	begin(&req, KVBLK_CMD_POOL_GET, 0);
-	put_str(&req, KVBLK_A_POOL_NAME, pool);
+	begin_on(&req, KVBLK_CMD_POOL_GET, 0, KVBLK_A_POOL_NAME, pool);
 	talk(&req, &one);
 	ASSERT_EQ(one.err, 0, "pool-get");
 	ASSERT_EQ(one.messages, 1, "pool-get");
@@ -1206,8 +1190,7 @@ TEST(answers)
 		EXPECT(type == KVBLK_A_POOL_NODE || find(one.reply, one.len, type),
 		       "pool attribute %d", type);
 
-	begin(&req, KVBLK_CMD_MEMBER_GET, 0);
-	put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+	begin_on(&req, KVBLK_CMD_MEMBER_GET, 0, KVBLK_A_MEMBER_POOL, pool);
 	put_str(&req, KVBLK_A_MEMBER_NAME, member);
 	talk(&req, &one);
 	ASSERT_EQ(one.err, 0, "member-get");
@@ -1215,16 +1198,14 @@ TEST(answers)
 		EXPECT(type == KVBLK_A_MEMBER_ADD_FLAGS ||
 		       find(one.reply, one.len, type),
 		       "member attribute %d", type);
-	begin(&req, KVBLK_CMD_MEMBER_GET, NLM_F_DUMP);
-	put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+	begin_on(&req, KVBLK_CMD_MEMBER_GET, NLM_F_DUMP, KVBLK_A_MEMBER_POOL, pool);
 	talk(&req, &all);
 	EXPECT_EQ(all.messages, 1, "dump of the members of %s", pool);
 	forget_inflight(&one);
 	forget_inflight(&all);
 	EXPECT(same(&one, &all), "a dump and a question differ");
 
-	begin(&req, KVBLK_CMD_STATS_GET, 0);
-	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	begin_on(&req, KVBLK_CMD_STATS_GET, 0, KVBLK_A_STATS_POOL, pool);
 	talk(&req, &one);
 	ASSERT_EQ(one.err, 0, "stats-get");
 	nested = find(one.reply, one.len, KVBLK_A_STATS_COUNTERS);
@@ -1250,13 +1231,11 @@ TEST(answers)
 			    nested->nla_len - NLA_HDRLEN, type), "gauge %d", type);
 	EXPECT(!find(one.reply, one.len, KVBLK_A_STATS_MEMBER), "a pool is no member");
 
-	begin(&req, KVBLK_CMD_STATS_GET, 0);
-	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	begin_on(&req, KVBLK_CMD_STATS_GET, 0, KVBLK_A_STATS_POOL, pool);
 	put_str(&req, KVBLK_A_STATS_MEMBER, member);
 	talk(&req, &one);
 	ASSERT_EQ(one.err, 0, "stats-get of a member");
-	begin(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP);
-	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	begin_on(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP, KVBLK_A_STATS_POOL, pool);
 	put_u32(&req, KVBLK_A_STATS_SCOPE, KVBLK_STATS_SCOPE_MEMBER);
 	talk(&req, &all);
 	EXPECT_EQ(all.messages, 1, "dump of the members' statistics of %s", pool);
