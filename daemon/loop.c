@@ -177,7 +177,6 @@ static void reload(struct daemon *d)
 static void tell_step(void *arg, const struct step *step, enum apply_outcome outcome,
 		      const char *why)
 {
-	(void)arg;
 	if (outcome == APPLY_FAILED)
 		log_line(LOG_LINE_WARNING, "%s: failed: %s; retrying within %d s", step->text, why,
 			 APPLY_LONGEST_GAP);
@@ -212,8 +211,6 @@ static int on_pass_timer(sd_event_source *source, uint64_t us, void *arg)
 	struct daemon *d = arg;
 	pthread_attr_t attr;
 
-	(void)source;
-	(void)us;
 	if (d->working) {
 		d->again = true;
 		return 0;
@@ -258,8 +255,6 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	struct daemon *d = arg;
 	eventfd_t n;
 
-	(void)source;
-	(void)revents;
 	eventfd_read(fd, &n);
 	pthread_join(d->worker, NULL);
 	d->working = false;
@@ -320,8 +315,6 @@ static int on_storm_timer(sd_event_source *source, uint64_t us, void *arg)
 {
 	struct daemon *d = arg;
 
-	(void)source;
-	(void)us;
 	report_storms(&d->limit, seconds_now());
 	arm_storm_timer(d);
 	return 0;
@@ -353,9 +346,6 @@ static void read_events(struct daemon *d)
 
 static int on_events(sd_event_source *source, int fd, uint32_t revents, void *arg)
 {
-	(void)source;
-	(void)fd;
-	(void)revents;
 	read_events(arg);
 	return 0;
 }
@@ -388,9 +378,6 @@ static int on_families(sd_event_source *source, int fd, uint32_t revents, void *
 	struct daemon *d = arg;
 	enum family_change change;
 
-	(void)source;
-	(void)fd;
-	(void)revents;
 	while (!families_read(d->families, KVBLK_FAMILY_NAME, &change)) {
 		/* read the queued events first, because stop_listening() drops them */
 		if (d->events)
@@ -410,8 +397,6 @@ static int on_families(sd_event_source *source, int fd, uint32_t revents, void *
 
 static int on_uevents(sd_event_source *source, int fd, uint32_t revents, void *arg)
 {
-	(void)source;
-	(void)revents;
 	if (uevents_read(fd))
 		want_pass(arg);
 	return 0;
@@ -422,8 +407,6 @@ static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *si,
 	struct daemon *d = arg;
 	struct timespec ts;
 
-	(void)source;
-	(void)si;
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
 		   (unsigned long long)ts.tv_sec * SECOND_US + (unsigned long long)ts.tv_nsec / 1000);
@@ -437,7 +420,6 @@ static int on_end(sd_event_source *source, const struct signalfd_siginfo *si, vo
 {
 	struct daemon *d = arg;
 
-	(void)source;
 	log_line(LOG_LINE_INFO, "received %s; exiting",
 		 si->ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
 	sd_notify(0, "STOPPING=1");

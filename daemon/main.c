@@ -92,7 +92,6 @@ static const struct argp_option options[] = {
 
 static void print_version(FILE *to, struct argp_state *state)
 {
-	(void)state;
 	fprintf(to, "kvblkd %s\n", kvblk_version());
 }
 

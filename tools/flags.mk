@@ -24,6 +24,6 @@ fishdir ?= $(prefix)/share/fish/vendor_completions.d
 
 CFLAGS ?= -O2 -g
 # tests set WERROR=-Werror; others must be able to build with a compiler that has new warnings
-warnings := -Wall -Wextra $(WERROR)
+warnings := -Wall -Wextra -Wno-unused-parameter $(WERROR)
 flags = -std=gnu11 $(warnings) -D_GNU_SOURCE= -DKVBLK_VERSION='"$(VERSION)"' \
 	-I$(top)/uapi -pthread -MMD -MP $(CPPFLAGS) $(CFLAGS)

@@ -114,8 +114,6 @@ static int set_tls_key(const struct config_fabric *fabric, const char *host_nqn,
 static int set_tls_key(const struct config_fabric *fabric, const char *host_nqn,
 		       struct nvme_fabrics_config *cfg, char *why, size_t len)
 {
-	(void)host_nqn;
-	(void)cfg;
 	return refuse(why, len, "cannot use %s: the libnvme of this build is too old; insert the key into the keyring with nvme(1)",
 		      fabric->tls_key_file);
 }

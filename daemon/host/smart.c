@@ -99,7 +99,6 @@ static void *read_all(void *arg)
 	char text[LINE_LEN];
 	struct smart now;
 
-	(void)arg;
 	for (size_t i = 0; i < drives.nr; i++) {
 		struct health *health = &drives.all[i];
 

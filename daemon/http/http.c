@@ -220,7 +220,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	struct upload *upload = *state;
 	struct http *http = arg;
 
-	(void)version;
 	if (!upload)
 		set_asks(client_of(connection), true);
 	if (!http->rules.body_max) {
@@ -252,8 +251,6 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 {
 	struct upload *upload = *state;
 
-	(void)arg;
-	(void)code;
 	if (upload)
 		free(upload->body);
 	free(upload);
@@ -279,24 +276,18 @@ static void run(struct http *http)
 
 static int on_io(sd_event_source *source, int fd, uint32_t revents, void *arg)
 {
-	(void)source;
-	(void)fd;
-	(void)revents;
 	run(arg);
 	return 0;
 }
 
 static int on_again(sd_event_source *source, void *arg)
 {
-	(void)source;
 	run(arg);
 	return 0;
 }
 
 static int on_timer(sd_event_source *source, uint64_t us, void *arg)
 {
-	(void)source;
-	(void)us;
 	run(arg);
 	return 0;
 }
@@ -330,8 +321,6 @@ static void drop(struct client *client)
 
 static int on_deadline(sd_event_source *source, uint64_t us, void *arg)
 {
-	(void)source;
-	(void)us;
 	drop(arg);
 	return 0;
 }
@@ -478,8 +467,6 @@ static int on_listener(sd_event_source *source, int fd, uint32_t revents, void *
 {
 	struct http *http = arg;
 
-	(void)source;
-	(void)revents;
 	for (unsigned int i = 0; i < ACCEPTS; i++) {
 		struct sockaddr_storage peer = { 0 };
 		socklen_t len = sizeof(peer);

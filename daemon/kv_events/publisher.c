@@ -121,9 +121,6 @@ static void arm_repeat(void)
 
 static int on_repeat(sd_event_source *source, uint64_t us, void *arg)
 {
-	(void)source;
-	(void)us;
-	(void)arg;
 	zmqpub_repeat(feed.pub);
 	arm_repeat();
 	return 0;
@@ -134,7 +131,6 @@ static bool publish(void *arg, const struct kvwire_bytes *batch)
 {
 	int err = zmqpub_send(feed.pub, batch);
 
-	(void)arg;
 	arm_repeat();
 	if (err)
 		fail(err);
@@ -143,13 +139,11 @@ static bool publish(void *arg, const struct kvwire_bytes *batch)
 
 static size_t shares(void *arg)
 {
-	(void)arg;
 	return kvevents_shares(feed.events);
 }
 
 static int share(void *arg, size_t number, size_t nr, kvevents_publish_fn *to, void *to_arg)
 {
-	(void)arg;
 	return kvevents_share(feed.events, number, nr, to, to_arg);
 }
 
@@ -193,9 +187,6 @@ static int on_look(sd_event_source *source, uint64_t us, void *arg)
 {
 	bool last = feed.patience && !--feed.patience;
 
-	(void)source;
-	(void)us;
-	(void)arg;
 	pthread_mutex_lock(&feed.lock);
 	for (size_t i = 0; i < feed.nr_sources; i++)
 		feed.source_states[i].connected = zmqsub_connected(feed.sources[i].sub);
@@ -318,8 +309,6 @@ static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *a
 	ssize_t len;
 	int err;
 
-	(void)source;
-	(void)revents;
 	if (feed.again) {
 		stop_following(follower);
 		return 0;
@@ -433,9 +422,6 @@ static void open_all(void)
 
 static int on_retry(sd_event_source *source, uint64_t us, void *arg)
 {
-	(void)source;
-	(void)us;
-	(void)arg;
 	if (feed.again) {
 		close_all();
 		open_all();
@@ -549,9 +535,6 @@ static int on_wake(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	bool taken;
 	eventfd_t n;
 
-	(void)source;
-	(void)revents;
-	(void)arg;
 	eventfd_read(fd, &n);
 	pthread_mutex_lock(&feed.lock);
 	taken = feed.has_next;
@@ -571,7 +554,6 @@ static void *work(void *arg)
 {
 	int err = sd_event_new(&feed.event);
 
-	(void)arg;
 	if (err >= 0)
 		err = sd_event_add_io(feed.event, NULL, feed.wake_fd, EPOLLIN, on_wake, NULL);
 	if (err >= 0)

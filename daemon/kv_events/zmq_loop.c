@@ -70,15 +70,11 @@ static int read_some(struct zmqloop *loop)
 
 static int on_io(sd_event_source *source, int fd, uint32_t revents, void *arg)
 {
-	(void)source;
-	(void)fd;
-	(void)revents;
 	return read_some(arg);
 }
 
 static int on_again(sd_event_source *source, void *arg)
 {
-	(void)source;
 	return read_some(arg);
 }
 

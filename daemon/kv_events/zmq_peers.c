@@ -127,7 +127,6 @@ static int on_look(sd_event_source *source, uint64_t us, void *arg)
 {
 	struct zmqpeers *peers = arg;
 
-	(void)us;
 	for (unsigned int i = peers->nr; i > 0; i--) {
 		struct peer *peer = &peers->peers[i - 1];
 

@@ -280,7 +280,6 @@ static void go_on(void *arg)
 
 static int on_again(sd_event_source *source, void *arg)
 {
-	(void)source;
 	go_on(arg);
 	return 0;
 }
@@ -289,8 +288,6 @@ static int on_stalled(sd_event_source *source, uint64_t us, void *arg)
 {
 	struct zmqpub *pub = arg;
 
-	(void)source;
-	(void)us;
 	if (pub->nr_answers)
 		end_answer(pub);
 	if (pub->nr_answers)

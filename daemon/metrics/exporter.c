@@ -244,8 +244,6 @@ static void start(struct exporter *exporter)
 
 static int on_retry(sd_event_source *source, uint64_t us, void *arg)
 {
-	(void)source;
-	(void)us;
 	start(arg);
 	return 0;
 }

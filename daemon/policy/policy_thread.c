@@ -456,7 +456,6 @@ static void wait_for_turn(void)
 
 static void *work(void *arg)
 {
-	(void)arg;
 	for (;;) {
 		wait_for_turn();
 		look_at_all();

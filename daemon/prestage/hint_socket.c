@@ -214,7 +214,6 @@ static void on_order(const struct http_request *request, const char *rest, struc
 	json_t *json = body_of(request, answer);
 	struct verdict verdict;
 
-	(void)rest;
 	if (!json) {
 		prestage.requests[PRESTAGE_REJECTED]++;
 		return;
@@ -291,7 +290,6 @@ static void on_hints(const struct http_request *request, const char *rest, struc
 	struct verdict verdict;
 	size_t i;
 
-	(void)rest;
 	if (!json || !hints_check(json, why)) {
 		if (json)
 			answer_error(answer, 400, why);
@@ -358,7 +356,6 @@ static const struct route {
 
 static void on_request(void *arg, const struct http_request *request, struct http_answer *answer)
 {
-	(void)arg;
 	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
 		size_t len = strlen(routes[i].path);
 		bool more = routes[i].path[len - 1] == '/';

@@ -442,7 +442,6 @@ static void *work(void *arg)
 	uint64_t lease;
 	int more;
 
-	(void)arg;
 	pthread_mutex_lock(&all.lock);
 	for (;;) {
 		lease = end_leases();

@@ -40,7 +40,6 @@ static FILE *to;
 int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 {
-	(void)id;
 	*ts = (struct timespec){ .tv_sec = seconds };
 	return 0;
 }
@@ -49,7 +48,6 @@ int state_read(const struct config *config, struct state *state)
 {
 	static char *loaded[] = { "kvblk" };
 
-	(void)config;
 	*state = (struct state){
 		.modules = { loaded, 1 }, .pools = pool_up ? &pool : NULL,
 		.members = pool_up ? &member : NULL, .found = &found,
@@ -59,20 +57,15 @@ int state_read(const struct config *config, struct state *state)
 
 void state_free(struct state *state)
 {
-	(void)state;
 }
 
 int fabrics_connect(struct config_fabric *fabric, char *why, size_t len)
 {
-	(void)fabric;
-	(void)why;
-	(void)len;
 	return -1;
 }
 
 int modules_load(const char *name)
 {
-	(void)name;
 	return -ENOENT;
 }
 
@@ -93,7 +86,6 @@ int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **l
 
 void kvblk_scan_free(struct kvblk_found *list)
 {
-	(void)list;
 }
 
 int kvblk_admin_open(struct kvblk_admin **admin)
@@ -104,26 +96,21 @@ int kvblk_admin_open(struct kvblk_admin **admin)
 
 void kvblk_admin_close(struct kvblk_admin *admin)
 {
-	(void)admin;
 }
 
 const char *kvblk_admin_message(const struct kvblk_admin *admin)
 {
-	(void)admin;
 	return "no";
 }
 
 int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
 {
-	(void)admin;
-	(void)timeout_ms;
 	return 0;
 }
 
 int kvblk_member_add(struct kvblk_admin *admin, const char *name,
 		     const struct kvblk_member_spec *spec, uint32_t add_flags)
 {
-	(void)admin;
 	assert_string_equal(name, "kv0");
 	assert_string_equal(spec->path, "/dev/bad");
 	assert_int_equal(add_flags, 0);
@@ -135,7 +122,6 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *name,
 
 int kvblk_pool_import(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
 {
-	(void)admin;
 	assert_string_equal(spec->name, "kv0");
 	nr_imports++;
 	slots = spec->index_slots;
@@ -147,7 +133,6 @@ static void tell(void *arg, const struct step *step, enum apply_outcome outcome,
 {
 	static const char *const outcomes[] = { "note", "planned", "done", "failed" };
 
-	(void)arg;
 	fprintf(to, "%s: %s%s%s\n", step->text, outcomes[outcome], *why ? ": " : "", why);
 }
 
@@ -156,7 +141,6 @@ static struct config config;
 
 static int begin(void **state)
 {
-	(void)state;
 	pool_up = true;
 	member.state = KVBLK_MEMBER_STATUS_UP;
 	member.unread_segments = 0;
@@ -171,7 +155,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	apply_forget(&all);
 	config_free(&config);
 	fclose(to);

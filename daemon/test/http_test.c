@@ -97,7 +97,6 @@ static int begin(void **state)
 	int fd = http_listen_ip("127.0.0.1", 0);
 	struct sockaddr_in at = { 0 };
 
-	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &(socklen_t){ sizeof(at) }), 0);
 	port = ntohs(at.sin_port);
@@ -109,7 +108,6 @@ static int begin_local(void **state)
 {
 	char path[] = "/tmp/http_test-XXXXXX";
 
-	(void)state;
 	assert_non_null(mkdtemp(path));
 	snprintf(local.sun_path, sizeof(local.sun_path), "%s/s", path);
 	open_at(http_listen_unix(local.sun_path, NULL, 0600));
@@ -118,7 +116,6 @@ static int begin_local(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	http_close(http);
 	event = sd_event_unref(event);
 	if (*local.sun_path) {

@@ -145,7 +145,6 @@ static void start(bool hash_only, uint32_t parts, size_t remember)
 
 static int stop(void **state)
 {
-	(void)state;
 	kvevents_free(events);
 	events = NULL;
 	return 0;
@@ -409,8 +408,6 @@ static bool take_any(void *arg, const struct kvwire_bytes *batch)
 
 static bool take_none(void *arg, const struct kvwire_bytes *batch)
 {
-	(void)arg;
-	(void)batch;
 	return false;
 }
 

@@ -63,7 +63,6 @@ void log_line(int level, const char *format, ...)
 {
 	va_list args;
 
-	(void)level;
 	va_start(args, format);
 	vfprintf(stderr, format, args);
 	va_end(args);

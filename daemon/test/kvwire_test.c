@@ -13,7 +13,6 @@ static size_t nr_seen;
 
 static int begin(void **state)
 {
-	(void)state;
 	kvwire_reset(&out);
 	kvwire_reset(&events);
 	nr_seen = 0;
@@ -22,7 +21,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	kvwire_free(&out);
 	kvwire_free(&events);
 	return 0;

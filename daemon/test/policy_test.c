@@ -387,7 +387,6 @@ static char dir[] = "/tmp/policy_test.XXXXXX";
 
 static int make_dir(void **state)
 {
-	(void)state;
 	return !mkdtemp(dir);
 }
 
@@ -395,7 +394,6 @@ static int remove_dir(void **state)
 {
 	char command[64];
 
-	(void)state;
 	config_free(&s.config);
 	snprintf(command, sizeof(command), "rm -r %s", dir);
 	return system(command);

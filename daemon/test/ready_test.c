@@ -19,7 +19,6 @@ static struct snapshot snapshot;
 /* Two healthy pools, the first with two members. */
 static int make(void **state)
 {
-	(void)state;
 	memset(stats, 0, sizeof(stats));
 	memset(members, 0, sizeof(members));
 	memset(pools, 0, sizeof(pools));

@@ -80,7 +80,6 @@ static void *client(int type, const char *endpoint)
 
 static int begin(void **state)
 {
-	(void)state;
 	context = zmq_ctx_new();
 	assert_true(sd_event_new(&event) >= 0);
 	assert_int_equal(zmqpub_open(event, context, &rules, &zmqpub), 0);
@@ -96,7 +95,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	zmqpub_close(zmqpub);
 	free(received);
 	received = NULL;

@@ -44,7 +44,6 @@ static void *scribble(void *arg)
 {
 	uint64_t dice = 1;
 
-	(void)arg;
 	while (!stop) {
 		size_t at = kv_below(&dice, (size_t)SCRIBBLED * SCRIBBLE_LEN);
 
@@ -168,7 +167,6 @@ static unsigned int nr_summaries;
 
 static bool keep_header(uint64_t at, uint8_t *page)
 {
-	(void)at;
 	for (unsigned int i = 0; i < NR; i++) {
 		if (is_header_of(page, HONEST + i) ||
 		    is_header_of(page, DELETED + i))
@@ -179,7 +177,6 @@ static bool keep_header(uint64_t at, uint8_t *page)
 
 static bool keep_summary(uint64_t at, uint8_t *page)
 {
-	(void)at;
 	memcpy(summaries[nr_summaries++], page, PAGE);
 	return nr_summaries == ARRAY_SIZE(summaries);
 }

@@ -88,7 +88,6 @@ static void batch_op(uint8_t opcode, unsigned int nr, const void *buf, size_t le
 
 static void *batch_run(void *arg)
 {
-	(void)arg;
 	batch.err = kv_submit(fd, batch.ops, batch.res, batch.nr, 0);
 	batch.over = true;
 	return NULL;

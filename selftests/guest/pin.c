@@ -105,7 +105,6 @@ static void *lookup_stalled(void *arg)
 		.key_stride = 16, .keys = kv_addr(absent), .lease_ms = 1000,
 	};
 
-	(void)arg;
 	kv_ioctl(fd, KVBLK_IOC_LOOKUP, &io);
 	return NULL;
 }

@@ -1160,7 +1160,6 @@ TEST(slow_exit)
 
 static void on_alarm(int signal)
 {
-	(void)signal;
 }
 
 /* Interrupt blocking calls every 300 ms; @on false stops it. */

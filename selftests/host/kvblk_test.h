@@ -57,7 +57,7 @@ static inline void kvblk_test_add(struct CMUnitTest test)
 		kvblk_test_add((struct CMUnitTest){			\
 			#test, test, setup, teardown, NULL });		\
 	}								\
-	static void test(void **kvblk_state __attribute__((unused)))
+	static void test(void **kvblk_state)
 
 #define TEST(test)	TEST_WITH(test, NULL, NULL)
 

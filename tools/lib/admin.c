@@ -156,7 +156,6 @@ static int on_ack(struct nl_msg *msg, void *arg)
 static int on_error(struct sockaddr_nl *addr, struct nlmsgerr *verdict,
 		    void *arg)
 {
-	(void)addr;
 	keep_verdict(arg, verdict);
 	return NL_STOP;
 }

@@ -167,7 +167,6 @@ int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
 	json_t *array = load("members"), *json;
 	size_t i;
 
-	(void)admin;
 	*list = NULL;
 	json_array_foreach(array, i, json) {
 		member = calloc(1, sizeof(*member));

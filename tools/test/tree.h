@@ -37,7 +37,6 @@ static inline void make(const char *path, const char *text)
 
 static inline int tree_make(void **state)
 {
-	(void)state;
 	memset(root + sizeof(root) - 7, 'X', 6);
 	return mkdtemp(root) ? 0 : -1;
 }
@@ -46,7 +45,6 @@ static inline int tree_remove(void **state)
 {
 	char command[64];
 
-	(void)state;
 	snprintf(command, sizeof(command), "rm -rf %s", root);
 	return system(command);
 }

@@ -20,7 +20,6 @@ static int ioctl_create(struct kvblk *kv, unsigned int depth,
 {
 	struct bench_queue *q;
 
-	(void)memory;
 	q = calloc(1, sizeof(*q) + depth * sizeof(q->ops[0]));
 	if (!q)
 		return -ENOMEM;

@@ -24,8 +24,6 @@ static int uring_create(struct kvblk *kv, unsigned int depth,
 {
 	struct bench_queue *q;
 
-	(void)memory;
-
 	q = calloc(1, sizeof(*q) + depth * sizeof(q->results[0]));
 	if (!q)
 		return -ENOMEM;
