@@ -52,6 +52,12 @@ static struct kvblk_id fresh_id(void)
 	return (struct kvblk_id){ .hi = ~lo, .lo = lo };
 }
 
+static void fresh_ids(struct kvblk_id *ids, u32 nr)
+{
+	while (nr--)
+		*ids++ = fresh_id();
+}
+
 static u32 offer(const struct kvblk_id *ids, u32 nr, u64 parent)
 {
 	struct kvblk_policy_chain chain = {
@@ -117,8 +123,7 @@ POLICY_TEST(test_new_pool_admits_all)
 	struct kvblk_id ids[CHAIN_MAX];
 
 	for (u32 len = 1; len <= CHAIN_MAX; len++) {
-		for (u32 i = 0; i < len; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, len);
 		assert_int_equal(offer(ids, len, 0), len);
 	}
 	assert_int_equal(atomic64_read(&policy.stats.declined), 0);
@@ -132,8 +137,7 @@ POLICY_TEST(test_poor_kind_is_declined_whole)
 	teach(400, 8, 60, 60);
 	teach(400, 64, 2, 2);
 	for (u32 k = 0; k < 100; k++) {
-		for (u32 i = 0; i < 64; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 64);
 		n = offer(ids, 64, 0);
 		/* a hole would make the following blocks worthless */
 		assert_true(n == 0 || n >= 63);
@@ -142,8 +146,7 @@ POLICY_TEST(test_poor_kind_is_declined_whole)
 	assert_true(none >= 90);
 	/* chains of the other kind are unaffected */
 	for (u32 k = 0; k < 50; k++) {
-		for (u32 i = 0; i < 8; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 8);
 		assert_true(offer(ids, 8, 0) >= 7);
 	}
 }
@@ -156,14 +159,12 @@ POLICY_TEST(test_ghost_remembers)
 	teach(400, 8, 60, 60);
 	teach(400, 64, 2, 2);
 	for (u32 k = 0; k < 50; k++) {
-		for (u32 i = 0; i < 64; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 64);
 		if (offer(ids, 64, 0))
 			continue;
 		declined++;
 		/* offer the same prefix with another end */
-		for (u32 i = 40; i < 64; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids + 40, 64 - 40);
 		known += offer(ids, 64, 0) >= 63;
 	}
 	/* repeats are noticed, so fewer and fewer are declined */
@@ -180,14 +181,12 @@ POLICY_TEST(test_last_block)
 	/* train: bodies are read again, last blocks never */
 	teach(400, 16, 50, 0);
 	for (u32 k = 0; k < 100; k++) {
-		for (u32 i = 0; i < 16; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 16);
 		short_of += offer(ids, 16, 0) == 15;
 	}
 	assert_true(short_of >= 90);
 	/* a second offer is written */
-	for (u32 i = 0; i < 16; i++)
-		ids[i] = fresh_id();
+	fresh_ids(ids, 16);
 	if (offer(ids, 16, 0) == 15)
 		assert_int_equal(offer(&ids[15], 1, ids[14].lo), 1);
 }
@@ -205,8 +204,7 @@ POLICY_TEST(test_chain_in_batches)
 	for (u32 k = 0; k < 100; k++) {
 		u32 n;
 
-		for (u32 i = 0; i < 16; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 16);
 		n = kvblk_policy_admit(&policy, &part);
 		short_of += n == 15;
 		whole += n == 16;
@@ -227,12 +225,10 @@ POLICY_TEST(test_last_block_that_is_full)
 		};
 
 		chain.parent = ids[15].lo;
-		for (u32 i = 0; i < 16; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 16);
 		kvblk_policy_admit(&policy, &chain);
 	}
-	for (u32 i = 0; i < 16; i++)
-		ids[i] = fresh_id();
+	fresh_ids(ids, 16);
 	assert_int_equal(offer(ids, 16, 0), 16);
 }
 
@@ -269,16 +265,14 @@ POLICY_TEST(test_offered_again_is_one_child)
 	teach_forks(400, false);
 	for (u32 k = 0; k < 100; k++) {
 		parent = fresh_id();
-		for (u32 i = 0; i < 8; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 8);
 		for (u32 i = 0; i < 10; i++)
 			assert_int_equal(offer(ids, 8, parent.lo), 8);
 	}
 	/* from the fourth child on, children count as new chains, which are declined */
 	parent = fresh_id();
 	for (u32 k = 0; k < 20; k++) {
-		for (u32 i = 0; i < 8; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 8);
 		declined += !offer(ids, 8, parent.lo);
 		assert_true(k >= 3 || !declined);
 	}
@@ -293,8 +287,7 @@ POLICY_TEST(test_admit_everything)
 	teach(400, 8, 60, 60);
 	teach(400, 64, 0, 0);
 	for (u32 k = 0; k < 100; k++) {
-		for (u32 i = 0; i < 64; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 64);
 		assert_int_equal(offer(ids, 64, 0), 64);
 	}
 }
@@ -310,8 +303,7 @@ static void all_get_in(struct kvblk_policy_chain *chain)
 	teach(400, 8, 60, 60);
 	teach(400, 64, 0, 0);
 	for (u32 k = 0; k < 50; k++) {
-		for (u32 i = 0; i < 64; i++)
-			ids[i] = fresh_id();
+		fresh_ids(ids, 64);
 		assert_int_equal(kvblk_policy_admit(&policy, chain), 64);
 	}
 }
@@ -401,8 +393,7 @@ POLICY_TEST(test_first_offers)
 		.ids = ids, .nr = 8, .chain = true, .priority = 1,
 	};
 
-	for (u32 i = 0; i < 24; i++)
-		ids[i] = fresh_id();
+	fresh_ids(ids, 24);
 	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
 	/* everything is admitted before the first reclaim */
 	assert_int_equal(offer(ids, 8, 0), 8);
@@ -416,8 +407,7 @@ POLICY_TEST(test_first_offers)
 	assert_int_equal(kvblk_policy_admit(&policy, &chain), 8);
 	/* nothing is remembered, so no offer counts as the second */
 	policy.second_permille = 0;
-	for (u32 i = 0; i < 24; i++)
-		ids[i] = fresh_id();
+	fresh_ids(ids, 24);
 	assert_int_equal(offer(ids, 24, 0), 0);
 	assert_int_equal(offer(ids, 24, 0), 0);
 	assert_int_equal(kvblk_policy_set_first(&policy, 1000), 0);
