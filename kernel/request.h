@@ -232,7 +232,7 @@ extern const struct kvblk_op_type kvblk_op_prefetch;
  * @old: the entry that the put replaces, MOVING
  * @old_seg: segment of @old, with a reference, or NULL
  * @old_member: member of @old_seg
- * @write_errors: member->write_errors before the write
+ * @write_errors: member->flash.write_errors before the write
  * @failed: the write failed; the put's task may retry
  * @tries: number of failed writes
  * @avoid: slot of the member that failed the last write

@@ -112,7 +112,7 @@ struct kvblk_open {
  * @kills_durable: KVBLK_SEGF_KILLS is on media
  * @unsaved: the table on media may still list the segment as free
  * @bare: some records have no checksums: a crash before the seal loses them
- * @cached: 0, or member->write_errors before the first record that only the member's
+ * @cached: 0, or member->flash.write_errors before the first record that only the member's
  *	volatile cache may have until the seal; set once, by cmpxchg
  * @retiring_gen: generation for the table on media while @gen is the old one, or 0
  * @reclaim_run: last run of reclaim that could not reclaim the segment; only reclaim
@@ -386,7 +386,7 @@ struct kvblk_kills {
 };
 
 /*
- * struct kvblk_member - a block device of a pool
+ * struct kvblk_flash - a block device of a pool: all that gets need, and no log
  * @ref: counts I/O in flight and works; killed at removal
  * @slot: 1 + its index in pool->members, 0 while it has none
  * @name: last component of the device's path, unique in the pool
@@ -402,23 +402,15 @@ struct kvblk_kills {
  *	write-back only once, so after it no flush proves that the volatile cache was
  *	written
  * @seg_base: pool-wide number of segment 0
- * @segs: array of nr_segs
  * @incarnation: random number of this format of the device
  * @ios: bios, by CPU
  * @stats: pool->slots[], or the pool's own before the member has a slot
  * @stats_before: values of @stats when the member was added
- * @ready: segments opened on media for puts, not yet in use
- * @sealed: oldest first
- * @retiring: retired, waiting for references to be dropped
- * @current_seg: segments that take records: class NEW by CPU, the last one class HOT.
- *	Read under @lock or by reservation, which holds seg->writers
  */
-struct kvblk_member {
+struct kvblk_flash {
 	struct kvblk_pool *pool;
-	struct kvblk_member_p2p p2p;
 	struct percpu_ref ref;
 	struct completion ref_done;
-	struct kobject *kobj;
 	u32 slot;
 	char name[KVBLK_NAME_MAX];	/* in the member list */
 	char device[KVBLK_NAME_MAX];	/* kernel name of the device since boot */
@@ -431,12 +423,6 @@ struct kvblk_member {
 	bool read_only;
 	atomic_t error_run[2];
 	atomic_t write_errors;
-	bool formatted;			/* formatted by this import or add: nothing to restore */
-	u64 restored;			/* blocks found by restore */
-	u32 nr_unread;			/* unread segments; only restore */
-	bool unread_unsure;		/* in pool->unsure, see restore_count(); pool->admin */
-	bool forfeit;			/* unread segments are given up; pool->admin */
-	bool retry;			/* was UNRESTORED before; pool->admin */
 
 	struct file *bdev_file;
 	struct block_device *bdev;
@@ -447,15 +433,7 @@ struct kvblk_member {
 	u32 nr_segs;
 	u32 record_align;		/* bytes */
 	u32 seg_base;
-	struct kvblk_segment *segs;
 	u64 incarnation;
-	struct kvblk_d_super *super;	/* superblock as last read or written; only its writer */
-	u64 sb_seq;
-	u64 epoch;			/* epoch to time: as in the superblock */
-	u64 activation;
-	u64 member_list_seq;
-	u64 time;
-	struct kvblk_missing *missing;	/* pool->missing_members' entry that restore filters by */
 
 	struct bio_set bios;
 	blk_opf_t nowait;		/* REQ_NOWAIT if supported; log/bio.c */
@@ -468,6 +446,36 @@ struct kvblk_member {
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	struct kvblk_watchdog watchdog;
 	struct kvblk_report reports[KVBLK_ERRORS];
+	struct kvblk_member_p2p p2p;
+};
+
+/*
+ * struct kvblk_member - a block device of a pool
+ * @segs: array of flash.nr_segs
+ * @ready: segments opened on media for puts, not yet in use
+ * @sealed: oldest first
+ * @retiring: retired, waiting for references to be dropped
+ * @current_seg: segments that take records: class NEW by CPU, the last one class HOT.
+ *	Read under @lock or by reservation, which holds seg->writers
+ */
+struct kvblk_member {
+	struct kvblk_flash flash;
+	struct kobject *kobj;
+	bool formatted;			/* formatted by this import or add: nothing to restore */
+	u64 restored;			/* blocks found by restore */
+	u32 nr_unread;			/* unread segments; only restore */
+	bool unread_unsure;		/* in pool->unsure, see restore_count(); pool->admin */
+	bool forfeit;			/* unread segments are given up; pool->admin */
+	bool retry;			/* was UNRESTORED before; pool->admin */
+
+	struct kvblk_segment *segs;
+	struct kvblk_d_super *super;	/* superblock as last read or written; only its writer */
+	u64 sb_seq;
+	u64 epoch;			/* epoch to time: as in the superblock */
+	u64 activation;
+	u64 member_list_seq;
+	u64 time;
+	struct kvblk_missing *missing;	/* pool->missing_members' entry that restore filters by */
 
 	spinlock_t lock;		/* protects segment states, ready to closing */
 	struct list_head ready;
@@ -757,7 +765,7 @@ struct kvblk_pool {
 	u32 align_units;		/* largest record_align, in units */
 	bool stable_writes;		/* the payload of a put must not change during the write */
 	bool device_seen;		/* device memory has been used */
-	u8 granule[KVBLK_GRANULES + 1];	/* member->slot, or 0: free; the last is DRAM's, 0 */
+	u8 granule[KVBLK_GRANULES + 1];	/* member->flash.slot, or 0: free; the last is DRAM's, 0 */
 	u16 *seg_gen;			/* KVBLK_DRAM_SEG + 1 entries */
 
 	struct kvblk_index index;
@@ -857,27 +865,27 @@ static inline void kvblk_pool_leave(struct kvblk_pool *pool)
 /* Returns whether the member serves gets and lookups, of blocks restored so far. */
 static inline bool kvblk_member_ok(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
-	       !READ_ONCE(member->suspect) && !READ_ONCE(member->failing);
+	return READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP &&
+	       !READ_ONCE(member->flash.suspect) && !READ_ONCE(member->flash.failing);
 }
 
 /* Returns whether the member takes writes. */
 static inline bool kvblk_member_writable(const struct kvblk_member *member)
 {
-	return kvblk_member_ok(member) && !READ_ONCE(member->read_only);
+	return kvblk_member_ok(member) && !READ_ONCE(member->flash.read_only);
 }
 
 /* Returns whether the member's epoch counts when the pool's epoch is determined. */
 static inline bool kvblk_member_stays(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
+	return READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP &&
 	       !READ_ONCE(member->removing);
 }
 
 /* Returns 0 if the member works, 1 if reads fail, 2 if only writes fail; for operators. */
 static inline u32 kvblk_member_fails(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->failing) ? 1 : READ_ONCE(member->read_only) ? 2 : 0;
+	return READ_ONCE(member->flash.failing) ? 1 : READ_ONCE(member->flash.read_only) ? 2 : 0;
 }
 
 /* Returns the member of a pool-wide segment number, or NULL. Context: RCU. */
@@ -891,7 +899,7 @@ static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 
 /* Returns the units of a record for a block of @length bytes. */
 static inline u32 kvblk_member_units(const struct kvblk_member *member, u32 length)
 {
-	return kvblk_record_units(length, member->record_align >> KVBLK_UNIT_SHIFT);
+	return kvblk_record_units(length, member->flash.record_align >> KVBLK_UNIT_SHIFT);
 }
 
 #endif

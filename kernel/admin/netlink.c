@@ -30,7 +30,7 @@
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
 static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
-static_assert(sizeof_field(struct kvblk_member, place) == KVBLK_PLACE_LEN_MAX + 1);
+static_assert(sizeof_field(struct kvblk_member, flash.place) == KVBLK_PLACE_LEN_MAX + 1);
 static_assert(KVBLK_DEVNODE_LEN_MAX ==
 	      sizeof("kvblk//default") - 1 + KVBLK_NAME_LEN_MAX);
 static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
@@ -611,10 +611,10 @@ static void nl_count_segments(struct kvblk_pool *pool, u32 *nr, u32 *nr_free)
 	*nr_free = 0;
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i) {
-		u32 state = READ_ONCE(member->state);
+		u32 state = READ_ONCE(member->flash.state);
 
 		if (state <= KVBLK_MEMBER_UP)
-			*nr += member->nr_segs;
+			*nr += member->flash.nr_segs;
 		if (state == KVBLK_MEMBER_UP)
 			*nr_free += kvblk_member_avail(member);
 	}
@@ -682,22 +682,22 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	hdr = kvblk_nl_begin(skb, info, flags);
 	if (!hdr)
 		return -EMSGSIZE;
-	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, member->pool->name) ||
-	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, member->name) ||
-	       (strlen(member->path) <= PATH_TOLD_MAX &&
-		nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->path)) ||
-	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &member->uuid) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SLOT, member->slot) ||
+	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, member->flash.pool->name) ||
+	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, member->flash.name) ||
+	       (strlen(member->flash.path) <= PATH_TOLD_MAX &&
+		nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->flash.path)) ||
+	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &member->flash.uuid) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SLOT, member->flash.slot) ||
 	       nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
-			   READ_ONCE(member->state)) ||
+			   READ_ONCE(member->flash.state)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT,
-			    READ_ONCE(member->suspect)) ||
+			    READ_ONCE(member->flash.suspect)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING,
 			    kvblk_member_fails(member)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, member->size) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, member->flash.size) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
-			    member->segment_units << KVBLK_UNIT_SHIFT) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, member->nr_segs) ||
+			    member->flash.segment_units << KVBLK_UNIT_SHIFT) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, member->flash.nr_segs) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
 			    kvblk_member_avail(member)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS,
@@ -707,19 +707,19 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
 			    READ_ONCE(member->nr_sealed)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
-			    member->record_align) ||
+			    member->flash.record_align) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
 			    kvblk_member_inflight(member, NULL)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION,
-			    member->incarnation) ||
+			    member->flash.incarnation) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,
 			    READ_ONCE(member->restored)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted) ||
-	       (member->place[0] &&
-		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->place)) ||
+	       (member->flash.place[0] &&
+		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->flash.place)) ||
 	       /* a dead member's device name may belong to another device by now */
-	       (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
-		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->device)) ||
+	       (READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD &&
+		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->flash.device)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS,
 			    READ_ONCE(member->nr_unread));
 	return kvblk_nl_end(skb, hdr, full);
@@ -784,7 +784,7 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 	int i;
 
 	kvblk_for_each_member(pool, member, i)
-		if (!nla_strcmp(name, member->name))
+		if (!nla_strcmp(name, member->flash.name))
 			return member;
 	NL_SET_ERR_MSG_ATTR(extack, name,
 			    "the pool has no member of this name: see \"kvblk member list\"");
@@ -988,8 +988,8 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 	if (!hdr)
 		return -EMSGSIZE;
 	return kvblk_nl_end(skb, hdr,
-		      nla_put_string(skb, KVBLK_A_ROUTE_POOL, routes->member->pool->name) ||
-		      nla_put_string(skb, KVBLK_A_ROUTE_MEMBER, routes->member->name) ||
+		      nla_put_string(skb, KVBLK_A_ROUTE_POOL, routes->member->flash.pool->name) ||
+		      nla_put_string(skb, KVBLK_A_ROUTE_MEMBER, routes->member->flash.name) ||
 		      nla_put_string(skb, KVBLK_A_ROUTE_DEVICE, way->device) ||
 		      (way->distance >= 0 &&
 		       nla_put_uint(skb, KVBLK_A_ROUTE_DISTANCE, way->distance)) ||
@@ -1005,8 +1005,8 @@ static struct kvblk_member *nl_member_get(struct kvblk_pool *pool,
 
 	guard(rcu)();
 	member = kvblk_nl_member(pool, name, NULL);
-	return member && READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
-	       percpu_ref_tryget_live_rcu(&member->ref) ? member : NULL;
+	return member && READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD &&
+	       percpu_ref_tryget_live_rcu(&member->flash.ref) ? member : NULL;
 }
 
 int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)

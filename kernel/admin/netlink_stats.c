@@ -48,11 +48,11 @@ static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 	u32 ready = READ_ONCE(member->nr_ready), open = READ_ONCE(member->nr_open);
 
 	gauges[GAUGE_INFLIGHT] += kvblk_member_inflight(member, NULL);
-	gauges[GAUGE_QUEUED] += READ_ONCE(member->queues[0].nr) +
-				READ_ONCE(member->queues[1].nr);
+	gauges[GAUGE_QUEUED] += READ_ONCE(member->flash.queues[0].nr) +
+				READ_ONCE(member->flash.queues[1].nr);
 	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->throttle.waiting);
 	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->kills.nr);
-	gauges[GAUGE_SEGMENTS] += member->nr_segs;
+	gauges[GAUGE_SEGMENTS] += member->flash.nr_segs;
 	gauges[GAUGE_SEGMENTS_FREE] += READ_ONCE(member->nr_free);
 	gauges[GAUGE_SEGMENTS_READY] += ready;
 	gauges[GAUGE_SEGMENTS_OPEN] += open - min(open, ready);
@@ -139,7 +139,7 @@ static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 	u64 gauges[GAUGES] = {};
 
 	if (nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
-	    (member ? nla_put_string(skb, KVBLK_A_STATS_MEMBER, member->name) :
+	    (member ? nla_put_string(skb, KVBLK_A_STATS_MEMBER, member->flash.name) :
 		      nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT)))
 		return true;
 	if (member) {

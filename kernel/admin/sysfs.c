@@ -310,21 +310,22 @@ static struct member_attr member_attr_##_name = {			\
 	.show = member_##_name##_show,					\
 }
 
-MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->state)]);
-MEMBER_SHOW(suspect, "%d", READ_ONCE(member->suspect));
+MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->flash.state)]);
+MEMBER_SHOW(suspect, "%d", READ_ONCE(member->flash.suspect));
 MEMBER_SHOW(failing, "%d", kvblk_member_fails(member));
-MEMBER_SHOW(path, "%s", member->path);
-MEMBER_SHOW(device, "%s", READ_ONCE(member->state) == KVBLK_MEMBER_DEAD ? "" : member->device);
-MEMBER_SHOW(place, "%s", member->place);
-MEMBER_SHOW(uuid, "%pUb", &member->uuid);
-MEMBER_SHOW(size, "%llu", member->size);
-MEMBER_SHOW(segment_size, "%u", member->segment_units << KVBLK_UNIT_SHIFT);
-MEMBER_SHOW(nr_segments, "%u", member->nr_segs);
+MEMBER_SHOW(path, "%s", member->flash.path);
+MEMBER_SHOW(device, "%s",
+	    READ_ONCE(member->flash.state) == KVBLK_MEMBER_DEAD ? "" : member->flash.device);
+MEMBER_SHOW(place, "%s", member->flash.place);
+MEMBER_SHOW(uuid, "%pUb", &member->flash.uuid);
+MEMBER_SHOW(size, "%llu", member->flash.size);
+MEMBER_SHOW(segment_size, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT);
+MEMBER_SHOW(nr_segments, "%u", member->flash.nr_segs);
 MEMBER_SHOW(free_segments, "%u", kvblk_member_avail(member));
 MEMBER_SHOW(sealed_segments, "%u", READ_ONCE(member->nr_sealed));
 MEMBER_SHOW(inflight, "%llu", kvblk_member_inflight(member, NULL));
-MEMBER_SHOW(record_align, "%u", member->record_align);
-MEMBER_SHOW(incarnation, "%#018llx", member->incarnation);
+MEMBER_SHOW(record_align, "%u", member->flash.record_align);
+MEMBER_SHOW(incarnation, "%#018llx", member->flash.incarnation);
 MEMBER_SHOW(restored, "%llu", READ_ONCE(member->restored));
 MEMBER_SHOW(unread_segments, "%u", READ_ONCE(member->nr_unread));
 
@@ -378,8 +379,8 @@ int kvblk_sysfs_member_add(struct kvblk_member *member)
 		return -ENOMEM;
 	dir->member = member;
 	err = kobject_init_and_add(&dir->kobj, &member_ktype,
-				   member->pool->members_dir, "%s",
-				   member->name);
+				   member->flash.pool->members_dir, "%s",
+				   member->flash.name);
 	if (err) {
 		kobject_put(&dir->kobj);
 		return err;

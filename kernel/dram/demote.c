@@ -159,12 +159,12 @@ static void stage_end(struct stage *stage)
 	struct kvblk_member *member = resv->member;
 
 	live.state = KVBLK_SLOT_LIVE;
-	live.seg = member->seg_base + resv->segment;
+	live.seg = member->flash.seg_base + resv->segment;
 	live.gen = (u16)resv->gen;
 	live.off = resv->unit;
 	if (stage->header && !written) {
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, resv->segment);
-		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->slot : 0;
+		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->flash.slot : 0;
 	}
 	/* invalidates older records on missing members */
 	kvblk_missing_note(pool, obj->rec.id);
@@ -297,7 +297,7 @@ static bool stage_suits(void *what, struct kvblk_member *member)
 {
 	const struct kvblk_dram_block *obj = what;
 
-	return member->slot != obj->avoid;
+	return member->flash.slot != obj->avoid;
 }
 
 /* Reserves space on a member; only the first futile wait takes long. */

@@ -4,7 +4,7 @@
  * TLS are up to its driver.
  *
  * The rules:
- * - Each bio is counted in member->ios before submission and at completion, so that the watchdog
+ * - Each bio is counted in flash->ios before submission and at completion, so that the watchdog
  *   sees a silent device whatever the request was.
  * - Only the member's own works wait for a tag or a frozen queue, because deadlines, cancel and
  *   SIGKILL do not reach a submitter there. So bios are REQ_NOWAIT, and a work submits bios that
@@ -52,7 +52,7 @@ void kvblk_io_exit(void)
 
 static void io_account(struct kvblk_member *member)
 {
-	this_cpu_inc(member->ios->submitted);
+	this_cpu_inc(member->flash.ios->submitted);
 }
 
 /*
@@ -61,22 +61,22 @@ static void io_account(struct kvblk_member *member)
  */
 static noinline void io_failed(struct kvblk_member *member, bool write, bool first)
 {
-	u32 limit = READ_ONCE(member->pool->tun.failing_run), run;
+	u32 limit = READ_ONCE(member->flash.pool->tun.failing_run), run;
 
 	/* a count of bios, to be compared with @done; @error_run below counts operations */
-	this_cpu_inc(member->ios->failed);
+	this_cpu_inc(member->flash.ios->failed);
 	if (write)
-		this_cpu_inc(member->ios->writes_failed);
+		this_cpu_inc(member->flash.ios->writes_failed);
 	if (!first)
 		return;
-	run = atomic_inc_return(&member->error_run[write]);
-	if (!limit || (run < limit && !READ_ONCE(member->suspect)))
+	run = atomic_inc_return(&member->flash.error_run[write]);
+	if (!limit || (run < limit && !READ_ONCE(member->flash.suspect)))
 		return;
 	/* a full thin volume still reads; after a silence reads are unknown, too */
-	if (write && !READ_ONCE(member->suspect))
-		WRITE_ONCE(member->read_only, true);
+	if (write && !READ_ONCE(member->flash.suspect))
+		WRITE_ONCE(member->flash.read_only, true);
 	else
-		WRITE_ONCE(member->failing, true);
+		WRITE_ONCE(member->flash.failing, true);
 }
 
 /*
@@ -91,25 +91,25 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 	bool write = op_is_write(bio_op(bio));
 	blk_status_t status = bio->bi_status;
 
-	this_cpu_inc(member->ios->done);
+	this_cpu_inc(member->flash.ios->done);
 	if (write)
-		this_cpu_inc(member->ios->writes);
+		this_cpu_inc(member->flash.ios->writes);
 	if (unlikely(status)) {
 		/* not the errno, because a status unknown to this kernel maps to 0 */
 		bool first = !cmpxchg(&whole->status, 0, status);
 
 		/* an error of another device's memory proves nothing about the cache */
 		if (bio_op(bio) == REQ_OP_WRITE && !whole->p2p)
-			atomic_inc(&member->write_errors);
+			atomic_inc(&member->flash.write_errors);
 		if (!whole->p2p && status != BLK_STS_PROTECTION &&
 		    bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
 			io_failed(member, write, first);
-	} else if (unlikely(atomic_read(&member->error_run[write]))) {
-		atomic_set(&member->error_run[write], 0);
+	} else if (unlikely(atomic_read(&member->flash.error_run[write]))) {
+		atomic_set(&member->flash.error_run[write], 0);
 	}
-	if (unlikely(READ_ONCE(member->suspect)))
-		WRITE_ONCE(member->suspect, false);
+	if (unlikely(READ_ONCE(member->flash.suspect)))
+		WRITE_ONCE(member->flash.suspect, false);
 }
 
 u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios)
@@ -118,15 +118,15 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *i
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		sum.done += READ_ONCE(per_cpu_ptr(member->ios, cpu)->done);
-		sum.failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->failed);
-		sum.writes += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes);
-		sum.writes_failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes_failed);
+		sum.done += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->done);
+		sum.failed += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->failed);
+		sum.writes += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->writes);
+		sum.writes_failed += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->writes_failed);
 	}
 	/* read @done first, so that the difference is never negative */
 	smp_rmb();
 	for_each_possible_cpu(cpu)
-		sum.submitted += READ_ONCE(per_cpu_ptr(member->ios, cpu)->submitted);
+		sum.submitted += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->submitted);
 	if (ios)
 		*ios = sum;
 	return sum.submitted - sum.done;
@@ -141,7 +141,7 @@ static void io_drop(struct kvblk_io *io)
 /* Queues a bio that would wait for a tag, or behind other bios in the queue. */
 static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
 {
-	struct kvblk_queue *queue = &member->queues[op_is_write(bio_op(bio))];
+	struct kvblk_queue *queue = &member->flash.queues[op_is_write(bio_op(bio))];
 
 	guard(spinlock_irqsave)(&queue->lock);
 	bio_list_add(&queue->bios, bio);
@@ -196,7 +196,7 @@ static bool io_same_owner(const struct page *page, const struct page *first)
 static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 			    struct bvec_iter iter)
 {
-	struct block_device *bdev = io->member->bdev;
+	struct block_device *bdev = io->member->flash.bdev;
 	struct request_queue *queue = bdev_get_queue(bdev);
 	u32 longest = queue_max_segment_size(queue), segments = 0, bytes = 0;
 	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
@@ -252,7 +252,7 @@ static void io_work(struct work_struct *work)
 		bv = bio->bi_io_vec;
 		ioprio = bio->bi_ioprio;
 		io_own(bio)->opf &= ~REQ_NOWAIT;
-		bio_reset(bio, io->member->bdev, io_own(bio)->opf);
+		bio_reset(bio, io->member->flash.bdev, io_own(bio)->opf);
 		bio->bi_ioprio = ioprio;
 		io_fill(bio, io, bv);
 		submit_bio(bio);
@@ -266,39 +266,39 @@ int kvblk_io_member_init(struct kvblk_member *member)
 {
 	struct kvblk_queue *queue;
 
-	for (queue = member->queues; queue < member->queues + 2; queue++) {
+	for (queue = member->flash.queues; queue < member->flash.queues + 2; queue++) {
 		spin_lock_init(&queue->lock);
 		bio_list_init(&queue->bios);
 		INIT_WORK(&queue->work, io_work);
 	}
-	return bioset_init(&member->bios, 128, offsetof(struct kvblk_bio, bio),
+	return bioset_init(&member->flash.bios, 128, offsetof(struct kvblk_bio, bio),
 			   BIOSET_PERCPU_CACHE);
 }
 
 void kvblk_io_member_exit(struct kvblk_member *member)
 {
-	cancel_work_sync(&member->queues[0].work);
-	cancel_work_sync(&member->queues[1].work);
-	bioset_exit(&member->bios);
+	cancel_work_sync(&member->flash.queues[0].work);
+	cancel_work_sync(&member->flash.queues[1].work);
+	bioset_exit(&member->flash.bios);
 }
 
 void kvblk_io_limits(struct kvblk_member *member)
 {
-	struct request_queue *queue = bdev_get_queue(member->bdev);
+	struct request_queue *queue = bdev_get_queue(member->flash.bdev);
 	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
 	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
 	u32 segments;
 	bool nowait;
 
 	/* some releases of md take BLK_STS_AGAIN of a leg for a failure */
-	nowait = bdev_nowait(member->bdev) &&
-		 member->bdev->bd_disk->major != MD_MAJOR;
-	WRITE_ONCE(member->nowait, nowait ? REQ_NOWAIT : 0);
+	nowait = bdev_nowait(member->flash.bdev) &&
+		 member->flash.bdev->bd_disk->major != MD_MAJOR;
+	WRITE_ONCE(member->flash.nowait, nowait ? REQ_NOWAIT : 0);
 	most = most > physical && !queue->limits.chunk_sectors ?
 	       (most - physical) << SECTOR_SHIFT : 0;
 	segments = most / queue_max_segment_size(queue) + 1;
-	WRITE_ONCE(member->fits_bytes, most);
-	WRITE_ONCE(member->fits_segments,
+	WRITE_ONCE(member->flash.fits_bytes, most);
+	WRITE_ONCE(member->flash.fits_segments,
 		   queue_max_segments(queue) - min(queue_max_segments(queue), segments));
 }
 
@@ -308,16 +308,16 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 	struct kvblk_member *member = io->member;
 	struct bio *bio;
 
-	bio = bio_alloc_bioset(member->bdev, 0, opf, GFP_NOIO, &member->bios);
+	bio = bio_alloc_bioset(member->flash.bdev, 0, opf, GFP_NOIO, &member->flash.bios);
 	io_own(bio)->iter = iter;
 	io_own(bio)->opf = opf;
 	bio->bi_ioprio = io->ioprio;
 	io_fill(bio, io, bv);
 	atomic_inc(&io->pending);
 	io_account(member);
-	kvblk_count_at(member->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
+	kvblk_count_at(member->flash.stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
 						       KVBLK_C_READ_BYTES, iter.bi_size);
-	if (unlikely(READ_ONCE(member->queues[op_is_write(opf)].nr)))
+	if (unlikely(READ_ONCE(member->flash.queues[op_is_write(opf)].nr)))
 		io_postpone(member, bio);
 	else
 		submit_bio(bio);
@@ -329,10 +329,10 @@ void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 	struct kvblk_member *member = io->member;
 	u32 left = iter.bi_size, part;
 
-	opf |= REQ_ALLOC_CACHE | READ_ONCE(member->nowait);
+	opf |= REQ_ALLOC_CACHE | READ_ONCE(member->flash.nowait);
 	iter.bi_sector = pos >> SECTOR_SHIFT;
-	if (likely(left <= READ_ONCE(member->fits_bytes) && !io->p2p &&
-		   nr <= READ_ONCE(member->fits_segments))) {
+	if (likely(left <= READ_ONCE(member->flash.fits_bytes) && !io->p2p &&
+		   nr <= READ_ONCE(member->flash.fits_segments))) {
 		io_submit_bio(io, opf, bv, iter);
 		return;
 	}
@@ -461,8 +461,8 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 
 static bool io_needless(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
-	       percpu_ref_is_dying(&member->pool->users);
+	return READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
+	       percpu_ref_is_dying(&member->flash.pool->users);
 }
 
 int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
@@ -477,7 +477,7 @@ int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
 		if (err == -EIO ? ++tries == READ_TRIES : waits++ == READ_WAITS)
 			return err;
 		if (err != -EIO)
-			wait_event_timeout(member->pool->settle_wait,
+			wait_event_timeout(member->flash.pool->settle_wait,
 					   io_needless(member), HZ);
 	}
 }
@@ -520,12 +520,12 @@ struct kvblk_reader kvblk_member_reader(struct kvblk_member *member)
 	return (struct kvblk_reader) {
 		.ops = &reader_ops,
 		.device = member,
-		.secret = &member->pool->secret,
-		.incarnation = member->incarnation,
-		.data_start = member->data_start,
-		.segment_units = member->segment_units,
-		.nr_segs = member->nr_segs,
-		.align_units = member->record_align >> KVBLK_UNIT_SHIFT,
+		.secret = &member->flash.pool->secret,
+		.incarnation = member->flash.incarnation,
+		.data_start = member->flash.data_start,
+		.segment_units = member->flash.segment_units,
+		.nr_segs = member->flash.nr_segs,
+		.align_units = member->flash.record_align >> KVBLK_UNIT_SHIFT,
 	};
 }
 
@@ -536,7 +536,7 @@ static int io_sync_bare(struct kvblk_member *member, blk_opf_t opf, u64 pos, u32
 
 	init_completion(&waiter.over);
 	kvblk_io_start(&waiter.io, member, io_wake);
-	bio = bio_alloc_bioset(member->bdev, 0, opf, GFP_NOIO, &member->bios);
+	bio = bio_alloc_bioset(member->flash.bdev, 0, opf, GFP_NOIO, &member->flash.bios);
 	io_own(bio)->opf = 0;
 	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
 	bio->bi_iter.bi_size = bytes;
@@ -550,13 +550,13 @@ static int io_sync_bare(struct kvblk_member *member, blk_opf_t opf, u64 pos, u32
 
 int kvblk_io_flush(struct kvblk_member *member)
 {
-	return bdev_write_cache(member->bdev) ?
+	return bdev_write_cache(member->flash.bdev) ?
 	       io_sync_bare(member, REQ_OP_WRITE | REQ_PREFLUSH, 0, 0) : 0;
 }
 
 void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes)
 {
-	if (bdev_max_discard_sectors(member->bdev))
+	if (bdev_max_discard_sectors(member->flash.bdev))
 		io_sync_bare(member, REQ_OP_DISCARD, pos, bytes);
 }
 

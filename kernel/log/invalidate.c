@@ -61,12 +61,12 @@ static u64 id_token(const struct kvblk_pool *pool, struct kvblk_id id)
  */
 static void kills_full(struct kvblk_member *member, bool full)
 {
-	struct kvblk_pool *pool = member->pool;
-	u32 first = member->seg_base >> KVBLK_GRANULE_SHIFT, i;
+	struct kvblk_pool *pool = member->flash.pool;
+	u32 first = member->flash.seg_base >> KVBLK_GRANULE_SHIFT, i;
 
 	lockdep_assert_held(&pool->kill_lock);
 	WRITE_ONCE(member->kills.full, full);
-	for (i = 0; i < DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT); i++)
+	for (i = 0; i < DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT); i++)
 		WRITE_ONCE(pool->pinned[first + i], full);
 	if (full)
 		return;
@@ -77,7 +77,7 @@ static void kills_full(struct kvblk_member *member, bool full)
 /* Adds @more to the number of queued invalidations, and stops or resumes deletes and puts. */
 static void kills_count(struct kvblk_member *member, int more)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->kill_lock);
 	WRITE_ONCE(member->kills.nr, member->kills.nr + more);
@@ -156,7 +156,7 @@ none:
 static void kill_unlist(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	scoped_guard(spinlock, &pool->kill_lock) {
 		list_del(&kill->link);
@@ -205,17 +205,17 @@ static bool kill_needless(const struct kvblk_kill *kill)
 	const struct kvblk_member *member = kill->member;
 
 	return READ_ONCE(kill->seg->gen) != kill->gen ||
-	       READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
-	       (percpu_ref_is_dying(&member->pool->users) &&
+	       READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
+	       (percpu_ref_is_dying(&member->flash.pool->users) &&
 		(kill->failed || !kvblk_member_writable(member)));
 }
 
 /* Counts an invalidation given up with the pool, since deletes must fail while the record stays. */
 static void kill_forget(const struct kvblk_kill *kill)
 {
-	if (READ_ONCE(kill->member->state) <= KVBLK_MEMBER_UP &&
+	if (READ_ONCE(kill->member->flash.state) <= KVBLK_MEMBER_UP &&
 	    READ_ONCE(kill->seg->gen) == kill->gen)
-		atomic_inc(&kill->member->pool->unsure);
+		atomic_inc(&kill->member->flash.pool->unsure);
 }
 
 static void kill_written(struct kvblk_io *io)
@@ -234,19 +234,19 @@ static void kill_start(struct kvblk_kill *kill)
 	struct kvblk_place place = kvblk_place(member, segment, kill->gen,
 					       kill->unit);
 
-	kill->write_errors = atomic_read(&member->write_errors);
+	kill->write_errors = atomic_read(&member->flash.write_errors);
 	kvblk_io_start(&kill->io, member, kill_written);
 	if (kill_needless(kill)) {
 		kill_forget(kill);
 		/* deletes must fail until the other members have the new epoch */
-		if (atomic_read(&member->pool->unsure))
+		if (atomic_read(&member->flash.pool->unsure))
 			kill->io.status = BLK_STS_OFFLINE;
 	} else if (kvblk_kill_mark(member, kill->seg, kill->gen)) {
 		kill->io.status = BLK_STS_IOERR;
 	} else {
 		kill->filler = (void *)__get_free_page(GFP_NOIO | __GFP_NOFAIL);
 		kvblk_filler_encode(kill->filler, kill->units, &place,
-				    &member->pool->secret);
+				    &member->flash.pool->secret);
 		bvec_set_virt(&kill->bv, kill->filler, KVBLK_UNIT);
 		kvblk_io_submit(&kill->io, REQ_OP_WRITE | REQ_META | REQ_FUA,
 				kvblk_seg_pos(member, segment, kill->unit),
@@ -259,7 +259,7 @@ static void kill_start(struct kvblk_kill *kill)
 static bool kill_end(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	blk_status_t status = kill->io.status;
 	bool again;
 
@@ -274,8 +274,8 @@ static bool kill_end(struct kvblk_kill *kill)
 		kvblk_missing_note_place(member, kill->seg - member->segs, kill->unit);
 	free_page((unsigned long)kill->filler);
 	if (kill->filler && !status) {
-		kvblk_count_at(member->stats, KVBLK_C_KILLS, 1);
-		trace_kvblk_kill(pool->name, member->slot, kill->seg - member->segs,
+		kvblk_count_at(member->flash.stats, KVBLK_C_KILLS, 1);
+		trace_kvblk_kill(pool->name, member->flash.slot, kill->seg - member->segs,
 				 kill->gen, kill->unit);
 	}
 	kill->filler = NULL;
@@ -300,7 +300,7 @@ static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run
 	bool ok = kvblk_member_writable(member);
 	struct kvblk_kill *kill;
 
-	guard(spinlock)(&member->pool->kill_lock);
+	guard(spinlock)(&member->flash.pool->kill_lock);
 	list_for_each_entry(kill, &member->kills.list, link) {
 		if (kill->run || kill->held || kill->writer ||
 		    ((kill->failed || !ok) && !kill_needless(kill)))
@@ -357,7 +357,7 @@ void kvblk_kill_work(struct work_struct *work)
 	if (!failed)
 		return;
 	WRITE_ONCE(member->kills.retry, jiffies + member->kills.gap);
-	wake_up_all(&member->pool->settle_wait);
+	wake_up_all(&member->flash.pool->settle_wait);
 }
 
 void kvblk_kill_retry(struct kvblk_pool *pool)
@@ -375,8 +375,8 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 		ok = kvblk_member_writable(member);
 		due = time_after_eq(jiffies, READ_ONCE(member->kills.retry));
 		list_for_each_entry(kill, &member->kills.list, link) {
-			if (!ok && (READ_ONCE(member->state) <= KVBLK_MEMBER_UP ||
-				    READ_ONCE(member->suspect)))
+			if (!ok && (READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP ||
+				    READ_ONCE(member->flash.suspect)))
 				kill_report(kill, BLK_STS_IOERR);
 			if (ok && due)
 				WRITE_ONCE(kill->failed, false);
@@ -503,7 +503,7 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 			if (!(kill->held || kill->writer) ||
 			    kill->unit != slot->off ||
 			    (u16)kill->gen != slot->gen ||
-			    kill->member->seg_base +
+			    kill->member->flash.seg_base +
 			    (kill->seg - kill->member->segs) != slot->seg)
 				continue;
 			/* if @held is set, the task that took over the slot will call kill_go() */
@@ -522,7 +522,7 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 static bool kill_stuck(const struct kvblk_kill *kill)
 {
 	return READ_ONCE(kill->failed) ||
-	       (READ_ONCE(kill->member->state) <= KVBLK_MEMBER_UP &&
+	       (READ_ONCE(kill->member->flash.state) <= KVBLK_MEMBER_UP &&
 		!kvblk_member_writable(kill->member));
 }
 

@@ -129,8 +129,8 @@ bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
 static inline bool kvblk_durable(const struct kvblk_member *member, u8 integrity)
 {
 	return integrity == KVBLK_INTEGRITY_NONE ||
-	       READ_ONCE(member->pool->tun.integrity) != KVBLK_CHECK_FULL ||
-	       !bdev_write_cache(member->bdev);
+	       READ_ONCE(member->flash.pool->tun.integrity) != KVBLK_CHECK_FULL ||
+	       !bdev_write_cache(member->flash.bdev);
 }
 
 /*
@@ -139,16 +139,16 @@ static inline bool kvblk_durable(const struct kvblk_member *member, u8 integrity
  */
 static inline bool kvblk_fua(const struct kvblk_member *member)
 {
-	return !bdev_write_cache(member->bdev) || bdev_fua(member->bdev);
+	return !bdev_write_cache(member->flash.bdev) || bdev_fua(member->flash.bdev);
 }
 
 /*
- * Returns whether a write has failed since member->write_errors was @errors. The cache may then
+ * Returns whether a write has failed since flash->write_errors was @errors. The cache may then
  * have lost other writes, although a flush succeeds.
  */
 static inline bool kvblk_writes_failed(const struct kvblk_member *member, int errors)
 {
-	return atomic_read(&member->write_errors) != errors;
+	return atomic_read(&member->flash.write_errors) != errors;
 }
 
 /* ---- segment.c ---- */
@@ -171,7 +171,7 @@ enum kvblk_safety {
 static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
 				u32 unit)
 {
-	return kvblk_unit_pos(member->data_start, member->segment_units, segment, unit);
+	return kvblk_unit_pos(member->flash.data_start, member->flash.segment_units, segment, unit);
 }
 
 /* Returns whether a payload in @seg must be verified before it is served. */
@@ -186,7 +186,7 @@ static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
 					     u32 segment, u64 gen, u32 unit)
 {
 	return (struct kvblk_place) {
-		.incarnation = member->incarnation,
+		.incarnation = member->flash.incarnation,
 		.generation = gen,
 		.segment = segment,
 		.unit = unit,
@@ -421,7 +421,7 @@ struct kvblk_kill {
 	u64 gen;
 	u32 unit;
 	u32 units;
-	int write_errors;		/* member->write_errors before the write */
+	int write_errors;		/* member->flash.write_errors before the write */
 	bool held;
 	bool writer;
 	bool settled;

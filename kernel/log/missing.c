@@ -53,8 +53,8 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid
 	/* a leaving member is no longer listed, but still has the name */
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, m)
-		if (!strcmp(member->name, name) &&
-		    memcmp(&member->uuid, uuid, UUID_SIZE))
+		if (!strcmp(member->flash.name, name) &&
+		    memcmp(&member->flash.uuid, uuid, UUID_SIZE))
 			return true;
 	return false;
 }
@@ -116,27 +116,27 @@ int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, 
 	struct kvblk_d_place place, *was;
 	bool news = false;
 
-	kvblk_place_set(&place, member->place);
+	kvblk_place_set(&place, member->flash.place);
 	guard(spinlock)(&pool->member_list_lock);
-	entry = member_list_find(pool, &member->uuid);
+	entry = member_list_find(pool, &member->flash.uuid);
 	if (!entry) {
 		if (pool->member_list_nr == KVBLK_SB_MEMBERS)
 			return -ENOSPC;
-		if (given && name_taken(pool, member->name, (const u8 *)&member->uuid))
+		if (given && name_taken(pool, member->flash.name, (const u8 *)&member->flash.uuid))
 			return -EEXIST;
-		name_unique(pool, member->name, (const u8 *)&member->uuid);
+		name_unique(pool, member->flash.name, (const u8 *)&member->flash.uuid);
 		entry = &pool->member_list[pool->member_list_nr++];
 		memset(entry, 0, sizeof(*entry));
 		memset(&pool->places[entry - pool->member_list], 0, sizeof(place));
-		export_uuid(entry->uuid, &member->uuid);
-		strscpy(entry->name, member->name);
+		export_uuid(entry->uuid, &member->flash.uuid);
+		strscpy(entry->name, member->flash.name);
 		news = true;
 	}
-	strscpy(member->name, entry->name);
-	news |= entry->incarnation != cpu_to_le64(member->incarnation);
-	entry->incarnation = cpu_to_le64(member->incarnation);
+	strscpy(member->flash.name, entry->name);
+	news |= entry->incarnation != cpu_to_le64(member->flash.incarnation);
+	entry->incarnation = cpu_to_le64(member->flash.incarnation);
 	was = &pool->places[entry - pool->member_list];
-	if (member->place[0] && memcmp(was, &place, sizeof(place))) {
+	if (member->flash.place[0] && memcmp(was, &place, sizeof(place))) {
 		*was = place;
 		news = true;
 	}
@@ -205,7 +205,7 @@ static bool member_there(struct kvblk_pool *pool, const struct kvblk_d_member *e
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (!memcmp(&member->uuid, entry->uuid, UUID_SIZE))
+		if (!memcmp(&member->flash.uuid, entry->uuid, UUID_SIZE))
 			return true;
 	return false;
 }
@@ -266,19 +266,19 @@ static bool missing_list(struct kvblk_pool *pool, struct kvblk_missing *missing)
 
 void kvblk_missing_dies(struct kvblk_member *member)
 {
-	struct kvblk_missing *missing = missing_alloc(member->pool, &member->uuid);
+	struct kvblk_missing *missing = missing_alloc(member->flash.pool, &member->flash.uuid);
 
 	if (!missing)
 		return;
-	missing->incarnation = member->incarnation;
+	missing->incarnation = member->flash.incarnation;
 	missing->epoch = READ_ONCE(member->epoch);
 	missing->activation = READ_ONCE(member->activation);
-	if (!missing_list(member->pool, missing))
+	if (!missing_list(member->flash.pool, missing))
 		return;
 	/* pairs with kvblk_member_dies(): notes were missed if the member was dead before */
 	smp_mb();
-	if (READ_ONCE(member->state) > KVBLK_MEMBER_UP)
-		kvblk_missing_end(member->pool, &member->uuid);
+	if (READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP)
+		kvblk_missing_end(member->flash.pool, &member->flash.uuid);
 }
 
 void kvblk_missing_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
@@ -358,8 +358,8 @@ void kvblk_missing_note_place(struct kvblk_member *member, u32 segment, u32 unit
 
 	place_hash(segment, unit, &a, &b);
 	guard(rcu)();
-	list_for_each_entry_rcu(missing, &member->pool->missing_members, link)
-		if (uuid_equal(&missing->uuid, &member->uuid))
+	list_for_each_entry_rcu(missing, &member->flash.pool->missing_members, link)
+		if (uuid_equal(&missing->uuid, &member->flash.uuid))
 			filter_add(missing, a, b);
 }
 

@@ -86,12 +86,12 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 		return 0;
 	}
 	err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
-						  member->segment_units - pages),
+						  member->flash.segment_units - pages),
 			    sums, pages * sizeof(*sums));
 	for (page = 0; page < pages && !err; page++)
 		/* a checkpoint's summary lacks the later records */
 		if (!kvblk_summary_decode(&sums[pages - 1 - page], page, &place,
-					  &member->pool->secret, &sum) ||
+					  &member->flash.pool->secret, &sum) ||
 		    (!page && !sum.sealed))
 			err = -EBADMSG;
 	return err;
@@ -101,17 +101,17 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit)
 {
 	struct kvblk_member *member = v->member;
-	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	u32 align = member->flash.record_align >> KVBLK_UNIT_SHIFT;
 	struct victim_rec *rec = &v->recs[v->nr];
 	struct kvblk_policy_rec *classes = &v->classes[v->nr];
 	struct kvblk_segment *seg = v->seg;
-	u32 now = kvblk_now(member->pool);
+	u32 now = kvblk_now(member->flash.pool);
 
 	if (v->nr == seg->nr_records)
 		return 0;
 	rec->id = entry->id;
-	if (!kvblk_index_find(&member->pool->index, rec->id, &rec->slot) ||
-	    rec->slot.seg != member->seg_base + (seg - member->segs) ||
+	if (!kvblk_index_find(&member->flash.pool->index, rec->id, &rec->slot) ||
+	    rec->slot.seg != member->flash.seg_base + (seg - member->segs) ||
 	    rec->slot.gen != (u16)seg->gen || rec->slot.off != unit)
 		return 0;
 	/* a put is about to replace the record, which must stay if the put fails */
@@ -152,7 +152,7 @@ static int victim_walk(struct victim *v)
 	}
 	kvblk_walk_end(&walk);
 	/* gets of the unreadable records would fail, too; leased ones are tried again */
-	return ret == -EIO && !READ_ONCE(v->member->pool->lease.total) ? 0 : ret;
+	return ret == -EIO && !READ_ONCE(v->member->flash.pool->lease.total) ? 0 : ret;
 }
 
 /* Permille of a segment: one with more leased records is not reclaimed. */
@@ -162,7 +162,7 @@ static int victim_walk(struct victim *v)
 
 static bool victim_leased(const struct victim *v)
 {
-	u64 bytes = (u64)v->member->segment_units << KVBLK_UNIT_SHIFT, leased = 0;
+	u64 bytes = (u64)v->member->flash.segment_units << KVBLK_UNIT_SHIFT, leased = 0;
 	u32 i;
 
 	for (i = 0; i < v->nr; i++)
@@ -199,7 +199,7 @@ static int victim_load(struct victim *v)
 		for (page = 0; page < pages && !err; page++)
 			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++)
 				if (kvblk_entry_decode(&sums[pages - 1 - page].entries[i],
-						       member->segment_units, &entry,
+						       member->flash.segment_units, &entry,
 						       &unit))
 					err = victim_note(v, &entry, unit);
 out:
@@ -280,7 +280,7 @@ static void copy_write(struct copy *copy)
 	struct victim *v = copy->victim;
 	struct victim_rec *vrec = copy->vrec;
 	struct kvblk_member *member = v->member;
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	u32 segment = v->seg - member->segs;
 	struct kvblk_place place = kvblk_place(member, segment, v->seg->gen,
 					       vrec->slot.off);
@@ -306,7 +306,7 @@ static void copy_write(struct copy *copy)
 			return;
 		}
 		/* the caller put other bytes than its checksums say: not the member's error */
-		kvblk_count_at(member->stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		kvblk_count_at(member->flash.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		copy->err = -EBADMSG;
 		return;
 	}
@@ -336,12 +336,12 @@ static void copy_end(struct copy *copy)
 {
 	struct victim *v = copy->victim;
 	struct victim_rec *vrec = copy->vrec;
-	struct kvblk_pool *pool = v->member->pool;
+	struct kvblk_pool *pool = v->member->flash.pool;
 
 	if (copy->resv.seg) {
 		v->cached |= !copy->rec.durable || !kvblk_fua(v->member);
 		vrec->copy = vrec->slot;
-		vrec->copy.seg = v->member->seg_base + copy->resv.segment;
+		vrec->copy.seg = v->member->flash.seg_base + copy->resv.segment;
 		vrec->copy.gen = (u16)copy->resv.gen;
 		vrec->copy.off = copy->resv.unit;
 		vrec->copy.state = KVBLK_SLOT_LIVE;
@@ -355,8 +355,8 @@ static void copy_end(struct copy *copy)
 	} else if (copy->resv.seg) {
 		vrec->copied = true;
 		v->nr_copied++;
-		kvblk_count_at(v->member->stats, KVBLK_C_REINSERTS, 1);
-		kvblk_count_at(v->member->stats, KVBLK_C_REINSERT_BYTES,
+		kvblk_count_at(v->member->flash.stats, KVBLK_C_REINSERTS, 1);
+		kvblk_count_at(v->member->flash.stats, KVBLK_C_REINSERT_BYTES,
 			       (u64)copy->resv.units << KVBLK_UNIT_SHIFT);
 		kvblk_reservation_release(&copy->resv, &copy->rec);
 	}
@@ -413,14 +413,14 @@ static int victim_copy(struct victim *v)
 /* Invalidate a copy that was written and that no index entry points to. */
 static void copy_kill(struct victim *v, const struct victim_rec *rec)
 {
-	kvblk_segment_forget(v->member->pool, &rec->copy);
-	kvblk_kill_later(v->member->pool, rec->id, &rec->copy);
+	kvblk_segment_forget(v->member->flash.pool, &rec->copy);
+	kvblk_kill_later(v->member->flash.pool, rec->id, &rec->copy);
 }
 
 /* Undo victim_claim() and victim_copy(): slots are LIVE again, copies invalidated. */
 static void victim_revert(struct victim *v)
 {
-	struct kvblk_pool *pool = v->member->pool;
+	struct kvblk_pool *pool = v->member->flash.pool;
 	u32 i;
 
 	for (i = 0; i < v->nr; i++) {
@@ -441,7 +441,7 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 {
 	return (struct kvblk_policy_seg) {
 		.stamp = seg->stamp,
-		.bytes = (u64)member->segment_units << KVBLK_UNIT_SHIFT,
+		.bytes = (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT,
 		.live_bytes = (u64)max(atomic_read(&seg->live_units), 0) <<
 			KVBLK_UNIT_SHIFT,
 		.class = seg->class,
@@ -466,7 +466,7 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 		seg->rests_until = jiffies + LEASED_REST;
 		return -EAGAIN;
 	}
-	if (v->nr && kvblk_policy_classify(&v->member->pool->policy, pseg, v->classes, v->nr,
+	if (v->nr && kvblk_policy_classify(&v->member->flash.pool->policy, pseg, v->classes, v->nr,
 					   force) == -EAGAIN) {
 		seg->stamp = pseg->stamp;
 		return 1;
@@ -483,7 +483,7 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
  */
 static int victim_claim(struct victim *v)
 {
-	struct kvblk_index *idx = &v->member->pool->index;
+	struct kvblk_index *idx = &v->member->flash.pool->index;
 	struct kvblk_slot moving, now;
 	int err = 0;
 	u32 i;
@@ -557,7 +557,7 @@ static int victim_retire(struct victim *v)
 static void victim_publish(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_segment *seg = v->seg;
 	struct kvblk_open *open = NULL;
 	u32 i;
@@ -566,7 +566,7 @@ static void victim_publish(struct victim *v)
 		if (v->recs[i].copied &&
 		    !kvblk_index_replace(&pool->index, v->recs[i].id, &v->recs[i].slot,
 					 &v->recs[i].copy)) {
-			WARN_ON_ONCE(READ_ONCE(member->state) == KVBLK_MEMBER_UP);
+			WARN_ON_ONCE(READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP);
 			copy_kill(v, &v->recs[i]);
 		}
 
@@ -576,7 +576,7 @@ static void victim_publish(struct victim *v)
 		WRITE_ONCE(seg->retired, true);
 		WRITE_ONCE(seg->gen, seg->gen + 1);
 		/* after the entries that moved: pairs with find_again() of the index */
-		smp_store_release(&pool->seg_gen[member->seg_base + (seg - member->segs)],
+		smp_store_release(&pool->seg_gen[member->flash.seg_base + (seg - member->segs)],
 				  (u16)seg->gen);
 		/* pairs with kvblk_segment_get(): a later reference sees the generation */
 		smp_mb();
@@ -594,10 +594,10 @@ static void victim_count(const struct victim *v, u64 bytes)
 {
 	struct kvblk_member *member = v->member;
 
-	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
-	kvblk_count_at(member->stats, KVBLK_C_RECLAIMED_BYTES, bytes);
-	kvblk_count_at(member->stats, KVBLK_C_DROPPED, v->nr - v->nr_copied);
-	trace_kvblk_reclaim(member->pool->name, member->slot, v->seg - member->segs,
+	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
+	kvblk_count_at(member->flash.stats, KVBLK_C_RECLAIMED_BYTES, bytes);
+	kvblk_count_at(member->flash.stats, KVBLK_C_DROPPED, v->nr - v->nr_copied);
+	trace_kvblk_reclaim(member->flash.pool->name, member->flash.slot, v->seg - member->segs,
 			    v->seg->gen, v->nr, v->live_units, v->nr_copied,
 			    v->nr - v->nr_copied);
 }
@@ -613,7 +613,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	struct victim v = {
 		.member = member,
 		.seg = seg,
-		.write_errors = atomic_read(&member->write_errors),
+		.write_errors = atomic_read(&member->flash.write_errors),
 		.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN),
 	};
 	int err;
@@ -641,7 +641,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 /* Free the retired segments that no reader holds. */
 static void retired_free(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_segment *seg, *next;
 	bool freed = false;
 	LIST_HEAD(over);
@@ -655,7 +655,7 @@ static void retired_free(struct kvblk_member *member)
 	list_for_each_entry_safe(seg, next, &over, link) {
 		if (READ_ONCE(pool->tun.discard))
 			kvblk_io_discard(member, kvblk_seg_pos(member, seg - member->segs, 0),
-					 member->segment_units << KVBLK_UNIT_SHIFT);
+					 member->flash.segment_units << KVBLK_UNIT_SHIFT);
 		spin_lock(&member->lock);
 		WRITE_ONCE(seg->retired, false);
 		list_move_tail(&seg->link, &member->free);
@@ -702,7 +702,7 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 		spin_lock(&member->lock);
 	}
 	spin_unlock(&member->lock);
-	pick = kvblk_policy_pick(&member->pool->policy, segs, nr);
+	pick = kvblk_policy_pick(&member->flash.pool->policy, segs, nr);
 	if (pick >= 0)
 		victim = map[pick];
 out:
@@ -713,14 +713,14 @@ out:
 
 static u32 watermark(const struct kvblk_member *member, u32 permille, u32 least)
 {
-	return max_t(u32, least, (u64)member->nr_segs * permille / 1000);
+	return max_t(u32, least, (u64)member->flash.nr_segs * permille / 1000);
 }
 
 void kvblk_reclaim_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
 						   reclaim_work);
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	u32 low = watermark(member, READ_ONCE(pool->tun.low_permille), 2);
 	u32 high = watermark(member, READ_ONCE(pool->tun.high_permille), 3);
 	struct kvblk_segment *seg;
@@ -736,7 +736,7 @@ void kvblk_reclaim_work(struct work_struct *work)
 			    kvblk_member_avail(member));
 	}
 	member->reclaim_run++;
-	while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+	while (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
 	       kvblk_member_writable(member) &&
 	       kvblk_member_avail(member) + READ_ONCE(member->nr_retiring) < high) {
 		seg = victim_pick(member);

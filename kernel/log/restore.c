@@ -71,7 +71,7 @@ static void page_load(struct kvblk_member *member, u32 page,
 	/* once a page is known, other tasks may write it */
 	guard(mutex)(&member->table_lock);
 	member->table_seq[page] = le64_to_cpu(table->seq);
-	for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
+	for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++) {
 		const struct kvblk_d_segment *d = &table->segments[i];
 		struct kvblk_segment *seg = &member->segs[first + i];
 
@@ -86,7 +86,7 @@ static void page_load(struct kvblk_member *member, u32 page,
 			seg->gen++;
 		else if (alone)
 			seg->flags |= KVBLK_SEGF_KILLS;
-		WRITE_ONCE(member->pool->seg_gen[member->seg_base + first + i],
+		WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + first + i],
 			   (u16)seg->gen);
 	}
 }
@@ -112,7 +112,7 @@ static struct kvblk_slot slot_of(struct kvblk_member *member,
 				 const struct kvblk_rec *rec, u32 unit)
 {
 	return (struct kvblk_slot) {
-		.seg = member->seg_base + (seg - member->segs),
+		.seg = member->flash.seg_base + (seg - member->segs),
 		.off = unit,
 		.len = rec->length,
 		.gen = (u16)seg->gen,
@@ -163,8 +163,8 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 
 static bool restore_ended(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
-	       percpu_ref_is_dying(&member->pool->users);
+	return READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
+	       percpu_ref_is_dying(&member->flash.pool->users);
 }
 
 static struct kvblk_id entry_id(const struct kvblk_d_entry *entry)
@@ -178,7 +178,7 @@ static struct kvblk_id entry_id(const struct kvblk_d_entry *entry)
 /* Prefetches the index lines that restore_record() needs for entries behind @i. */
 static void restore_ahead(struct kvblk_scan *scan, const struct kvblk_d_summary *sum, u32 i)
 {
-	const struct kvblk_index *idx = &restore_of(scan)->member->pool->index;
+	const struct kvblk_index *idx = &restore_of(scan)->member->flash.pool->index;
 
 	if (i + RESTORE_AHEAD < KVBLK_SUMMARY_ENTRIES)
 		kvblk_index_prefetch(idx, entry_id(&sum->entries[i + RESTORE_AHEAD]));
@@ -211,7 +211,7 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	struct restore *rs = restore_of(scan);
 	struct kvblk_member *member = rs->member;
 	struct kvblk_segment *seg = rs->seg;
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_slot slot = slot_of(member, seg, rec, unit), old;
 	u32 units = kvblk_member_units(member, rec->length);
 	int ret;
@@ -287,7 +287,7 @@ static void segment_restart(struct kvblk_member *member, struct kvblk_segment *s
 	guard(spinlock)(&member->lock);
 	WRITE_ONCE(seg->retired, true);
 	WRITE_ONCE(seg->gen, seg->gen + 1);
-	WRITE_ONCE(member->pool->seg_gen[member->seg_base + (seg - member->segs)],
+	WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + (seg - member->segs)],
 		   (u16)seg->gen);
 	/* pairs with kvblk_segment_get(), as in reclaim */
 	smp_mb();
@@ -371,7 +371,7 @@ static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
 	 * then find a record unreadable now and unknown to deletes.
 	 */
 	if (kvblk_segment_seal(member, seg) && found->missed)
-		atomic_inc(&member->pool->unsure);
+		atomic_inc(&member->flash.pool->unsure);
 	return 0;
 free:
 	kvblk_open_free(open);
@@ -388,8 +388,8 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 	};
 	int err;
 
-	seg->stamp = kvblk_policy_open(&member->pool->policy, seg->class,
-				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
+	seg->stamp = kvblk_policy_open(&member->flash.pool->policy, seg->class,
+				       (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT);
 	atomic_set(&seg->live_units, 0);
 	rs->seg = seg;
 	rs->open = NULL;
@@ -432,7 +432,7 @@ static bool restore_patience(struct restore *rs)
 {
 	if (rs->waits++ == RESTORE_WAITS || restore_ended(rs->member))
 		return false;
-	wait_event_timeout(rs->member->pool->settle_wait, restore_ended(rs->member), HZ);
+	wait_event_timeout(rs->member->flash.pool->settle_wait, restore_ended(rs->member), HZ);
 	return true;
 }
 
@@ -442,7 +442,7 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 	u32 i, nr = 0, unread = 0;
 	int err;
 
-	for (i = 0; i < member->nr_segs; i++)
+	for (i = 0; i < member->flash.nr_segs; i++)
 		if (member->segs[i].unread && !member->segs[i].unknown &&
 		    member->segs[i].state != KVBLK_SEG_FREE)
 			order[nr++] = &member->segs[i];
@@ -470,7 +470,7 @@ static int restore_all(struct restore *rs)
 
 	rs->scan.ops = &restore_ops;
 	rs->scan.reader = kvblk_member_reader(member);
-	order = kvmalloc_array(member->nr_segs, sizeof(*order), GFP_KERNEL);
+	order = kvmalloc_array(member->flash.nr_segs, sizeof(*order), GFP_KERNEL);
 	if (order)
 		err = kvblk_scan_begin(&rs->scan);
 	if (!err)
@@ -493,19 +493,19 @@ static void page_forfeit(struct kvblk_member *member, u32 page)
 	scoped_guard(mutex, &member->table_lock) {
 		/* newer than an unreadable slot that also rejects writes, even without a clock */
 		member->table_seq[page] = max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
-		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
+		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++) {
 			struct kvblk_segment *seg = &member->segs[first + i];
 
 			seg->gen = BIT_ULL(40) + (get_random_u64() >> 18);
 			seg->state = KVBLK_SEG_FREE;
 			seg->unknown = false;
-			WRITE_ONCE(member->pool->seg_gen[member->seg_base + first + i],
+			WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + first + i],
 				   (u16)seg->gen);
 		}
 	}
 	err = kvblk_table_write(member, first);
 	scoped_guard(mutex, &member->table_lock)
-		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++)
+		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++)
 			member->segs[first + i].unknown = err;
 }
 
@@ -531,7 +531,7 @@ static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *s
 
 static void unread_forfeit(struct kvblk_member *member)
 {
-	struct kvblk_segment *seg = member->segs, *end = seg + member->nr_segs;
+	struct kvblk_segment *seg = member->segs, *end = seg + member->flash.nr_segs;
 
 	for (; seg < end; seg++) {
 		if (seg->unknown && (seg - member->segs) % KVBLK_TABLE_ENTRIES == 0)
@@ -544,7 +544,7 @@ static void unread_forfeit(struct kvblk_member *member)
 /* Counts the member in pool->unsure while deletes cannot know all blocks of the member. */
 static void restore_count(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	bool unsure;
 
 	guard(mutex)(&pool->admin);
@@ -560,7 +560,7 @@ static void restore_use(struct kvblk_member *member)
 {
 	u32 i, unread = 0;
 
-	for (i = 0; i < member->nr_segs; i++) {
+	for (i = 0; i < member->flash.nr_segs; i++) {
 		struct kvblk_segment *seg = &member->segs[i];
 
 		if (!seg->unread)
@@ -583,7 +583,7 @@ static void restore_use(struct kvblk_member *member)
 /* Retries the unread segments of an active member, or gives them up. */
 static void restore_rest(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct restore rs = { .member = member };
 	bool forfeit = READ_ONCE(member->forfeit);
 	u32 before = READ_ONCE(member->nr_unread);
@@ -593,9 +593,9 @@ static void restore_rest(struct kvblk_member *member)
 		unread_forfeit(member);
 	restore_use(member);
 	WRITE_ONCE(member->restored, member->restored + rs.blocks);
-	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);
+	kvblk_count_at(member->flash.stats, KVBLK_C_RESTORED, rs.blocks);
 	dev_info(&pool->dev, "member %s: %u of %u unread segments %s, %llu blocks restored\n",
-		 member->name, before - READ_ONCE(member->nr_unread), before,
+		 member->flash.name, before - READ_ONCE(member->nr_unread), before,
 		 forfeit ? "given up, so that deletes succeed" : "read", rs.blocks);
 	kvblk_log_kick(member);
 }
@@ -606,19 +606,19 @@ static void restore_rest(struct kvblk_member *member)
  */
 static void restore_settle(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	for (;;) {
 		/* the member or its pool leaves: the member stays outdated */
-		if (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+		if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP ||
 		    percpu_ref_is_dying(&pool->users))
 			return;
 		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->kills.nr), HZ) &&
-		    READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
 			break;
 	}
 	WRITE_ONCE(member->missing, NULL);
-	kvblk_missing_end(pool, &member->uuid);
+	kvblk_missing_end(pool, &member->flash.uuid);
 }
 
 /* Publishes the index size once all members are restored, unless blocks did not fit. */
@@ -640,12 +640,12 @@ static void restore_index(struct kvblk_pool *pool)
 /* Marks the member unrestored. Media stay unchanged for another try. */
 static void restore_failed(struct kvblk_member *member, int err)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	if (restore_ended(member))
 		return;
 	dev_err(&pool->dev, "member %s: cannot restore its blocks (error %d); gets of them miss; to retry, import the pool again or run: kvblk member add\n",
-		member->name, err);
+		member->flash.name, err);
 	/* before the state is visible, because puts and deletes then bypass the member */
 	if (!member->missing)
 		kvblk_missing_dies(member);
@@ -655,7 +655,7 @@ static void restore_failed(struct kvblk_member *member, int err)
 			atomic_inc(&pool->unsure);
 			member->unread_unsure = true;
 		}
-		cmpxchg(&member->state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UNRESTORED);
+		cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UNRESTORED);
 	}
 	wake_up_all(&pool->space_wait);
 	kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, -err);
@@ -664,46 +664,46 @@ static void restore_failed(struct kvblk_member *member, int err)
 void kvblk_member_restore(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, restore);
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct restore rs = { .member = member };
 	int err = 0;
 	u32 i;
 
-	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
 		restore_rest(member);
 		goto out;
 	}
-	for (i = 0; i < member->nr_segs; i++) {
+	for (i = 0; i < member->flash.nr_segs; i++) {
 		member->segs[i].unknown = !member->formatted;
 		member->segs[i].unread = true;
 	}
 	if (!member->formatted)
 		err = restore_all(&rs);
 	WRITE_ONCE(member->restored, member->restored + rs.blocks);
-	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);
+	kvblk_count_at(member->flash.stats, KVBLK_C_RESTORED, rs.blocks);
 	if (err) {
 		restore_failed(member, err);
 	} else {
 		restore_use(member);
-		if (cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
+		if (cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING,
 			    KVBLK_MEMBER_UP) == KVBLK_MEMBER_RESTORING) {
 			if (member->nr_unread) {
 				dev_err(&pool->dev, "member %s: cannot read %u segments; gets of their blocks miss; to retry, run: kvblk member add\n",
-					member->name, member->nr_unread);
+					member->flash.name, member->nr_unread);
 				kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, EIO);
 			}
 			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
-				 member->name, rs.blocks);
+				 member->flash.name, rs.blocks);
 			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
 			/* otherwise puts kick the log, because a restart must not evict blocks */
-			if (member->nr_free > member->nr_segs / 2)
+			if (member->nr_free > member->flash.nr_segs / 2)
 				kvblk_log_kick(member);
 			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
 		}
 	}
 	/* all records were compared with later puts; deletes and replacing puts were refused */
 	if (!err && member->retry)
-		kvblk_missing_end(pool, &member->uuid);
+		kvblk_missing_end(pool, &member->flash.uuid);
 	if (member->missing) {
 		restore_settle(member);
 	} else {

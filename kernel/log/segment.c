@@ -43,7 +43,7 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 		table->seq = cpu_to_le64(++seq);
 		kvblk_table_seal(table);
 		/* a restart would reject this page */
-		if (!kvblk_table_writable(table, member->incarnation, page))
+		if (!kvblk_table_writable(table, member->flash.incarnation, page))
 			return -ERANGE;
 		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
 				    KVBLK_TABLE_OFFSET +
@@ -61,7 +61,7 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 
 int kvblk_table_write(struct kvblk_member *member, u32 segment)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_d_table *table = member->table_buf;
 	u32 page = segment / KVBLK_TABLE_ENTRIES, i;
 	int err;
@@ -72,7 +72,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 		return 0;
 	memset(table, 0, sizeof(*table));
 	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
-	table->incarnation = cpu_to_le64(member->incarnation);
+	table->incarnation = cpu_to_le64(member->flash.incarnation);
 	table->page = cpu_to_le32(page);
 	table->time = cpu_to_le32(kvblk_now(pool));
 	scoped_guard(spinlock, &member->lock) {
@@ -81,7 +81,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 			struct kvblk_segment *seg = &member->segs[n];
 			struct kvblk_d_segment *d = &table->segments[i];
 
-			if (n >= member->nr_segs)
+			if (n >= member->flash.nr_segs)
 				break;
 			d->generation = cpu_to_le64(seg->retiring_gen ?: seg->gen);
 			d->state = seg->state;
@@ -102,13 +102,14 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member)
 {
 	/* a segment has no more records than units */
-	u32 nr = DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
+	u32 nr = DIV_ROUND_UP(member->flash.segment_units, KVBLK_SUMMARY_ENTRIES + 1);
 	struct kvblk_open *open;
 
 	open = kvzalloc(struct_size(open, pages, nr), GFP_KERNEL);
 	if (!open)
 		return NULL;
-	open->durable = kvcalloc(BITS_TO_LONGS(member->segment_units), sizeof(long), GFP_KERNEL);
+	open->durable = kvcalloc(BITS_TO_LONGS(member->flash.segment_units), sizeof(long),
+				 GFP_KERNEL);
 	if (!open->durable) {
 		kvfree(open);
 		return NULL;
@@ -153,7 +154,7 @@ static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
 		       u32 page)
 {
 	return kvblk_seg_pos(member, seg - member->segs,
-			     member->segment_units - 1 - page);
+			     member->flash.segment_units - 1 - page);
 }
 
 /* Writes summary pages @from to @to - 1, at most SUMMARY_BATCH. @buf has the last page first. */
@@ -173,7 +174,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 		scoped_guard(spinlock, &seg->open->lock)
 			memcpy(copy, seg->open->pages[page], sizeof(*copy));
 		kvblk_summary_encode(copy, page, sum, &place,
-				     &member->pool->secret);
+				     &member->flash.pool->secret);
 	}
 	return kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | opf,
 			     summary_pos(member, seg, to - 1), buf,
@@ -198,7 +199,7 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 
 	/* retry, because the loss of cached pages may be reported to another write */
 	while (err && tries--) {
-		errors = atomic_read(&member->write_errors);
+		errors = atomic_read(&member->flash.write_errors);
 		err = 0;
 		for (to = kvblk_summary_pages(seg->nr_records); to > 1 && !err; to = from) {
 			from = to > SUMMARY_BATCH ? to - SUMMARY_BATCH : 1;
@@ -208,7 +209,7 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 			err = kvblk_io_flush(member);
 		if (err)
 			return err;
-		if (bdev_write_cache(member->bdev) && kvblk_writes_failed(member, errors))
+		if (bdev_write_cache(member->flash.bdev) && kvblk_writes_failed(member, errors))
 			err = -EIO;
 	}
 	return err;
@@ -226,7 +227,7 @@ void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
  */
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_sum sum = { .nr_records = seg->nr_records, .sealed = true };
 	u64 gen = seg->gen;
 	struct kvblk_open *open = seg->open;
@@ -252,7 +253,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
 	}
 
-	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_SEALED, 1);
+	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_SEALED, 1);
 	spin_lock(&member->lock);
 	if (!err)
 		seg->open = NULL;
@@ -261,7 +262,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	member->nr_open--;
 	member->nr_sealed++;
 	spin_unlock(&member->lock);
-	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
+	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->segs,
 			    gen, KVBLK_SEG_SEALED);
 	if (!err)
 		kvblk_open_free(open);
@@ -285,7 +286,7 @@ static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
 int kvblk_segment_open(struct kvblk_member *member, u8 class)
 {
 	struct kvblk_segment *seg, **place;
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_open *open;
 	int err;
 
@@ -321,7 +322,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 
 	seg->open = open;
 	seg->stamp = kvblk_policy_open(&pool->policy, class,
-				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
+				       (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT);
 	atomic_set(&seg->live_units, 0);
 	atomic64_set(&seg->cursor, 0);
 	err = kvblk_table_write(member, seg - member->segs);
@@ -338,8 +339,8 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		return err;
 	}
 
-	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_OPENED, 1);
-	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
+	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_OPENED, 1);
+	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->segs,
 			    seg->gen, KVBLK_SEG_OPEN);
 	spin_lock(&member->lock);
 	atomic_set_release(&seg->writers, 1);
@@ -358,8 +359,8 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 
 void kvblk_log_kick(struct kvblk_member *member)
 {
-	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
-		queue_work(member->pool->wq, &member->log_work);
+	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
+		queue_work(member->flash.pool->wq, &member->log_work);
 }
 
 /* Drops a writer. The last writer of a closed segment queues it for sealing. */
@@ -370,7 +371,7 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 	spin_lock(&member->lock);
 	list_add_tail(&seg->link, &member->closing);
 	spin_unlock(&member->lock);
-	queue_work(member->pool->wq, &member->log_work);
+	queue_work(member->flash.pool->wq, &member->log_work);
 }
 
 /* Closes @old if it is current, and opens a ready segment in its place. */
@@ -389,7 +390,7 @@ static void segment_rotate(struct kvblk_member *member,
 		closed = true;
 	}
 	if (!member->current_seg[log] && log != KVBLK_LOG_HOT &&
-	    READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+	    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
 		next = list_first_entry_or_null(&member->ready,
 						struct kvblk_segment, link);
 		if (next) {
@@ -418,7 +419,7 @@ static bool segment_reserve(struct kvblk_member *member,
 	/* closed and drained since it was read */
 	if (!atomic_inc_not_zero(&seg->writers))
 		return false;
-	if (!kvblk_cursor_take(&seg->cursor, units, member->segment_units,
+	if (!kvblk_cursor_take(&seg->cursor, units, member->flash.segment_units,
 			       &resv->unit, &resv->index)) {
 		writer_drop(member, seg);
 		return false;
@@ -428,12 +429,12 @@ static bool segment_reserve(struct kvblk_member *member,
 	resv->segment = seg - member->segs;
 	resv->units = units;
 	resv->member = member;
-	resv->seq = atomic64_inc_return(&member->pool->seq);
-	percpu_ref_get(&member->ref);
+	resv->seq = atomic64_inc_return(&member->flash.pool->seq);
+	percpu_ref_get(&member->flash.ref);
 	kvblk_open_entry(seg->open, resv->index);
 	atomic_add(units, &seg->live_units);
 	if (((resv->unit + units) ^ resv->unit) >> CHECKPOINT_UNIT_SHIFT)
-		mod_delayed_work(member->pool->wq, &member->checkpoint, 0);
+		mod_delayed_work(member->flash.pool->wq, &member->checkpoint, 0);
 	return true;
 }
 
@@ -472,15 +473,15 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
 		rcu_read_lock();
 		member = kvblk_member_nth(pool, first + i);
-		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+		if (member && (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP ||
 			       !kvblk_member_writable(member) ||
-			       !percpu_ref_tryget_live(&member->ref)))
+			       !percpu_ref_tryget_live(&member->flash.ref)))
 			member = NULL;
 		rcu_read_unlock();
 		if (!member)
 			continue;
 		units = kvblk_member_units(member, length);
-		if (units + 1 <= member->segment_units && (!suits || suits(what, member)))
+		if (units + 1 <= member->flash.segment_units && (!suits || suits(what, member)))
 			err = kvblk_kills_full(member) ? -EAGAIN :
 			      kvblk_member_reserve(member, KVBLK_CLASS_NEW, units, resv);
 		kvblk_member_put(member);
@@ -496,7 +497,7 @@ void kvblk_reservation_encode(const struct kvblk_reservation *resv, void *buf,
 	struct kvblk_place place = kvblk_place(resv->member, resv->segment, resv->gen,
 					       resv->unit);
 
-	kvblk_record_encode(buf, rec, &place, &resv->member->pool->secret);
+	kvblk_record_encode(buf, rec, &place, &resv->member->flash.pool->secret);
 }
 
 void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable)
@@ -507,7 +508,7 @@ void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool d
 	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
 		WRITE_ONCE(seg->bare, true);
 	if (!durable && !READ_ONCE(seg->cached))
-		cmpxchg(&seg->cached, 0, atomic_read(&resv->member->write_errors));
+		cmpxchg(&seg->cached, 0, atomic_read(&resv->member->flash.write_errors));
 	if (integrity != KVBLK_INTEGRITY_NONE && durable)
 		set_bit(resv->unit, seg->open->durable);
 }
@@ -562,7 +563,7 @@ void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot
 	member = kvblk_member_of(pool, slot->seg);
 	if (!member)
 		return;
-	seg = &member->segs[slot->seg - member->seg_base];
+	seg = &member->segs[slot->seg - member->flash.seg_base];
 	if ((u16)READ_ONCE(seg->gen) == slot->gen)
 		atomic_sub(kvblk_member_units(member, slot->len), &seg->live_units);
 }
@@ -578,7 +579,7 @@ void kvblk_log_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
 						   log_work);
-	u32 stock = member->nr_segs >= 32 ? member->nr_logs + 1 : 1;
+	u32 stock = member->flash.nr_segs >= 32 ? member->nr_logs + 1 : 1;
 	struct kvblk_segment *seg;
 
 	for (;;) {
@@ -589,7 +590,7 @@ void kvblk_log_work(struct work_struct *work)
 			list_del_init(&seg->link);
 		spin_unlock(&member->lock);
 		/* open before sealing: puts may wait for space, but nothing waits for a seal */
-		while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+		while (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
 		       (log_empty(member, KVBLK_CLASS_NEW) ||
 			READ_ONCE(member->nr_ready) < stock))
 			if (kvblk_segment_open(member, KVBLK_CLASS_NEW))
@@ -598,8 +599,8 @@ void kvblk_log_work(struct work_struct *work)
 			break;
 		kvblk_segment_seal(member, seg);
 	}
-	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
-		queue_work(member->pool->wq, &member->reclaim_work);
+	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
+		queue_work(member->flash.pool->wq, &member->reclaim_work);
 }
 
 /* Writes the changed summary pages of an open segment, so that a restart need not walk it. */
@@ -649,7 +650,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 	struct kvblk_segment *seg;
 	u32 log;
 
-	if (READ_ONCE(member->state) != KVBLK_MEMBER_UP)
+	if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP)
 		return;
 	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_KERNEL);
 	for (log = 0; buf && log < KVBLK_LOGS; log++) {
@@ -663,10 +664,10 @@ void kvblk_checkpoint_work(struct work_struct *work)
 	}
 	kvfree(buf);
 	/* save the clock, or else expired blocks would be back after a crash with a late clock */
-	if (READ_ONCE(member->pool->expires) &&
+	if (READ_ONCE(member->flash.pool->expires) &&
 	    time_after_eq(jiffies, member->time_saved + KVBLK_CLOCK_SAVE_S * HZ))
 		kvblk_table_write(member, 0);
-	queue_delayed_work(member->pool->wq, &member->checkpoint, HZ);
+	queue_delayed_work(member->flash.pool->wq, &member->checkpoint, HZ);
 }
 
 /* ---- readers ---- */
@@ -680,7 +681,7 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 
 	if (!member)
 		return NULL;
-	seg = &member->segs[slot->seg - member->seg_base];
+	seg = &member->segs[slot->seg - member->flash.seg_base];
 	atomic_inc(&seg->refs);
 	/* pairs with victim_publish(): the generation changes before reclaim reads refs */
 	smp_mb__after_atomic();
@@ -697,6 +698,6 @@ void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	if (atomic_dec_return(&seg->refs) == 0 &&
 	    READ_ONCE(seg->retired))
-		queue_work(member->pool->wq, &member->reclaim_work);
+		queue_work(member->flash.pool->wq, &member->reclaim_work);
 	kvblk_member_put(member);
 }

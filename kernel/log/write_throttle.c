@@ -44,10 +44,10 @@ void kvblk_throttle_exit(void)
 
 u64 kvblk_put_window(const struct kvblk_member *member)
 {
-	u64 window = READ_ONCE(member->pool->tun.put_window_bytes);
+	u64 window = READ_ONCE(member->flash.pool->tun.put_window_bytes);
 
 	return window && kvblk_member_writable(member) &&
-	       time_before(jiffies, READ_ONCE(member->last_get) + THROTTLE_TIME) ?
+	       time_before(jiffies, READ_ONCE(member->flash.last_get) + THROTTLE_TIME) ?
 	       window : U64_MAX;
 }
 
@@ -55,7 +55,7 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 static u64 queued_window(const struct kvblk_member *member, const struct kvblk_queued_io *queued,
 			 u64 window)
 {
-	u64 put = READ_ONCE(member->pool->tun.put_window_bytes);
+	u64 put = READ_ONCE(member->flash.pool->tun.put_window_bytes);
 
 	return queued->prefetch && window == U64_MAX && put && kvblk_member_ok(member) ?
 	       THROTTLE_IDLE * put : window;
@@ -168,8 +168,8 @@ static bool throttle_pass(struct kvblk_member *member, struct kvblk_queued_io *q
 /* Adds @bytes to the queue's total. A full queue accepts writes again at three quarters. */
 static void throttle_account(struct kvblk_member *member, s64 bytes)
 {
-	u64 limit = READ_ONCE(member->pool->tun.queue_bytes);
-	struct kvblk_pool *pool = member->pool;
+	u64 limit = READ_ONCE(member->flash.pool->tun.queue_bytes);
+	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&member->throttle.lock);
 	member->throttle.waiting += bytes;
@@ -206,7 +206,7 @@ static bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *
 	queued->ioprio = get_current_ioprio();
 	throttle_account(member, queued->bytes);
 	throttle_enqueue(member, queued);
-	queue_delayed_work(member->pool->wq, &member->throttle.work, THROTTLE_LOOK);
+	queue_delayed_work(member->flash.pool->wq, &member->throttle.work, THROTTLE_LOOK);
 	return false;
 }
 
@@ -228,7 +228,7 @@ void __kvblk_throttle_leave(struct kvblk_queued_io *queued, struct kvblk_member 
 		return;
 	throttle_uncount(member, queued);
 	if (!list_empty(&member->throttle.queue))
-		mod_delayed_work(member->pool->wq, &member->throttle.work, 0);
+		mod_delayed_work(member->flash.pool->wq, &member->throttle.work, 0);
 }
 
 static void throttle_submit(struct kvblk_queued_io *queued)
@@ -335,7 +335,7 @@ static void throttle_work(struct work_struct *work)
 				break;
 		}
 		if (member->throttle.waiting)
-			queue_delayed_work(member->pool->wq, &member->throttle.work,
+			queue_delayed_work(member->flash.pool->wq, &member->throttle.work,
 					   THROTTLE_LOOK);
 	}
 	/* canceled writes submit no I/O */

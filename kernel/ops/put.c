@@ -131,7 +131,7 @@ static bool put_reachable(struct kvblk_req *req)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		any |= READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+		any |= READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
 		       !kvblk_p2p_route(req, member);
 	return any;
 }
@@ -274,7 +274,7 @@ static void put_write(struct kvblk_req *req)
 	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	req->media.fua = put_lasts(req) ||
 			 kvblk_durable(resv->member, req->integrity) ? REQ_FUA : 0;
-	req->write.write_errors = atomic_read(&resv->member->write_errors);
+	req->write.write_errors = atomic_read(&resv->member->flash.write_errors);
 	kvblk_reservation_note(resv, req->integrity, req->media.fua);
 	/* if the put may be queued, its task computes checksums, not the throttle's work */
 	req->write.summed = put_carries_crcs(req) ||
@@ -294,7 +294,8 @@ static bool put_suits(void *what, struct kvblk_member *member)
 {
 	struct kvblk_req *req = what;
 
-	if (member->slot == req->write.avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
+	if (member->flash.slot == req->write.avoid ||
+	    (req->mem.p2p && kvblk_p2p_route(req, member)))
 		return false;
 	/* a retried put does not wait again */
 	if (req->write.tries || !kvblk_throttle_full(member))
@@ -660,9 +661,9 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 		req->write.no_p2p = true;
 		return STEP_LOOK;
 	}
-	req->media.stats = resv->member->stats;
+	req->media.stats = resv->member->flash.stats;
 	req->slot = (struct kvblk_slot) {
-		.seg = resv->member->seg_base + resv->segment,
+		.seg = resv->member->flash.seg_base + resv->segment,
 		.off = resv->unit,
 		.len = req->bytes,
 		.gen = (u16)resv->gen,
@@ -876,7 +877,7 @@ static void put_failed(struct kvblk_req *req, bool again)
 		return;
 	}
 	kvblk_member_error(resv->member, KVBLK_ERROR_WRITE, resv->segment);
-	req->write.avoid = resv->member->slot;
+	req->write.avoid = resv->member->flash.slot;
 }
 
 /* Publishes the new record in the index. Returns false if another put owns the key by now. */

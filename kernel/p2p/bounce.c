@@ -129,7 +129,7 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 				      void (*completed)(struct kvblk_req *req))
 {
-	int node = bdev_get_queue(req->media.member->bdev)->node;
+	int node = bdev_get_queue(req->media.member->flash.bdev)->node;
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_bounce *b, *fresh;
 	bool room;

@@ -137,7 +137,7 @@ static struct notifier_block pci_notifier = { .notifier_call = pci_changed };
 
 static struct device *member_device(struct kvblk_member *member)
 {
-	struct device *dev = disk_to_dev(member->bdev->bd_disk);
+	struct device *dev = disk_to_dev(member->flash.bdev->bd_disk);
 
 	while (dev && !dev_is_pci(dev))
 		dev = dev->parent;
@@ -150,7 +150,7 @@ static struct device *member_device(struct kvblk_member *member)
  */
 static bool member_is_multipath(struct kvblk_member *member)
 {
-	struct device *parent = disk_to_dev(member->bdev->bd_disk)->parent;
+	struct device *parent = disk_to_dev(member->flash.bdev->bd_disk)->parent;
 
 	return parent && parent->class && !strcmp(parent->class->name, "nvme-subsystem");
 }
@@ -235,7 +235,7 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 					  struct kvblk_member *member,
 					  struct page *page, int *from)
 {
-	u32 units = member->record_align >> KVBLK_UNIT_SHIFT;
+	u32 units = member->flash.record_align >> KVBLK_UNIT_SHIFT;
 	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
 	struct kvblk_reservation resv;
 	void *there;
@@ -264,7 +264,7 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 static struct kvblk_route *route_of(const struct provider *p,
 				    struct kvblk_member *member)
 {
-	struct kvblk_route *route = &member->p2p.routes[p->nr];
+	struct kvblk_route *route = &member->flash.p2p.routes[p->nr];
 
 	lockdep_assert_held(&providers_lock);
 	if (route->serial != p->serial) {
@@ -287,7 +287,7 @@ static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
 	struct device *dev;
 
 	*distance = -1;
-	if (!blk_queue_pci_p2pdma(bdev_get_queue(member->bdev)))
+	if (!blk_queue_pci_p2pdma(bdev_get_queue(member->flash.bdev)))
 		return "queue";
 	dev = member_device(member);
 	if (!dev)
@@ -327,7 +327,7 @@ static enum kvblk_route_state route_state(phys_addr_t addr,
 	p = provider_find(addr);
 	if (!p)
 		return KVBLK_ROUTE_UNKNOWN;
-	route = &member->p2p.routes[p->nr];
+	route = &member->flash.p2p.routes[p->nr];
 	/* pairs with route_of() */
 	if (smp_load_acquire(&route->serial) != p->serial)
 		return KVBLK_ROUTE_UNKNOWN;
@@ -358,7 +358,7 @@ static struct provider *provider_discover(phys_addr_t addr)
 
 void kvblk_p2p_work(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member, p2p.work);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, flash.p2p.work);
 	enum kvblk_route_state state;
 	struct pci_dev *pdev = NULL;
 	struct kvblk_route *route;
@@ -368,7 +368,7 @@ void kvblk_p2p_work(struct work_struct *work)
 	u32 serial;
 
 	mutex_lock(&providers_lock);
-	p = provider_discover(page_to_phys(member->p2p.page));
+	p = provider_discover(page_to_phys(member->flash.p2p.page));
 	if (p) {
 		serial = p->serial;
 		pdev = pci_dev_get(p->pdev);
@@ -380,7 +380,7 @@ void kvblk_p2p_work(struct work_struct *work)
 	why = route_look(pdev, member, &distance);
 	state = why ? KVBLK_ROUTE_BOUNCE :
 		      route_probe(pdev, member,
-				  member->p2p.whole ? member->p2p.page : NULL, &from);
+				  member->flash.p2p.whole ? member->flash.p2p.page : NULL, &from);
 	if (!why && state == KVBLK_ROUTE_BOUNCE)
 		why = "probe";
 
@@ -405,11 +405,11 @@ void kvblk_p2p_work(struct work_struct *work)
 	mutex_unlock(&providers_lock);
 	pci_dev_put(pdev);
 out:
-	put_page(member->p2p.page);
+	put_page(member->flash.p2p.page);
 	/* pause, or else an inconclusive probe would be repeated at once */
-	WRITE_ONCE(member->p2p.next, jiffies + HZ);
+	WRITE_ONCE(member->flash.p2p.next, jiffies + HZ);
 	/* last, because the next probe sets p2p_page */
-	atomic_set_release(&member->p2p.busy, 0);
+	atomic_set_release(&member->flash.p2p.busy, 0);
 	kvblk_member_put(member);
 }
 
@@ -420,17 +420,17 @@ out:
  */
 static void route_discover(struct page *page, bool whole, struct kvblk_member *member)
 {
-	if (time_before(jiffies, READ_ONCE(member->p2p.next)) ||
-	    atomic_cmpxchg(&member->p2p.busy, 0, 1))
+	if (time_before(jiffies, READ_ONCE(member->flash.p2p.next)) ||
+	    atomic_cmpxchg(&member->flash.p2p.busy, 0, 1))
 		return;
-	if (!percpu_ref_tryget_live(&member->ref)) {
-		atomic_set(&member->p2p.busy, 0);
+	if (!percpu_ref_tryget_live(&member->flash.ref)) {
+		atomic_set(&member->flash.p2p.busy, 0);
 		return;
 	}
 	get_page(page);
-	member->p2p.page = page;
-	member->p2p.whole = whole;
-	queue_work(member->pool->wq, &member->p2p.work);
+	member->flash.p2p.page = page;
+	member->flash.p2p.whole = whole;
+	queue_work(member->flash.pool->wq, &member->flash.p2p.work);
 }
 
 /* Calls @look for the first vector of each run of one provider, until @look fails. */

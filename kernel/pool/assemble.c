@@ -373,7 +373,7 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 		for (i = 0; i < parts->nr; i++)
 			if (specs[i].dev == specs[parts->nr].dev) {
 				NL_SET_ERR_MSG_FMT(extack, "%s is named twice",
-						   parts->members[i]->name);
+						   parts->members[i]->flash.name);
 				return -EEXIST;
 			}
 		sb = vmalloc(sizeof(*sb));
@@ -394,11 +394,11 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 /* Undo kvblk_member_start(), and free the member. */
 static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
 {
-	if (member->slot &&
-	    rcu_access_pointer(pool->members[member->slot - 1]) == member) {
+	if (member->flash.slot &&
+	    rcu_access_pointer(pool->members[member->flash.slot - 1]) == member) {
 		kvblk_member_stop(member);
 		kvblk_upper_ops->member_down(member);
-		RCU_INIT_POINTER(pool->members[member->slot - 1], NULL);
+		RCU_INIT_POINTER(pool->members[member->flash.slot - 1], NULL);
 		synchronize_rcu();
 	}
 	kvblk_member_free(member);
@@ -433,10 +433,10 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 			continue;
 		if (parts->found[i] == KVBLK_FOUND_MEMBER)
 			NL_SET_ERR_MSG_FMT(extack, "%.17s is of pool %.18s: import it; \"format\" erases it",
-					   member->name, parts->supers[i]->pool_name);
+					   member->flash.name, parts->supers[i]->pool_name);
 		else
 			NL_SET_ERR_MSG_FMT(extack, "%.16s holds other data: use another device; \"format\" erases this one",
-					   member->name);
+					   member->flash.name);
 		return -ENOTEMPTY;
 	}
 	return 0;
@@ -455,33 +455,33 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 		break;
 	case KVBLK_FOUND_DAMAGED:
 		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: leave it out",
-				   member->name);
+				   member->flash.name);
 		return -EUCLEAN;
 	case KVBLK_FOUND_NEWER:
 		NL_SET_ERR_MSG_FMT(extack, "%.20s was written by another version of kvblk: use that version",
-				   member->name);
+				   member->flash.name);
 		return -EPROTONOSUPPORT;
 	case KVBLK_FOUND_FORMER:
 	case KVBLK_FOUND_SHRUNK:
 		return kvblk_found_unfit(member, sb, parts->found[i], flags, extack);
 	default:
-		NL_SET_ERR_MSG_FMT(extack, "%s is not a member of a pool", member->name);
+		NL_SET_ERR_MSG_FMT(extack, "%s is not a member of a pool", member->flash.name);
 		return -ENODATA;
 	}
 	if ((!(flags & KVBLK_ADD_RENAME) && strcmp(sb->pool_name, pool->name)) ||
 	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE)) {
 		NL_SET_ERR_MSG_FMT(extack, "%.24s is a member of another pool, %.24s",
-				   member->name, sb->pool_name);
+				   member->flash.name, sb->pool_name);
 		return -EXDEV;
 	}
 	if (kvblk_member_active(sb->member_uuid)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member", member->name);
+		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member", member->flash.name);
 		return -EEXIST;
 	}
 	for (j = 0; j < i; j++)
 		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE)) {
 			NL_SET_ERR_MSG_FMT(extack, "%.24s is a copy of %.23s: use one of them",
-					   member->name, parts->members[j]->name);
+					   member->flash.name, parts->members[j]->flash.name);
 			return -EEXIST;
 		}
 	return kvblk_super_owned(member, sb, flags, extack) ? -EREMOTE : 0;
@@ -592,11 +592,11 @@ static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32
 			continue;
 		if (!(flags & KVBLK_ADD_DEGRADED)) {
 			NL_SET_ERR_MSG_FMT(extack, "%.14s %.36s: pass \"degraded\" to omit it",
-					   parts->members[i]->name, why);
+					   parts->members[i]->flash.name, why);
 			return -ESTALE;
 		}
 		dev_warn(&pool->dev, "member %s: left out because it %s\n",
-			 parts->members[i]->name, why);
+			 parts->members[i]->flash.name, why);
 	}
 	for (i = 0; i < parts->nr; i++) {
 		if (stale[i]) {
@@ -770,7 +770,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	u32 i;
 
 	for (i = 0; i < parts->nr; i++)
-		capacity += parts->members[i]->size;
+		capacity += parts->members[i]->flash.size;
 	recorded = import_slots(parts, capacity);
 	if (!slots)
 		slots = recorded ?: kvblk_default_slots(capacity);
@@ -1016,11 +1016,11 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
 		/* a returning member is outdated until restore_settle() */
-		if (!member || member == but || member->state == KVBLK_MEMBER_DEAD ||
+		if (!member || member == but || member->flash.state == KVBLK_MEMBER_DEAD ||
 		    member->outdated || member->missing)
 			continue;
 		err = -ETIMEDOUT;
-		for (tries = 0; tries < STOP_TRIES && err && !member->suspect; tries++) {
+		for (tries = 0; tries < STOP_TRIES && err && !member->flash.suspect; tries++) {
 			if (tries)
 				schedule_timeout_uninterruptible(STOP_GAP);
 			err = kvblk_super_write(member, state, pool->epoch);
@@ -1028,7 +1028,7 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 		if (!err)
 			continue;
 		dev_err(&pool->dev, "member %s: cannot write superblock (error %d)\n",
-			member->name, err);
+			member->flash.name, err);
 		failed = failed ?: member;
 	}
 	return failed;
@@ -1048,7 +1048,7 @@ static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack
 	kvblk_member_list_renew(pool);
 	members_write_state(pool, KVBLK_SB_ACTIVE, failed);
 	NL_SET_ERR_MSG_FMT(extack, "pool down as after a crash: %.22s cannot be written, see dmesg",
-			   failed->name);
+			   failed->flash.name);
 }
 
 static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
@@ -1074,11 +1074,11 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
 			continue;
-		/* remaining callers may still probe a P2P route, which takes member->ref */
-		cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING);
+		/* remaining callers may still probe a P2P route, which takes member->flash.ref */
+		cmpxchg(&member->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING);
 		cancel_work_sync(&member->reclaim_work);
-		percpu_ref_kill(&member->ref);
-		wait_for_completion_state(&member->ref_done, TASK_IDLE);
+		percpu_ref_kill(&member->flash.ref);
+		wait_for_completion_state(&member->flash.ref_done, TASK_IDLE);
 		kvblk_member_stop(member);
 		cancel_delayed_work_sync(&member->dead);
 	}

@@ -45,7 +45,7 @@ static void member_dead_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(to_delayed_work(work),
 						   struct kvblk_member, dead);
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	/* do not block on the mutex, because kvblk_member_free() waits for this work */
 	if (READ_ONCE(pool->dying) || !mutex_trylock(&pool->admin)) {
@@ -53,7 +53,8 @@ static void member_dead_work(struct work_struct *work)
 		return;
 	}
 	dev_warn(&pool->dev, "member %s: device %s lost; gets of its blocks miss; reconnect the device (%s), then run: kvblk member add\n",
-		 member->name, member->device, member->place[0] ? member->place : member->path);
+		 member->flash.name, member->flash.device,
+		 member->flash.place[0] ? member->flash.place : member->flash.path);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DEAD, 0);
 	wake_up_all(&pool->space_wait);
 	kvblk_kill_retry(pool);
@@ -66,26 +67,26 @@ static void member_dead_work(struct work_struct *work)
 
 static void member_ref_release(struct percpu_ref *ref)
 {
-	complete(&container_of(ref, struct kvblk_member, ref)->ref_done);
+	complete(&container_of(ref, struct kvblk_flash, ref)->ref_done);
 }
 
 static void member_name(struct kvblk_member *member, const char *given)
 {
-	const char *last = kbasename(member->path);
-	char *c = member->name;
+	const char *last = kbasename(member->flash.path);
+	char *c = member->flash.name;
 
 	if (given[0]) {
-		strscpy(member->name, given);
-	} else if (strlen(last) < sizeof(member->name) &&
-		   kvblk_name_valid((const u8 *)last, sizeof(member->name))) {
-		strscpy(member->name, last);
+		strscpy(member->flash.name, given);
+	} else if (strlen(last) < sizeof(member->flash.name) &&
+		   kvblk_name_valid((const u8 *)last, sizeof(member->flash.name))) {
+		strscpy(member->flash.name, last);
 	} else {
-		strscpy(member->name, member->device);
+		strscpy(member->flash.name, member->flash.device);
 		for (; *c; c++)
 			if (!isascii(*c) || (!isalnum(*c) && *c != '-' && *c != '.'))
 				*c = '_';
-		if (!isalnum(member->name[0]))
-			member->name[0] = 'd';
+		if (!isalnum(member->flash.name[0]))
+			member->flash.name[0] = 'd';
 	}
 }
 
@@ -104,12 +105,12 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	member = kzalloc(sizeof(*member), GFP_KERNEL);
 	if (!member)
 		return ERR_PTR(-ENOMEM);
-	member->pool = pool;
-	member->path = no_free_ptr(spec->path);
-	strscpy(member->place, spec->place);
-	init_completion(&member->ref_done);
+	member->flash.pool = pool;
+	member->flash.path = no_free_ptr(spec->path);
+	strscpy(member->flash.place, spec->place);
+	init_completion(&member->flash.ref_done);
 	spin_lock_init(&member->lock);
-	atomic_set(&member->write_errors, 1);
+	atomic_set(&member->flash.write_errors, 1);
 	mutex_init(&member->table_lock);
 	INIT_LIST_HEAD(&member->ready);
 	INIT_LIST_HEAD(&member->free);
@@ -118,8 +119,8 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_LIST_HEAD(&member->closing);
 	INIT_LIST_HEAD(&member->kills.list);
 	kvblk_throttle_member_init(member);
-	INIT_WORK(&member->p2p.work, kvblk_p2p_work);
-	member->p2p.next = jiffies;
+	INIT_WORK(&member->flash.p2p.work, kvblk_p2p_work);
+	member->flash.p2p.next = jiffies;
 	INIT_WORK(&member->log_work, kvblk_log_work);
 	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->restore, kvblk_member_restore);
@@ -129,11 +130,11 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
 	member->kills.retry = jiffies;
 	kvblk_watch_init(member);
-	member->last_get = jiffies - HZ;
-	member->stats = &pool->stats->own;
-	member->ios = alloc_percpu(struct kvblk_ios);
-	err = member->ios ? percpu_ref_init(&member->ref, member_ref_release, 0,
-					    GFP_KERNEL) : -ENOMEM;
+	member->flash.last_get = jiffies - HZ;
+	member->flash.stats = &pool->stats->own;
+	member->flash.ios = alloc_percpu(struct kvblk_ios);
+	err = member->flash.ios ? percpu_ref_init(&member->flash.ref, member_ref_release, 0,
+						  GFP_KERNEL) : -ENOMEM;
 	if (err)
 		goto free;
 	err = kvblk_io_member_init(member);
@@ -146,33 +147,33 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 		err = PTR_ERR(file);
 		if (err == -EBUSY)
 			NL_SET_ERR_MSG_FMT(extack, "%.32s is in use (mounted, or held by another driver)",
-					   kbasename(member->path));
+					   kbasename(member->flash.path));
 		else
 			NL_SET_ERR_MSG_FMT(extack, "%.32s cannot be opened for writing (error %d)",
-					   kbasename(member->path), err);
+					   kbasename(member->flash.path), err);
 		goto bios;
 	}
-	member->bdev_file = file;
+	member->flash.bdev_file = file;
 	bdev = file_bdev(file);
-	member->bdev = bdev;
-	member->dev = bdev->bd_dev;
-	snprintf(member->device, sizeof(member->device), "%pg", bdev);
+	member->flash.bdev = bdev;
+	member->flash.dev = bdev->bd_dev;
+	snprintf(member->flash.device, sizeof(member->flash.device), "%pg", bdev);
 	member_name(member, spec->name);
-	member->size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
+	member->flash.size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
 	err = -EACCES;
 	if (bdev_read_only(bdev)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is read-only", member->name);
+		NL_SET_ERR_MSG_FMT(extack, "%s is read-only", member->flash.name);
 		goto close;
 	}
 	err = -EINVAL;
 	if (bdev_logical_block_size(bdev) > KVBLK_UNIT) {
 		NL_SET_ERR_MSG_FMT(extack, "%.16s has logical blocks over 4 KiB: choose another LBA format",
-				   member->name);
+				   member->flash.name);
 		goto close;
 	}
 	if (bdev_is_zoned(bdev)) {
 		NL_SET_ERR_MSG_FMT(extack, "%s is zoned, which is not supported",
-				   member->name);
+				   member->flash.name);
 		goto close;
 	}
 	align = max3(KVBLK_UNIT, bdev_physical_block_size(bdev),
@@ -180,17 +181,17 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	/* io_min may be a RAID's stripe size, which is only a preference */
 	if (!is_power_of_2(align) || align > 65536)
 		align = KVBLK_UNIT;
-	member->record_align = align;
+	member->flash.record_align = align;
 
 	err = kvblk_super_read(member, sb, found);
 	if (err) {
 		NL_SET_ERR_MSG_FMT(extack, "the superblocks of %.28s cannot be read (error %d)",
-				   member->name, err);
+				   member->flash.name, err);
 		goto close;
 	}
 	return member;
 close:
-	bdev_fput(member->bdev_file);
+	bdev_fput(member->flash.bdev_file);
 	cancel_delayed_work_sync(&member->dead);
 	/* member_mark_dead() counted a device that holds no blocks */
 	if (member->unsure)
@@ -198,22 +199,22 @@ close:
 bios:
 	kvblk_io_member_exit(member);
 ref:
-	percpu_ref_exit(&member->ref);
+	percpu_ref_exit(&member->flash.ref);
 free:
-	free_percpu(member->ios);
-	kfree(member->path);
+	free_percpu(member->flash.ios);
+	kfree(member->flash.path);
 	kfree(member);
 	return ERR_PTR(err);
 }
 
 void kvblk_member_free(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	u32 i, granules;
 
 	/* no mark_dead callback runs after bdev_fput() */
-	if (member->bdev_file)
-		bdev_fput(member->bdev_file);
+	if (member->flash.bdev_file)
+		bdev_fput(member->flash.bdev_file);
 	cancel_delayed_work_sync(&member->dead);
 	/* member_mark_dead() counted a member that never joined the pool */
 	if (member->unsure && !member->removing)
@@ -223,21 +224,21 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->kills.work);
 	kvblk_throttle_member_exit(member);
 	kvblk_io_member_exit(member);
-	for (i = 0; member->segs && i < member->nr_segs; i++)
+	for (i = 0; member->segs && i < member->flash.nr_segs; i++)
 		kvblk_open_free(member->segs[i].open);
-	if (member->slot) {
+	if (member->flash.slot) {
 		guard(mutex)(&pool->admin);
-		granules = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
+		granules = DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT);
 		for (i = 0; i < granules; i++)
-			pool->granule[(member->seg_base >> KVBLK_GRANULE_SHIFT) + i] = 0;
+			pool->granule[(member->flash.seg_base >> KVBLK_GRANULE_SHIFT) + i] = 0;
 	}
 	kvfree(member->segs);
 	kvfree(member->table_seq);
 	vfree(member->super);
 	free_page((unsigned long)member->table_buf);
-	percpu_ref_exit(&member->ref);
-	free_percpu(member->ios);
-	kfree(member->path);
+	percpu_ref_exit(&member->flash.ref);
+	free_percpu(member->flash.ios);
+	kfree(member->flash.path);
 	kfree(member);
 }
 
@@ -250,30 +251,30 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 	if ((found == KVBLK_FOUND_MEMBER || found == KVBLK_FOUND_FORMER) &&
 	    kvblk_member_active(sb->member_uuid)) {
 		NL_SET_ERR_MSG_FMT(extack, "%.24s is another path to a member in use, or a copy of it",
-				   member->name);
+				   member->flash.name);
 		return -EEXIST;
 	}
 	if (add_flags & KVBLK_ADD_FORMAT)
 		return 0;
 	if (found == KVBLK_FOUND_FORMER) {
 		NL_SET_ERR_MSG_FMT(extack, "%.16s was a member, but holds other data now: check with \"wipefs -n\"",
-				   member->name);
+				   member->flash.name);
 		return -ENOTEMPTY;
 	}
 	if (found == KVBLK_FOUND_SHRUNK) {
 		NL_SET_ERR_MSG_FMT(extack, "%.18s has %llu MiB, had %llu as a member: enlarge it",
-				   member->name, member->size >> 20,
+				   member->flash.name, member->flash.size >> 20,
 				   le64_to_cpu(sb->size) >> 20);
 		return -ENOSPC;
 	}
 	if (found == KVBLK_FOUND_DAMAGED) {
 		NL_SET_ERR_MSG_FMT(extack, "%.16s has damaged superblocks: check the device; \"format\" erases it",
-				   member->name);
+				   member->flash.name);
 		return -EUCLEAN;
 	}
 	if (found == KVBLK_FOUND_NEWER) {
 		NL_SET_ERR_MSG_FMT(extack, "%.24s is of another version of kvblk: use that version",
-				   member->name);
+				   member->flash.name);
 		return -EPROTONOSUPPORT;
 	}
 	return 0;
@@ -286,16 +287,16 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 	u32 pages, i;
 
 	if (sb) {
-		member->segment_units = le32_to_cpu(sb->segment_units);
-		member->nr_segs = le32_to_cpu(sb->nr_segments);
-		member->data_start = le64_to_cpu(sb->data_start);
-		member->record_align = le32_to_cpu(sb->record_align);
-		member->incarnation = le64_to_cpu(sb->incarnation);
+		member->flash.segment_units = le32_to_cpu(sb->segment_units);
+		member->flash.nr_segs = le32_to_cpu(sb->nr_segments);
+		member->flash.data_start = le64_to_cpu(sb->data_start);
+		member->flash.record_align = le32_to_cpu(sb->record_align);
+		member->flash.incarnation = le64_to_cpu(sb->incarnation);
 		member->epoch = le64_to_cpu(sb->epoch);
 		member->activation = le64_to_cpu(sb->activation);
 		member->member_list_seq = le64_to_cpu(sb->list_seq);
 		member->sb_seq = le64_to_cpu(sb->seq);
-		import_uuid(&member->uuid, sb->member_uuid);
+		import_uuid(&member->flash.uuid, sb->member_uuid);
 	} else {
 		if (seg && (!is_power_of_2(seg) || seg < KVBLK_SEGMENT_MIN ||
 			    seg > KVBLK_SEGMENT_MAX)) {
@@ -303,37 +304,37 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 			return -EINVAL;
 		}
 		if (!seg)
-			seg = kvblk_default_segment(member->size);
-		member->data_start = kvblk_data_start(member->size, seg);
-		nr = kvblk_nr_segments(member->size, seg);
+			seg = kvblk_default_segment(member->flash.size);
+		member->flash.data_start = kvblk_data_start(member->flash.size, seg);
+		nr = kvblk_nr_segments(member->flash.size, seg);
 		if (nr < KVBLK_MEMBER_SEGS_MIN) {
-			least = KVBLK_MEMBER_SEGS_MIN * seg + member->data_start;
+			least = KVBLK_MEMBER_SEGS_MIN * seg + member->flash.data_start;
 			NL_SET_ERR_MSG_FMT(extack, "%.17s is too small (%llu MiB): %u segments need %llu MiB",
-					   member->name, member->size >> 20,
+					   member->flash.name, member->flash.size >> 20,
 					   KVBLK_MEMBER_SEGS_MIN, least >> 20);
 			return -EINVAL;
 		}
 		if (nr > KVBLK_SEGS_MAX) {
 			NL_SET_ERR_MSG_FMT(extack, "%.20s would have over 2^20 segments: pass a larger segment size",
-					   member->name);
+					   member->flash.name);
 			return -EINVAL;
 		}
-		member->nr_segs = nr;
-		member->segment_units = seg >> KVBLK_UNIT_SHIFT;
-		member->incarnation = get_random_u64();
+		member->flash.nr_segs = nr;
+		member->flash.segment_units = seg >> KVBLK_UNIT_SHIFT;
+		member->flash.incarnation = get_random_u64();
 		member->sb_seq = 0;
 		member->formatted = true;
-		uuid_gen(&member->uuid);
+		uuid_gen(&member->flash.uuid);
 	}
-	if (member->nr_segs > KVBLK_SEGS_MAX) {
+	if (member->flash.nr_segs > KVBLK_SEGS_MAX) {
 		NL_SET_ERR_MSG_FMT(extack, "%.20s has over 2^20 segments, more than this version supports",
-				   member->name);
+				   member->flash.name);
 		return -EINVAL;
 	}
-	member->nr_logs = clamp(min(member->nr_segs / 32, num_possible_cpus()), 1u,
+	member->nr_logs = clamp(min(member->flash.nr_segs / 32, num_possible_cpus()), 1u,
 				(u32)KVBLK_LOGS_NEW);
-	pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES);
-	member->segs = kvcalloc(member->nr_segs, sizeof(*member->segs), GFP_KERNEL);
+	pages = DIV_ROUND_UP(member->flash.nr_segs, KVBLK_TABLE_ENTRIES);
+	member->segs = kvcalloc(member->flash.nr_segs, sizeof(*member->segs), GFP_KERNEL);
 	member->table_seq = kvcalloc(pages, sizeof(u64), GFP_KERNEL);
 	member->table_buf = (void *)get_zeroed_page(GFP_KERNEL);
 	member->super = vzalloc(sizeof(*member->super));
@@ -342,7 +343,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 	/* preserve the fields of later versions */
 	if (sb)
 		*member->super = *sb;
-	for (i = 0; i < member->nr_segs; i++) {
+	for (i = 0; i < member->flash.nr_segs; i++) {
 		INIT_LIST_HEAD(&member->segs[i].link);
 		member->segs[i].gen = 1;
 	}
@@ -354,11 +355,11 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack)
 {
-	int err = kvblk_member_list_add(member->pool, member, spec && spec->name[0]);
+	int err = kvblk_member_list_add(member->flash.pool, member, spec && spec->name[0]);
 
 	if (err == -EEXIST)
 		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %.18s, present or missing: pass another name",
-				   member->name);
+				   member->flash.name);
 	else if (err)
 		NL_SET_ERR_MSG(extack, "the pool is full: it lists 64 members, missing ones included; remove one");
 	return err;
@@ -367,8 +368,8 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
 	struct kvblk_stats __percpu *stats = alloc_percpu(struct kvblk_stats);
-	struct kvblk_pool *pool = member->pool;
-	u32 want = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
+	struct kvblk_pool *pool = member->flash.pool;
+	u32 want = DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT);
 	u32 slot, at, run = 0;
 
 	if (!stats) {
@@ -386,21 +387,21 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 			NL_SET_ERR_MSG(extack, "the pool is full: it has 64 members; remove one");
 		else
 			NL_SET_ERR_MSG_FMT(extack, "the pool cannot take %u more segments: pass a larger segment size",
-					   member->nr_segs);
+					   member->flash.nr_segs);
 		free_percpu(stats);
 		return -ENOSPC;
 	}
-	member->slot = slot + 1;
-	member->seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
+	member->flash.slot = slot + 1;
+	member->flash.seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
 	kvblk_stats_join(member, stats);
-	memset(&pool->granule[at - want], member->slot, want);
+	memset(&pool->granule[at - want], member->flash.slot, want);
 	return 0;
 }
 
 int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 			 struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	u32 page, i;
 	int err;
 
@@ -409,13 +410,13 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 		err = kvblk_super_wipe_all(member) ? 0 : -EIO;
 		if (err)
 			goto unwritable;
-		for (page = 0; page * KVBLK_TABLE_ENTRIES < member->nr_segs; page++) {
+		for (page = 0; page * KVBLK_TABLE_ENTRIES < member->flash.nr_segs; page++) {
 			err = kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
 			if (err)
 				goto unwritable;
 		}
-		for (i = 0; i < member->nr_segs; i++)
-			WRITE_ONCE(pool->seg_gen[member->seg_base + i],
+		for (i = 0; i < member->flash.nr_segs; i++)
+			WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
 				   (u16)member->segs[i].gen);
 	}
 	/* a returning member's superblock must stay outdated until restore_settle() */
@@ -425,13 +426,13 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 	if (!err)
 		return 0;
 unwritable:
-	NL_SET_ERR_MSG_FMT(extack, "%s cannot be written (error %d)", member->name, err);
+	NL_SET_ERR_MSG_FMT(extack, "%s cannot be written (error %d)", member->flash.name, err);
 	return err;
 }
 
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	bool active = false;
 	u64 epoch;
 	int err;
@@ -451,21 +452,23 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		if (err) {
 			kvblk_upper_ops->member_down(member);
 			NL_SET_ERR_MSG_FMT(extack, "%s cannot be written (error %d)",
-					   member->name, err);
+					   member->flash.name, err);
 			return err;
 		}
 		active = true;
 		mutex_lock(&pool->admin);
 	}
 	/* name the drive once, because other messages have the member's name only */
-	dev_info(&pool->dev, "member %s: on %s, %s, uuid %pUb\n", member->name, member->device,
-		 member->place[0] ? member->place : member->path, &member->uuid);
+	dev_info(&pool->dev, "member %s: on %s, %s, uuid %pUb\n", member->flash.name,
+		 member->flash.device,
+		 member->flash.place[0] ? member->flash.place : member->flash.path,
+		 &member->flash.uuid);
 	pool->nr_members++;
 	/* deletes need not wait for a returning member, see restore_record() */
 	if (!member->missing)
 		atomic_inc(&pool->restoring);
 	percpu_ref_get(&pool->users);
-	rcu_assign_pointer(pool->members[member->slot - 1], member);
+	rcu_assign_pointer(pool->members[member->flash.slot - 1], member);
 	kvblk_pool_limits(pool);
 	queue_work(pool->wq, &member->restore);
 	/* count the member, perhaps the first to know the epoch */
@@ -480,12 +483,12 @@ void kvblk_member_stop(struct kvblk_member *member)
 {
 	struct kvblk_segment *seg, *next;
 
-	WRITE_ONCE(member->state, member->state == KVBLK_MEMBER_DEAD ?
+	WRITE_ONCE(member->flash.state, member->flash.state == KVBLK_MEMBER_DEAD ?
 		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
 	flush_work(&member->restore);
-	/* p2p_work and probe hold member->ref */
-	flush_work(&member->p2p.work);
-	flush_work(&member->watchdog.probe);
+	/* p2p_work and probe hold member->flash.ref */
+	flush_work(&member->flash.p2p.work);
+	flush_work(&member->flash.watchdog.probe);
 	flush_work(&member->log_work);
 	cancel_work_sync(&member->reclaim_work);
 	cancel_delayed_work_sync(&member->checkpoint);
@@ -496,7 +499,7 @@ void kvblk_member_stop(struct kvblk_member *member)
 	list_for_each_entry_safe(seg, next, &member->ready, link) {
 		seg->state = KVBLK_SEG_FREE;
 		list_del_init(&seg->link);
-		if (member->state != KVBLK_MEMBER_DEAD)
+		if (member->flash.state != KVBLK_MEMBER_DEAD)
 			kvblk_table_write(member, seg - member->segs);
 	}
 }
@@ -504,22 +507,22 @@ void kvblk_member_stop(struct kvblk_member *member)
 static void member_remove_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, remove);
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	/* do not wipe a member that may return (dead or still listed) */
-	bool keep = member->state == KVBLK_MEMBER_DEAD || !member->delisted, wiped;
+	bool keep = member->flash.state == KVBLK_MEMBER_DEAD || !member->delisted, wiped;
 	u64 at = 0, dropped = 0;
 	struct file *file;
 	u32 i, pass = 0;
 
-	/* finish restore, needless kills and reclaim: they hold or take member->ref */
+	/* finish restore, needless kills and reclaim: they hold or take member->flash.ref */
 	flush_work(&member->restore);
 	kvblk_kill_retry(pool);
 	cancel_work_sync(&member->reclaim_work);
-	percpu_ref_kill(&member->ref);
-	wait_for_completion_state(&member->ref_done, TASK_IDLE);
+	percpu_ref_kill(&member->flash.ref);
+	wait_for_completion_state(&member->flash.ref_done, TASK_IDLE);
 	kvblk_member_stop(member);
-	for (i = 0; i < member->nr_segs; i++)
-		WRITE_ONCE(pool->seg_gen[member->seg_base + i],
+	for (i = 0; i < member->flash.nr_segs; i++)
+		WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
 			   (u16)(member->segs[i].gen + 1));
 	/* the segment numbers are reused; a second pass finds entries moved behind the first */
 	do {
@@ -527,13 +530,13 @@ static void member_remove_work(struct work_struct *work)
 				       &dropped);
 		cond_resched();
 	} while (at || ++pass < 2);
-	kvblk_dram_forget_segments(pool, member->seg_base, member->nr_segs);
+	kvblk_dram_forget_segments(pool, member->flash.seg_base, member->flash.nr_segs);
 	wiped = !keep && kvblk_super_wipe(member);
 
 	kvblk_upper_ops->member_down(member);
 	scoped_guard(mutex, &pool->admin) {
-		file = member->bdev_file;
-		member->bdev_file = NULL;
+		file = member->flash.bdev_file;
+		member->flash.bdev_file = NULL;
 	}
 	synchronize_rcu();
 	/*
@@ -543,7 +546,7 @@ static void member_remove_work(struct work_struct *work)
 	bdev_fput(file);
 	mutex_lock(&pool->admin);
 	if (member->delisted)
-		kvblk_missing_end(pool, &member->uuid);
+		kvblk_missing_end(pool, &member->flash.uuid);
 	if (wiped)
 		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
 	else
@@ -552,13 +555,13 @@ static void member_remove_work(struct work_struct *work)
 	if (!member->delisted && member->missing)
 		member->missing->taken = false;
 	member->missing = NULL;
-	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
+	rcu_assign_pointer(pool->members[member->flash.slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
 	mutex_unlock(&pool->admin);
 	wake_up_all(&pool->settle_wait);
 	synchronize_rcu();
-	dev_info(&pool->dev, "member %s: removed\n", member->name);
+	dev_info(&pool->dev, "member %s: removed\n", member->flash.name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);
 	kvblk_member_free(member);
 	percpu_ref_put(&pool->users);
@@ -568,7 +571,7 @@ static void member_remove_work(struct work_struct *work)
 static int leave_begin(struct kvblk_member *member, bool delist,
 		       struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->admin);
 	if (!percpu_ref_tryget_live(&pool->users)) {
@@ -576,12 +579,12 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 		return -ENODEV;
 	}
 	member->removing = true;
-	member->delisted = delist && kvblk_member_list_del(pool, &member->uuid);
+	member->delisted = delist && kvblk_member_list_del(pool, &member->flash.uuid);
 	/* count before the blocks become misses; a dead member is counted already */
 	atomic_inc(&pool->unsure);
-	if (cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
+	if (cmpxchg(&member->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
 	    KVBLK_MEMBER_UP ||
-	    cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
+	    cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING,
 		    KVBLK_MEMBER_REMOVING) == KVBLK_MEMBER_RESTORING)
 		member->unsure = true;
 	else
@@ -605,7 +608,8 @@ static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *na
 
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member, i)
-		if (uuid ? uuid_equal(&member->uuid, uuid) : !strcmp(member->name, name))
+		if (uuid ? uuid_equal(&member->flash.uuid, uuid) :
+			   !strcmp(member->flash.name, name))
 			return member;
 	return NULL;
 }
@@ -672,7 +676,7 @@ static int remove_begin(struct kvblk_pool *pool, const char *name,
 	if (!member)
 		return remove_missing(pool, name, uuid, extack);
 	if (member->removing) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is being removed already", member->name);
+		NL_SET_ERR_MSG_FMT(extack, "%s is being removed already", member->flash.name);
 		return -EALREADY;
 	}
 	return leave_begin(member, true, extack);
@@ -709,10 +713,10 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 	guard(mutex)(&pool->admin);
 	/* check before the open, which the device's driver may block */
 	kvblk_for_each_member(pool, member, i)
-		if (member->bdev_file && member->bdev->bd_dev == coming->dev &&
-		    READ_ONCE(member->state) != KVBLK_MEMBER_DEAD) {
+		if (member->flash.bdev_file && member->flash.bdev->bd_dev == coming->dev &&
+		    READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD) {
 			NL_SET_ERR_MSG_FMT(extack, "the device is member %s of the pool already",
-					   member->name);
+					   member->flash.name);
 			return -EEXIST;
 		}
 	list_for_each_entry(other, &pool->coming, link)
@@ -735,7 +739,7 @@ static struct kvblk_member *add_former(struct kvblk_pool *pool,
 	int i;
 
 	kvblk_for_each_member(pool, former, i)
-		if (!memcmp(&former->uuid, sb->member_uuid, UUID_SIZE))
+		if (!memcmp(&former->flash.uuid, sb->member_uuid, UUID_SIZE))
 			return former;
 	return NULL;
 }
@@ -776,7 +780,7 @@ static struct kvblk_missing *add_known(struct kvblk_pool *pool,
 
 static void add_release(struct kvblk_member *member)
 {
-	lockdep_assert_held(&member->pool->admin);
+	lockdep_assert_held(&member->flash.pool->admin);
 	if (member->missing)
 		member->missing->taken = false;
 	member->missing = NULL;
@@ -785,7 +789,7 @@ static void add_release(struct kvblk_member *member)
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
 	NL_SET_ERR_MSG_FMT(extack, "%.18s is out of date: its blocks are stale; \"format\" adds it empty",
-			   member->name);
+			   member->flash.name);
 	return -ESTALE;
 }
 
@@ -793,7 +797,7 @@ static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *
 static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		    u32 add_flags, struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_missing *missing;
 	struct kvblk_member *former;
 	int err = 0;
@@ -806,7 +810,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		if (missing->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
 		    !(add_flags & KVBLK_ADD_FORCE)) {
 			NL_SET_ERR_MSG_FMT(extack, "%.20s may be an old copy: add the newer one, or pass \"force\"",
-					   member->name);
+					   member->flash.name);
 			return -ESTALE;
 		}
 		if (former && !former->removing)
@@ -830,7 +834,7 @@ static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_
 {
 	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
 		NL_SET_ERR_MSG_FMT(extack, "%.16s holds other data: use another device; \"format\" erases this one",
-				   member->name);
+				   member->flash.name);
 		return -ENOTEMPTY;
 	}
 	return 0;
@@ -856,7 +860,7 @@ static bool add_of_pool(const struct kvblk_member *member,
 			const struct kvblk_d_super *sb, enum kvblk_found found)
 {
 	return found == KVBLK_FOUND_MEMBER &&
-	       !memcmp(sb->pool_uuid, &member->pool->uuid, sizeof(sb->pool_uuid));
+	       !memcmp(sb->pool_uuid, &member->flash.pool->uuid, sizeof(sb->pool_uuid));
 }
 
 /* Open, check and start a member. No lock is held, because its I/O may take long. */
@@ -876,7 +880,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT) &&
 	    spec->name[0]) {
 		NL_SET_ERR_MSG_FMT(extack, "%.24s is a returning member, which keeps its name: pass none",
-				   kbasename(member->path));
+				   kbasename(member->flash.path));
 		err = -EINVAL;
 	}
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
@@ -890,7 +894,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	if (!err)
 		err = kvblk_member_place(member, extack);
 	scoped_guard(mutex, &pool->admin)
-		uuid_copy(&coming->uuid, &member->uuid);
+		uuid_copy(&coming->uuid, &member->flash.uuid);
 	if (!err)
 		err = kvblk_member_list(member, spec, extack);
 	if (!err)
@@ -903,9 +907,9 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		add_overwrote(pool, sb);
 	if (err) {
 		if (member->formatted) {
-			kvblk_member_list_del(pool, &member->uuid);
+			kvblk_member_list_del(pool, &member->flash.uuid);
 			/* end the filter of a death since kvblk_member_list() */
-			kvblk_missing_end(pool, &member->uuid);
+			kvblk_missing_end(pool, &member->flash.uuid);
 		}
 		scoped_guard(mutex, &pool->admin)
 			add_release(member);
@@ -920,7 +924,7 @@ static struct kvblk_member *member_on(struct kvblk_pool *pool, dev_t dev)
 	int i;
 
 	kvblk_for_each_member(pool, member, i)
-		if (member->dev == dev)
+		if (member->flash.dev == dev)
 			return member;
 	return NULL;
 }
@@ -943,15 +947,15 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 	scoped_guard(mutex, &pool->admin) {
 		member = member_on(pool, dev);
 		if (member && READ_ONCE(member->nr_unread) &&
-		    READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+		    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
 			kvblk_member_reread(member, false);
 			return 1;
 		}
-		if (!member || READ_ONCE(member->state) != KVBLK_MEMBER_UNRESTORED)
+		if (!member || READ_ONCE(member->flash.state) != KVBLK_MEMBER_UNRESTORED)
 			return 0;
 		if (kvblk_member_retry(member))
 			return 1;
-		if (!member->outdated && !kvblk_missing_get(pool, &member->uuid)) {
+		if (!member->outdated && !kvblk_missing_get(pool, &member->flash.uuid)) {
 			NL_SET_ERR_MSG(extack, "no memory to track what the member missed: destroy and import the pool");
 			return -ENOMEM;
 		}

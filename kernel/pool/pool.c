@@ -9,8 +9,8 @@ DEFINE_MUTEX(kvblk_pools_lock);		/* protects kvblk_pools */
 /* Return the longest block that fits a segment with its header and one summary page. */
 static u32 member_value_max(const struct kvblk_member *member)
 {
-	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
-	u32 units = round_down(member->segment_units - 1, align);
+	u32 align = member->flash.record_align >> KVBLK_UNIT_SHIFT;
+	u32 units = round_down(member->flash.segment_units - 1, align);
 
 	if (units >= kvblk_record_units(KVBLK_VALUE_MAX, align))
 		return KVBLK_VALUE_MAX;
@@ -55,8 +55,8 @@ u64 kvblk_pool_capacity(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
-			bytes += (u64)member->nr_segs * member->segment_units;
+		if (READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP)
+			bytes += (u64)member->flash.nr_segs * member->flash.segment_units;
 	return bytes << KVBLK_UNIT_SHIFT;
 }
 
@@ -68,9 +68,9 @@ u64 kvblk_pool_free_bytes(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
 			bytes += (u64)kvblk_member_avail(member) *
-				 member->segment_units;
+				 member->flash.segment_units;
 	return bytes << KVBLK_UNIT_SHIFT;
 }
 
@@ -84,13 +84,13 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member, i) {
-		struct block_device *bdev = member->bdev;
+		struct block_device *bdev = member->flash.bdev;
 
 		/* the device is being closed */
-		if (!member->bdev_file)
+		if (!member->flash.bdev_file)
 			continue;
 		kvblk_io_limits(member);
-		units = max(units, member->record_align >> KVBLK_UNIT_SHIFT);
+		units = max(units, member->flash.record_align >> KVBLK_UNIT_SHIFT);
 		len |= bdev_logical_block_size(bdev) - 1;
 		addr |= bdev_dma_alignment(bdev);
 		stable |= bdev_stable_writes(bdev);
@@ -108,12 +108,12 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 
 static bool member_behind(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->epoch) != READ_ONCE(member->pool->epoch);
+	return READ_ONCE(member->epoch) != READ_ONCE(member->flash.pool->epoch);
 }
 
 bool kvblk_member_outdated_super(const struct kvblk_member *member)
 {
-	const struct kvblk_pool *pool = member->pool;
+	const struct kvblk_pool *pool = member->flash.pool;
 
 	return (member_behind(member) ||
 		READ_ONCE(member->member_list_seq) != READ_ONCE(pool->member_list_seq) ||
@@ -134,7 +134,7 @@ void kvblk_pool_write_epoch(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (member_super_due(member) && percpu_ref_tryget_live(&member->ref) &&
+		if (member_super_due(member) && percpu_ref_tryget_live(&member->flash.ref) &&
 		    !queue_work(pool->wq, &member->super_work))
 			kvblk_member_put(member);
 }
@@ -155,7 +155,7 @@ u32 kvblk_member_unsure_end(struct kvblk_member *member)
 {
 	u32 nr = READ_ONCE(member->unsure) + member->unread_unsure;
 
-	lockdep_assert_held(&member->pool->admin);
+	lockdep_assert_held(&member->flash.pool->admin);
 	member->unsure = false;
 	member->unread_unsure = false;
 	return nr;
@@ -163,7 +163,7 @@ u32 kvblk_member_unsure_end(struct kvblk_member *member)
 
 bool kvblk_member_retry(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->admin);
 	/* the records that a first try has read may have been replaced or deleted since */
@@ -174,7 +174,7 @@ bool kvblk_member_retry(struct kvblk_member *member)
 		return false;
 	member->retry = true;
 	atomic_inc(&pool->restoring);
-	if (cmpxchg(&member->state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_RESTORING) ==
+	if (cmpxchg(&member->flash.state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_RESTORING) ==
 	    KVBLK_MEMBER_UNRESTORED)
 		return queue_work(pool->wq, &member->restore);
 	if (atomic_dec_and_test(&pool->restoring))
@@ -185,10 +185,10 @@ bool kvblk_member_retry(struct kvblk_member *member)
 
 void kvblk_member_reread(struct kvblk_member *member, bool forfeit)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->admin);
-	if (READ_ONCE(member->state) != KVBLK_MEMBER_UP || !READ_ONCE(member->nr_unread) ||
+	if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP || !READ_ONCE(member->nr_unread) ||
 	    !percpu_ref_tryget_live(&pool->users))
 		return;
 	WRITE_ONCE(member->forfeit, forfeit);
@@ -207,7 +207,7 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 		return;
 	WRITE_ONCE(pool->refused, false);
 	kvblk_for_each_member(pool, member, i) {
-		if (READ_ONCE(member->state) == KVBLK_MEMBER_UNRESTORED &&
+		if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UNRESTORED &&
 		    !member->outdated) {
 			member->outdated = true;
 			outdated = true;
@@ -284,8 +284,8 @@ bool kvblk_member_active(const u8 uuid[16])
 	guard(rcu)();
 	list_for_each_entry(pool, &kvblk_pools, link)
 		kvblk_for_each_member(pool, member, i)
-			if (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
-			    !memcmp(&member->uuid, uuid, sizeof(member->uuid)))
+			if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD &&
+			    !memcmp(&member->flash.uuid, uuid, sizeof(member->flash.uuid)))
 				return true;
 	return false;
 }

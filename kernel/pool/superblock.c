@@ -42,7 +42,7 @@ static bool super_has_tenants(const struct kvblk_d_super *sb)
 
 static u64 super_tail(const struct kvblk_member *member)
 {
-	u64 bytes = bdev_nr_bytes(member->bdev);
+	u64 bytes = bdev_nr_bytes(member->flash.bdev);
 
 	return bytes > EDGE_BYTES ? bytes - EDGE_BYTES : 0;
 }
@@ -51,7 +51,7 @@ static u64 super_tail(const struct kvblk_member *member)
 static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
 		       enum kvblk_found *found)
 {
-	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->bdev));
+	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->flash.bdev));
 	int err = kvblk_io_read(member, pos, edge, len);
 
 	if (err || memchr_inv(edge, 0, len))
@@ -98,12 +98,12 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		copy = &copies[i];
 		err = kvblk_io_read(member, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
 		if (err) {
-			dev_warn(&member->pool->dev, "member %s: cannot read superblock %c (error %d)\n",
-				 member->name, 'A' + i, err);
+			dev_warn(&member->flash.pool->dev, "member %s: cannot read superblock %c (error %d)\n",
+				 member->flash.name, 'A' + i, err);
 			unread = err;
 			continue;
 		}
-		err = kvblk_super_check(copy, member->size);
+		err = kvblk_super_check(copy, member->flash.size);
 		newer |= err == -EPROTONOSUPPORT;
 		damaged |= err && err != -ENODATA;
 		if (err == -ERANGE && !kvblk_super_check(copy, U64_MAX))
@@ -161,7 +161,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 		sb->seq = cpu_to_le64(++seq);
 		kvblk_super_seal(sb);
 		/* writing a superblock that import rejects would lose the member */
-		err = kvblk_super_writable(sb, member->size);
+		err = kvblk_super_writable(sb, member->flash.size);
 		if (!err)
 			err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
 					    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
@@ -176,8 +176,8 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 		written |= !err;
 	}
 	if (written && failed)
-		dev_warn_ratelimited(&member->pool->dev, "member %s: cannot write one of two superblocks (error %d)\n",
-				     member->name, failed);
+		dev_warn_ratelimited(&member->flash.pool->dev, "member %s: cannot write one of two superblocks (error %d)\n",
+				     member->flash.name, failed);
 	return written ? 0 : failed;
 }
 
@@ -185,27 +185,27 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *sb,
 		       u16 state, u64 epoch)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	sb->magic = cpu_to_le64(KVBLK_SB_MAGIC);
 	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
 	sb->state = cpu_to_le16(state);
 	sb->pool_flags = cpu_to_le32(pool->flags);
 	sb->epoch = cpu_to_le64(epoch);
-	sb->incarnation = cpu_to_le64(member->incarnation);
+	sb->incarnation = cpu_to_le64(member->flash.incarnation);
 	sb->birth = cpu_to_le64(pool->birth);
 	export_uuid(sb->pool_uuid, &pool->uuid);
-	export_uuid(sb->member_uuid, &member->uuid);
+	export_uuid(sb->member_uuid, &member->flash.uuid);
 	memcpy(sb->seed, pool->seed, sizeof(sb->seed));
 	strscpy_pad(sb->pool_name, pool->name);
 	memset(sb->owner, 0, sizeof(sb->owner));
 	super_owner(sb->owner, sizeof(sb->owner));
 	memcpy(sb->node, pool->node, sizeof(sb->node));
-	sb->size = cpu_to_le64(member->size);
-	sb->data_start = cpu_to_le64(member->data_start);
-	sb->segment_units = cpu_to_le32(member->segment_units);
-	sb->nr_segments = cpu_to_le32(member->nr_segs);
-	sb->record_align = cpu_to_le32(member->record_align);
+	sb->size = cpu_to_le64(member->flash.size);
+	sb->data_start = cpu_to_le64(member->flash.data_start);
+	sb->segment_units = cpu_to_le32(member->flash.segment_units);
+	sb->nr_segments = cpu_to_le32(member->flash.nr_segs);
+	sb->record_align = cpu_to_le32(member->flash.record_align);
 	sb->activation = cpu_to_le64(pool->activation);
 	sb->prev_epoch = cpu_to_le64(pool->prev_epoch);
 	sb->prev_activation = cpu_to_le64(pool->prev_activation);
@@ -218,7 +218,7 @@ static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *
 
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_d_super *sb = member->super;
 	u64 member_list_seq;
 	int err;
@@ -236,7 +236,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 }
 
 /*
- * Write the pool's epoch to the superblock; drops member->ref. No other task writes superblocks
+ * Write the pool's epoch to the superblock; drops flash->ref. No other task writes superblocks
  * of a published member. Skip a member during removal: with the epoch of its removal, it could
  * return with blocks deleted since.
  */
@@ -244,7 +244,7 @@ void kvblk_super_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
 						   super_work);
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
 	bool behind;
 	int err = 0;
@@ -258,7 +258,7 @@ void kvblk_super_work(struct work_struct *work)
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
 	if (err)
 		dev_err_ratelimited(&pool->dev, "member %s: cannot write superblock (error %d), retrying; an import after a crash may need \"degraded\"\n",
-				    member->name, err);
+				    member->flash.name, err);
 	mutex_lock(&pool->admin);
 	kvblk_pool_settle(pool);
 	mutex_unlock(&pool->admin);
@@ -287,8 +287,8 @@ bool kvblk_super_wipe(struct kvblk_member *member)
 
 bool kvblk_super_wipe_all(struct kvblk_member *member)
 {
-	return super_zero(member, 0, member->data_start) &&
-	       super_zero(member, super_tail(member), bdev_nr_bytes(member->bdev)) &&
+	return super_zero(member, 0, member->flash.data_start) &&
+	       super_zero(member, super_tail(member), bdev_nr_bytes(member->flash.bdev)) &&
 	       !kvblk_io_flush(member);
 }
 
@@ -310,10 +310,10 @@ static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super 
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 add_flags, struct netlink_ext_ack *extack)
 {
-	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->pool, sb) ||
+	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->flash.pool, sb) ||
 	    (add_flags & KVBLK_ADD_FORCE))
 		return false;
 	NL_SET_ERR_MSG_FMT(extack, "%.12s was in use by node %.18s: pass \"force\" if it is down",
-			   member->name, sb->owner);
+			   member->flash.name, sb->owner);
 	return true;
 }

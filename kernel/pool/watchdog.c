@@ -18,7 +18,7 @@
  */
 static void member_probe(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member, watchdog.probe);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, flash.watchdog.probe);
 	void *page = (void *)__get_free_page(GFP_KERNEL | __GFP_NOFAIL);
 	u32 known = 0;
 	int err = 0, i;
@@ -28,21 +28,22 @@ static void member_probe(struct work_struct *work)
 		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
 				    page, KVBLK_UNIT);
 	/* writing an unread page would destroy its contents */
-	while (known < member->nr_segs && member->segs[known].unknown)
+	while (known < member->flash.nr_segs && member->segs[known].unknown)
 		known += KVBLK_TABLE_ENTRIES;
 	/* devices may read and still hang on writes */
-	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+	if (!err && READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
 		err = kvblk_table_write(member, known);
-	if (!READ_ONCE(member->watchdog.failing_reported) &&
-	    !READ_ONCE(member->watchdog.read_only_reported)) {
+	if (!READ_ONCE(member->flash.watchdog.failing_reported) &&
+	    !READ_ONCE(member->flash.watchdog.read_only_reported)) {
 		/* a suspect member only has to complete the probe */
 	} else if (!err) {
-		member->watchdog.probe_next = jiffies + HZ;
-		member->watchdog.probes_well++;
+		member->flash.watchdog.probe_next = jiffies + HZ;
+		member->flash.watchdog.probes_well++;
 	} else {
-		member->watchdog.probes_well = 0;
-		member->watchdog.probe_gap = min(2 * member->watchdog.probe_gap, PROBE_GAP_MAX);
-		member->watchdog.probe_next = jiffies + member->watchdog.probe_gap;
+		member->flash.watchdog.probes_well = 0;
+		member->flash.watchdog.probe_gap =
+			min(2 * member->flash.watchdog.probe_gap, PROBE_GAP_MAX);
+		member->flash.watchdog.probe_next = jiffies + member->flash.watchdog.probe_gap;
 	}
 	free_page((unsigned long)page);
 	kvblk_member_put(member);
@@ -50,46 +51,48 @@ static void member_probe(struct work_struct *work)
 
 static void watch_probe(struct kvblk_member *member)
 {
-	if (!work_busy(&member->watchdog.probe) && percpu_ref_tryget_live(&member->ref) &&
-	    !queue_work(member->pool->wq, &member->watchdog.probe))
+	if (!work_busy(&member->flash.watchdog.probe) &&
+	    percpu_ref_tryget_live(&member->flash.ref) &&
+	    !queue_work(member->flash.pool->wq, &member->flash.watchdog.probe))
 		kvblk_member_put(member);
 }
 
 /* Report a new failing or read-only state, or probe the member when due. */
 static void watch_failing(struct kvblk_member *member, u64 failed)
 {
-	bool *reported = READ_ONCE(member->failing) ?
-				 &member->watchdog.failing_reported :
-				 &member->watchdog.read_only_reported;
-	struct kvblk_pool *pool = member->pool;
+	bool *reported = READ_ONCE(member->flash.failing) ?
+				 &member->flash.watchdog.failing_reported :
+				 &member->flash.watchdog.read_only_reported;
+	struct kvblk_pool *pool = member->flash.pool;
 	bool recent;
 
 	if (!*reported) {
 		*reported = true;
 		dev_warn(&pool->dev, "member %s: %llu I/O errors in the last second; %s until it recovers\n",
-			 member->name, failed, reported == &member->watchdog.failing_reported ?
+			 member->flash.name, failed,
+			 reported == &member->flash.watchdog.failing_reported ?
 			 "gets of its blocks miss" :
 			 "reads succeed, so its blocks are served, but puts use other members");
-		kvblk_event(pool, member, reported == &member->watchdog.failing_reported ?
+		kvblk_event(pool, member, reported == &member->flash.watchdog.failing_reported ?
 			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
 		/* failed again soon after the last time: probe later */
-		recent = time_before(jiffies, member->watchdog.probe_next + PROBE_GAP_MAX);
-		member->watchdog.probe_gap =
-			recent ? min(2 * member->watchdog.probe_gap, PROBE_GAP_MAX) : HZ;
-		member->watchdog.probe_next = jiffies + member->watchdog.probe_gap;
-		member->watchdog.probes_well = 0;
+		recent = time_before(jiffies, member->flash.watchdog.probe_next + PROBE_GAP_MAX);
+		member->flash.watchdog.probe_gap =
+			recent ? min(2 * member->flash.watchdog.probe_gap, PROBE_GAP_MAX) : HZ;
+		member->flash.watchdog.probe_next = jiffies + member->flash.watchdog.probe_gap;
+		member->flash.watchdog.probes_well = 0;
 		return;
 	}
-	if (!time_before(jiffies, member->watchdog.probe_next))
+	if (!time_before(jiffies, member->flash.watchdog.probe_next))
 		watch_probe(member);
 }
 
 static void watch_well(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 
-	dev_info(&pool->dev, "member %s: responds again\n", member->name);
+	dev_info(&pool->dev, "member %s: responds again\n", member->flash.name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	kvblk_log_kick(member);
 	/* due now: kvblk_kill_retry() follows in this tick */
@@ -98,7 +101,7 @@ static void watch_well(struct kvblk_member *member)
 
 static bool watch_rate(const struct kvblk_member *member, u64 done, u64 failed)
 {
-	u32 limit = READ_ONCE(member->pool->tun.failing_permille);
+	u32 limit = READ_ONCE(member->flash.pool->tun.failing_permille);
 
 	return limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit;
 }
@@ -110,50 +113,52 @@ static void watch_errors(struct kvblk_member *member, const struct kvblk_ios *si
 	enum kvblk_member_error error;
 
 	for (error = 0; error < KVBLK_ERRORS; error++)
-		if (atomic_read(&member->reports[error].nr))
+		if (atomic_read(&member->flash.reports[error].nr))
 			kvblk_member_report(member, error);
-	if ((member->watchdog.failing_reported || member->watchdog.read_only_reported) &&
-	    !work_busy(&member->watchdog.probe) && member->watchdog.probes_well >= PROBES_WELL) {
-		member->watchdog.failing_reported = false;
-		member->watchdog.read_only_reported = false;
-		atomic_set(&member->error_run[0], 0);
-		atomic_set(&member->error_run[1], 0);
-		WRITE_ONCE(member->failing, false);
-		WRITE_ONCE(member->read_only, false);
-		if (!member->watchdog.suspect_reported)
+	if ((member->flash.watchdog.failing_reported ||
+	     member->flash.watchdog.read_only_reported) &&
+	    !work_busy(&member->flash.watchdog.probe) &&
+	    member->flash.watchdog.probes_well >= PROBES_WELL) {
+		member->flash.watchdog.failing_reported = false;
+		member->flash.watchdog.read_only_reported = false;
+		atomic_set(&member->flash.error_run[0], 0);
+		atomic_set(&member->flash.error_run[1], 0);
+		WRITE_ONCE(member->flash.failing, false);
+		WRITE_ONCE(member->flash.read_only, false);
+		if (!member->flash.watchdog.suspect_reported)
 			watch_well(member);
 		return;
 	}
 	if (watch_rate(member, since->done - since->writes, failed))
-		WRITE_ONCE(member->failing, true);
+		WRITE_ONCE(member->flash.failing, true);
 	if (watch_rate(member, since->writes, since->writes_failed))
-		WRITE_ONCE(member->read_only, true);
-	if (READ_ONCE(member->failing) || READ_ONCE(member->read_only))
+		WRITE_ONCE(member->flash.read_only, true);
+	if (READ_ONCE(member->flash.failing) || READ_ONCE(member->flash.read_only))
 		watch_failing(member, since->failed);
 }
 
 void kvblk_member_watch(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_ios ios, since;
 	u64 inflight = kvblk_member_inflight(member, &ios);
 	unsigned long silent, limit;
 	bool suspect;
 
 	since = (struct kvblk_ios) {
-		.done = ios.done - member->watchdog.seen.done,
-		.failed = ios.failed - member->watchdog.seen.failed,
-		.writes = ios.writes - member->watchdog.seen.writes,
-		.writes_failed = ios.writes_failed - member->watchdog.seen.writes_failed,
+		.done = ios.done - member->flash.watchdog.seen.done,
+		.failed = ios.failed - member->flash.watchdog.seen.failed,
+		.writes = ios.writes - member->flash.watchdog.seen.writes,
+		.writes_failed = ios.writes_failed - member->flash.watchdog.seen.writes_failed,
 	};
-	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
+	if (READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP)
 		watch_errors(member, &since);
 	/* a member that was idle at the last tick has not been silent since */
-	if (!inflight || !member->watchdog.seen_inflight || since.done)
-		member->watchdog.last_done = jiffies;
-	member->watchdog.seen_inflight = inflight;
-	member->watchdog.seen = ios;
-	silent = jiffies - member->watchdog.last_done;
+	if (!inflight || !member->flash.watchdog.seen_inflight || since.done)
+		member->flash.watchdog.last_done = jiffies;
+	member->flash.watchdog.seen_inflight = inflight;
+	member->flash.watchdog.seen = ios;
+	silent = jiffies - member->flash.watchdog.last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
 	 * I/O waiting for its cgroup's budget is not silence, so a probe must hang, too. A member
@@ -161,20 +166,22 @@ void kvblk_member_watch(struct kvblk_member *member)
 	 * between check and store.
 	 */
 	suspect = inflight && silent > limit &&
-		  (work_busy(&member->watchdog.probe) || percpu_ref_is_dying(&member->ref));
+		  (work_busy(&member->flash.watchdog.probe) ||
+		   percpu_ref_is_dying(&member->flash.ref));
 	if (inflight && silent > limit / 2)
 		watch_probe(member);
-	WRITE_ONCE(member->suspect, suspect);
-	if (suspect == member->watchdog.suspect_reported)
+	WRITE_ONCE(member->flash.suspect, suspect);
+	if (suspect == member->flash.watchdog.suspect_reported)
 		return;
-	member->watchdog.suspect_reported = suspect;
+	member->flash.watchdog.suspect_reported = suspect;
 	if (suspect) {
 		dev_warn(&pool->dev, "member %s: no I/O completed for %u ms; gets of its blocks miss until it responds\n",
-			 member->name, jiffies_to_msecs(silent));
+			 member->flash.name, jiffies_to_msecs(silent));
 		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
-	} else if (!member->watchdog.failing_reported && !member->watchdog.read_only_reported) {
+	} else if (!member->flash.watchdog.failing_reported &&
+		   !member->flash.watchdog.read_only_reported) {
 		watch_well(member);
 	}
 }
@@ -183,10 +190,10 @@ void kvblk_watch_init(struct kvblk_member *member)
 {
 	enum kvblk_member_error error;
 
-	INIT_WORK(&member->watchdog.probe, member_probe);
-	member->watchdog.last_done = jiffies;
-	member->watchdog.probe_gap = HZ;
-	member->watchdog.probe_next = jiffies - 2 * PROBE_GAP_MAX;
+	INIT_WORK(&member->flash.watchdog.probe, member_probe);
+	member->flash.watchdog.last_done = jiffies;
+	member->flash.watchdog.probe_gap = HZ;
+	member->flash.watchdog.probe_next = jiffies - 2 * PROBE_GAP_MAX;
 	for (error = 0; error < KVBLK_ERRORS; error++)
-		member->reports[error].next = jiffies;
+		member->flash.reports[error].next = jiffies;
 }

@@ -11,7 +11,7 @@ static int record_hold(struct kvblk_req *req)
 		return -ESTALE;
 	if (!kvblk_member_ok(media->member))
 		return kvblk_read_miss(req, KVBLK_C_MISS_MEMBER);
-	media->stats = media->member->stats;
+	media->stats = media->member->flash.stats;
 	return 0;
 }
 
@@ -70,8 +70,8 @@ static int record_start(struct kvblk_req *req)
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header, req->header_units << KVBLK_UNIT_SHIFT);
 	now = jiffies;
-	if (READ_ONCE(req->media.member->last_get) != now)
-		WRITE_ONCE(req->media.member->last_get, now);
+	if (READ_ONCE(req->media.member->flash.last_get) != now)
+		WRITE_ONCE(req->media.member->flash.last_get, now);
 	kvblk_media_submit(req, req->media.member);
 	record_submit(req);
 	kvblk_io_end(&req->media.io);
@@ -103,7 +103,7 @@ static int record_wrong(struct kvblk_req *req, bool producer)
 		kvblk_count_at(req->media.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 	else
 		kvblk_member_error(req->media.member, KVBLK_ERROR_CHECKSUM,
-				   req->slot.seg - req->media.member->seg_base);
+				   req->slot.seg - req->media.member->flash.seg_base);
 	return kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
@@ -168,7 +168,7 @@ static int record_failed(struct kvblk_req *req)
 	if (req->media.io.status == BLK_STS_MEDIUM)
 		record_drop(req);
 	kvblk_member_error(req->media.member, KVBLK_ERROR_READ,
-			   req->slot.seg - req->media.member->seg_base);
+			   req->slot.seg - req->media.member->flash.seg_base);
 	return kvblk_read_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 

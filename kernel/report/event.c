@@ -125,8 +125,8 @@ static void event_add(const char *pool, const char *name,
 	strscpy(event->pool, pool);
 	strscpy(event->member, name);
 	if (member) {
-		strscpy(event->place, member->place);
-		uuid_copy(&event->uuid, &member->uuid);
+		strscpy(event->place, member->flash.place);
+		uuid_copy(&event->uuid, &member->flash.uuid);
 	}
 	if (llist_add(&event->node, &events))
 		schedule_work(&events_work);
@@ -140,7 +140,7 @@ drop:
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 		 enum kvblk_event type, u64 value)
 {
-	event_add(pool->name, member ? member->name : "", member, type, value, 0);
+	event_add(pool->name, member ? member->flash.name : "", member, type, value, 0);
 }
 
 void kvblk_event_request(const char *pool, const char *member, u64 request, int err)

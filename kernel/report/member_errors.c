@@ -37,8 +37,8 @@ struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
 
 	rcu_read_lock();
 	member = kvblk_member_of(pool, seg);
-	if (member && (READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
-		       !percpu_ref_tryget_live_rcu(&member->ref)))
+	if (member && (READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
+		       !percpu_ref_tryget_live_rcu(&member->flash.ref)))
 		member = NULL;
 	rcu_read_unlock();
 	return member;
@@ -46,8 +46,8 @@ struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
 
 void kvblk_member_dies(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->pool;
-	u32 state = READ_ONCE(member->state);
+	struct kvblk_pool *pool = member->flash.pool;
+	u32 state = READ_ONCE(member->flash.state);
 
 	/* count before the state is visible, because a delete would not know the member's blocks */
 	atomic_inc(&pool->unsure);
@@ -56,7 +56,7 @@ void kvblk_member_dies(struct kvblk_member *member)
 			atomic_dec(&pool->unsure);
 			return;
 		}
-	} while (!try_cmpxchg(&member->state, &state, KVBLK_MEMBER_DEAD));
+	} while (!try_cmpxchg(&member->flash.state, &state, KVBLK_MEMBER_DEAD));
 	WRITE_ONCE(member->unsure, true);
 	queue_delayed_work(pool->wq, &member->dead, 0);
 }
@@ -78,7 +78,7 @@ static const struct {
 
 void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error error)
 {
-	struct kvblk_report *report = &member->reports[error];
+	struct kvblk_report *report = &member->flash.reports[error];
 	unsigned long next = READ_ONCE(report->next);
 	u32 segment, nr;
 
@@ -87,22 +87,22 @@ void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error er
 		return;
 	nr = atomic_xchg(&report->nr, 0);
 	segment = READ_ONCE(report->segment);
-	dev_err(&member->pool->dev, "member %s: %u %s%s, the last in segment %u\n",
-		member->name, nr, member_errors[error].what, nr == 1 ? "" : "s",
+	dev_err(&member->flash.pool->dev, "member %s: %u %s%s, the last in segment %u\n",
+		member->flash.name, nr, member_errors[error].what, nr == 1 ? "" : "s",
 		segment);
-	kvblk_event(member->pool, member, member_errors[error].event,
+	kvblk_event(member->flash.pool, member, member_errors[error].event,
 		    segment);
 }
 
 void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
 			u32 segment)
 {
-	struct kvblk_report *report = &member->reports[error];
+	struct kvblk_report *report = &member->flash.reports[error];
 
 	/* do not count errors that a reported death explains: the drive may be healthy */
-	if (READ_ONCE(member->state) == KVBLK_MEMBER_DEAD)
+	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_DEAD)
 		return;
-	kvblk_count_at(member->stats, member_errors[error].counter, 1);
+	kvblk_count_at(member->flash.stats, member_errors[error].counter, 1);
 	WRITE_ONCE(report->segment, segment);
 	atomic_inc(&report->nr);
 	kvblk_member_report(member, error);

@@ -86,11 +86,11 @@ static inline u32 kvblk_now(const struct kvblk_pool *pool)
 
 /* Return the member at position @n modulo their number. RCU. */
 struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n);
-/* Return the restoring or UP member of segment @seg with member->ref, or NULL. */
+/* Return the restoring or UP member of segment @seg with member->flash.ref, or NULL. */
 struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg);
 static inline void kvblk_member_put(struct kvblk_member *member)
 {
-	percpu_ref_put(&member->ref);
+	percpu_ref_put(&member->flash.ref);
 }
 
 /* Mark the member DEAD: its device is gone or unusable. Any context that may take a spinlock. */

@@ -85,8 +85,8 @@ static void stats_add(const struct kvblk_stats __percpu *stats, struct kvblk_sta
 
 void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh)
 {
-	struct kvblk_pool *pool = member->pool;
-	int slot = member->slot - 1;
+	struct kvblk_pool *pool = member->flash.pool;
+	int slot = member->flash.slot - 1;
 
 	lockdep_assert_held(&pool->admin);
 	if (pool->slots[slot])
@@ -94,8 +94,8 @@ void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *
 	else
 		/* publish zeroed counters: readers take no lock */
 		smp_store_release(&pool->slots[slot], fresh);
-	member->stats = pool->slots[slot];
-	stats_add(member->stats, &member->stats_before);
+	member->flash.stats = pool->slots[slot];
+	stats_add(member->flash.stats, &member->flash.stats_before);
 }
 
 void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum)
@@ -112,12 +112,12 @@ void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum)
 
 void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum)
 {
-	const u64 *before = (const u64 *)&member->stats_before;
+	const u64 *before = (const u64 *)&member->flash.stats_before;
 	u64 *to = (u64 *)sum;
 	int i;
 
 	memset(sum, 0, sizeof(*sum));
-	stats_add(member->stats, sum);
+	stats_add(member->flash.stats, sum);
 	for (i = 0; i < NR_NUMBERS; i++)
 		to[i] -= before[i];
 }
