@@ -35,9 +35,9 @@
  *   drainer->draining mutex: one drain of a file at a time; trylock only
  *   pool->admin       mutex: adding and removing members; no I/O under it
  *   pool->lease.lock  mutex: leases; no memory is allocated under it except by an xarray
- *   member->table_lock mutex: writes of the segment table's pages
+ *   log->table_lock   mutex: writes of the segment table's pages
  *   index.tags_lock   mutex: allocation of caller tags; a leaf
- *   member->lock      spinlock: segment states and lists
+ *   log->lock         spinlock: segment states and lists
  *   kvblk_pools_lock  mutex: the list of pools; a leaf, no I/O under it
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
@@ -48,7 +48,7 @@
  *   pool->kill_lock   spinlock: lists of invalidations
  *   file->lock        spinlock: operations in flight of an open file
  *   pool->bounce.lock spinlock: bounce chunks and their gets; a leaf
- *   member->throttle.lock spinlock, irq-safe: write throttle
+ *   throttle->lock    spinlock, irq-safe: write throttle
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
  *   completions->lock spinlock, irq-safe: completed operations of rings
  * Lookups take none of them, except that leasing takes lease.lock.

@@ -101,9 +101,9 @@ struct kvblk_open {
  * @cursor: see log/cursor.h
  * @open: set while OPEN and until sealed, else NULL; if the seal could not be written,
  *	until the segment is retired
- * @state: &enum kvblk_segment_state; under member->lock
+ * @state: &enum kvblk_segment_state; under log->lock
  * @class: &enum kvblk_class
- * @flags: KVBLK_SEGF_*; under member->lock
+ * @flags: KVBLK_SEGF_*; under log->lock
  * @stamp: see &kvblk_policy_seg.stamp; written by reclaim once opened
  * @retired: waits for @refs to drain
  * @live_units: units of records that have entries, an estimate
@@ -122,8 +122,8 @@ struct kvblk_open {
  * @unread: restore has not read the segment or could not, and leaves it as it is on
  *	media; only restore
  * @unknown: the table entry could not be read either, nor any of its page;
- *	member->table_lock
- * @link: on one list of the member, under member->lock
+ *	log->table_lock
+ * @link: on one list of the member, under log->lock
  */
 struct kvblk_segment {
 	u64 gen;
@@ -159,7 +159,7 @@ struct kvblk_reservation {
 	struct kvblk_segment *seg;	/* holds seg->writers and seg->refs */
 	u64 gen;
 	u64 seq;
-	u32 segment;			/* index in member->segs */
+	u32 segment;			/* index in log->segs */
 	u32 unit;
 	u32 units;
 	u32 index;			/* index of the record in the segment */
@@ -450,7 +450,7 @@ struct kvblk_flash {
 };
 
 /*
- * struct kvblk_member - a block device of a pool
+ * struct kvblk_log - segments of a member, and the works that write, restore and reclaim them
  * @segs: array of flash.nr_segs
  * @ready: segments opened on media for puts, not yet in use
  * @sealed: oldest first
@@ -458,24 +458,16 @@ struct kvblk_flash {
  * @current_seg: segments that take records: class NEW by CPU, the last one class HOT.
  *	Read under @lock or by reservation, which holds seg->writers
  */
-struct kvblk_member {
-	struct kvblk_flash flash;
-	struct kobject *kobj;
-	bool formatted;			/* formatted by this import or add: nothing to restore */
-	u64 restored;			/* blocks found by restore */
-	u32 nr_unread;			/* unread segments; only restore */
-	bool unread_unsure;		/* in pool->unsure, see restore_count(); pool->admin */
-	bool forfeit;			/* unread segments are given up; pool->admin */
-	bool retry;			/* was UNRESTORED before; pool->admin */
-
+struct kvblk_log {
 	struct kvblk_segment *segs;
+
 	struct kvblk_d_super *super;	/* superblock as last read or written; only its writer */
 	u64 sb_seq;
 	u64 epoch;			/* epoch to time: as in the superblock */
 	u64 activation;
 	u64 member_list_seq;
 	u64 time;
-	struct kvblk_missing *missing;	/* pool->missing_members' entry that restore filters by */
+	struct work_struct super_work;	/* writes the pool's epoch to the superblock */
 
 	spinlock_t lock;		/* protects segment states, ready to closing */
 	struct list_head ready;
@@ -496,22 +488,36 @@ struct kvblk_member {
 	u64 *table_seq;			/* by page */
 	struct kvblk_d_table *table_buf;
 
-	struct work_struct log_work;	/* opens and seals segments */
+	bool formatted;			/* formatted by this import or add: nothing to restore */
+	u64 restored;			/* blocks found by restore */
+	u32 nr_unread;			/* unread segments; only restore */
+	bool forfeit;			/* unread segments are given up; pool->admin */
+	bool retry;			/* was UNRESTORED before; pool->admin */
+	struct kvblk_missing *missing;	/* pool->missing_members' entry that restore filters by */
+	struct work_struct restore;
+
+	struct work_struct work;	/* opens and seals segments */
 	struct work_struct reclaim_work;
 	u32 reclaim_run;		/* number of runs; only reclaim_work */
+	bool low_reported;		/* low-watermark event was sent; only reclaim */
 	struct kvblk_write_throttle throttle;
 	struct kvblk_kills kills;
 	struct delayed_work checkpoint;
 	unsigned long time_saved;	/* jiffies when media last got the pool's time */
-	struct work_struct restore;
-	struct work_struct super_work;	/* writes the pool's epoch to the superblock */
+};
+
+/* struct kvblk_member - a block device that a pool reads and writes, with its log */
+struct kvblk_member {
+	struct kvblk_flash flash;
+	struct kvblk_log log;
+	struct kobject *kobj;
 	struct work_struct remove;
 	struct delayed_work dead;
+	bool unread_unsure;		/* in pool->unsure, see restore_count(); pool->admin */
 	bool removing;			/* pool->admin */
 	bool delisted;			/* removed from the member list; pool->admin */
 	bool unsure;			/* dead or removed, in pool->unsure; pool->admin */
 	bool outdated;			/* the epoch has advanced since; pool->admin */
-	bool low_reported;		/* low-watermark event was sent; only reclaim */
 };
 
 /* ---- DRAM ---- */

@@ -701,11 +701,11 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
 			    kvblk_member_avail(member)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS,
-			    READ_ONCE(member->nr_ready)) ||
+			    READ_ONCE(member->log.nr_ready)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS,
-			    READ_ONCE(member->nr_open)) ||
+			    READ_ONCE(member->log.nr_open)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
-			    READ_ONCE(member->nr_sealed)) ||
+			    READ_ONCE(member->log.nr_sealed)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
 			    member->flash.record_align) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
@@ -713,15 +713,15 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION,
 			    member->flash.incarnation) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,
-			    READ_ONCE(member->restored)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted) ||
+			    READ_ONCE(member->log.restored)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->log.formatted) ||
 	       (member->flash.place[0] &&
 		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->flash.place)) ||
 	       /* a dead member's device name may belong to another device by now */
 	       (READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD &&
 		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->flash.device)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS,
-			    READ_ONCE(member->nr_unread));
+			    READ_ONCE(member->log.nr_unread));
 	return kvblk_nl_end(skb, hdr, full);
 }
 

@@ -45,19 +45,19 @@ static const bool member_hists[KVBLK_HISTS] = {
 
 static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 {
-	u32 ready = READ_ONCE(member->nr_ready), open = READ_ONCE(member->nr_open);
+	u32 ready = READ_ONCE(member->log.nr_ready), open = READ_ONCE(member->log.nr_open);
 
 	gauges[GAUGE_INFLIGHT] += kvblk_member_inflight(member, NULL);
 	gauges[GAUGE_QUEUED] += READ_ONCE(member->flash.queues[0].nr) +
 				READ_ONCE(member->flash.queues[1].nr);
-	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->throttle.waiting);
-	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->kills.nr);
+	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->log.throttle.waiting);
+	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->log.kills.nr);
 	gauges[GAUGE_SEGMENTS] += member->flash.nr_segs;
-	gauges[GAUGE_SEGMENTS_FREE] += READ_ONCE(member->nr_free);
+	gauges[GAUGE_SEGMENTS_FREE] += READ_ONCE(member->log.nr_free);
 	gauges[GAUGE_SEGMENTS_READY] += ready;
 	gauges[GAUGE_SEGMENTS_OPEN] += open - min(open, ready);
-	gauges[GAUGE_SEGMENTS_SEALED] += READ_ONCE(member->nr_sealed);
-	gauges[GAUGE_SEGMENTS_RETIRING] += READ_ONCE(member->nr_retiring);
+	gauges[GAUGE_SEGMENTS_SEALED] += READ_ONCE(member->log.nr_sealed);
+	gauges[GAUGE_SEGMENTS_RETIRING] += READ_ONCE(member->log.nr_retiring);
 }
 
 static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)

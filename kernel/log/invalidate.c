@@ -28,16 +28,16 @@ int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
 {
 	int err;
 
-	scoped_guard(spinlock, &member->lock) {
+	scoped_guard(spinlock, &member->log.lock) {
 		/* check kills_durable, because another task may still be writing the flag */
 		if (seg->kills_durable || seg->gen != gen)
 			return 0;
 		seg->flags |= KVBLK_SEGF_KILLS;
 	}
-	err = kvblk_table_write(member, seg - member->segs);
+	err = kvblk_table_write(member, seg - member->log.segs);
 	if (err)
 		return err;
-	guard(spinlock)(&member->lock);
+	guard(spinlock)(&member->log.lock);
 	if (seg->gen == gen)
 		seg->kills_durable = true;
 	return 0;
@@ -65,7 +65,7 @@ static void kills_full(struct kvblk_member *member, bool full)
 	u32 first = member->flash.seg_base >> KVBLK_GRANULE_SHIFT, i;
 
 	lockdep_assert_held(&pool->kill_lock);
-	WRITE_ONCE(member->kills.full, full);
+	WRITE_ONCE(member->log.kills.full, full);
 	for (i = 0; i < DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT); i++)
 		WRITE_ONCE(pool->pinned[first + i], full);
 	if (full)
@@ -80,15 +80,16 @@ static void kills_count(struct kvblk_member *member, int more)
 	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->kill_lock);
-	WRITE_ONCE(member->kills.nr, member->kills.nr + more);
-	if (member->kills.nr >= KVBLK_KILLS_MAX && !member->kills.full)
+	WRITE_ONCE(member->log.kills.nr, member->log.kills.nr + more);
+	if (member->log.kills.nr >= KVBLK_KILLS_MAX && !member->log.kills.full)
 		kills_full(member, true);
-	else if (member->kills.nr < KVBLK_KILLS_MAX * 3 / 4 && member->kills.full)
+	else if (member->log.kills.nr < KVBLK_KILLS_MAX * 3 / 4 && member->log.kills.full)
 		kills_full(member, false);
-	if (member->kills.nr >= KVBLK_KILLS_DELETES) {
-		WRITE_ONCE(member->kills.deletes_full, true);
-	} else if (member->kills.nr < KVBLK_KILLS_DELETES * 3 / 4 && member->kills.deletes_full) {
-		WRITE_ONCE(member->kills.deletes_full, false);
+	if (member->log.kills.nr >= KVBLK_KILLS_DELETES) {
+		WRITE_ONCE(member->log.kills.deletes_full, true);
+	} else if (member->log.kills.nr < KVBLK_KILLS_DELETES * 3 / 4 &&
+		   member->log.kills.deletes_full) {
+		WRITE_ONCE(member->log.kills.deletes_full, false);
 		wake_up_all(&pool->delete_wait);
 	}
 }
@@ -109,9 +110,9 @@ bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *s
 
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
-	if (!member || !READ_ONCE(member->kills.deletes_full))
+	if (!member || !READ_ONCE(member->log.kills.deletes_full))
 		return false;
-	*moved = READ_ONCE(member->kills.moved);
+	*moved = READ_ONCE(member->log.kills.moved);
 	return true;
 }
 
@@ -142,7 +143,7 @@ static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 toke
 	kill->units = kvblk_member_units(member, slot->len);
 	kill->held = true;
 	spin_lock(&pool->kill_lock);
-	list_add_tail(&kill->link, &member->kills.list);
+	list_add_tail(&kill->link, &member->log.kills.list);
 	hlist_add_head(&kill->node, kill_bucket(pool, token));
 	kills_count(member, 1);
 	spin_unlock(&pool->kill_lock);
@@ -162,7 +163,7 @@ static void kill_unlist(struct kvblk_kill *kill)
 		list_del(&kill->link);
 		hlist_del(&kill->node);
 		kills_count(member, -1);
-		WRITE_ONCE(member->kills.moved, jiffies);
+		WRITE_ONCE(member->log.kills.moved, jiffies);
 	}
 	wake_up_all(&pool->settle_wait);
 	kvblk_segment_put(member, kill->seg);
@@ -230,7 +231,7 @@ static void kill_written(struct kvblk_io *io)
 static void kill_start(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
-	u32 segment = kill->seg - member->segs;
+	u32 segment = kill->seg - member->log.segs;
 	struct kvblk_place place = kvblk_place(member, segment, kill->gen,
 					       kill->unit);
 
@@ -271,17 +272,17 @@ static bool kill_end(struct kvblk_kill *kill)
 
 	/* note the record of a leaving member, in case the member returns */
 	if (!again && (status || !kill->filler))
-		kvblk_missing_note_place(member, kill->seg - member->segs, kill->unit);
+		kvblk_missing_note_place(member, kill->seg - member->log.segs, kill->unit);
 	free_page((unsigned long)kill->filler);
 	if (kill->filler && !status) {
 		kvblk_count_at(member->flash.stats, KVBLK_C_KILLS, 1);
-		trace_kvblk_kill(pool->name, member->flash.slot, kill->seg - member->segs,
+		trace_kvblk_kill(pool->name, member->flash.slot, kill->seg - member->log.segs,
 				 kill->gen, kill->unit);
 	}
 	kill->filler = NULL;
 	if (again) {
 		kvblk_member_error(member, KVBLK_ERROR_WRITE,
-				   kill->seg - member->segs);
+				   kill->seg - member->log.segs);
 		WRITE_ONCE(kill->failed, true);
 	} else if (status) {
 		kill_forget(kill);
@@ -301,13 +302,13 @@ static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run
 	struct kvblk_kill *kill;
 
 	guard(spinlock)(&member->flash.pool->kill_lock);
-	list_for_each_entry(kill, &member->kills.list, link) {
+	list_for_each_entry(kill, &member->log.kills.list, link) {
 		if (kill->run || kill->held || kill->writer ||
 		    ((kill->failed || !ok) && !kill_needless(kill)))
 			continue;
 		kill->run = run;
 		/* move invalidations in flight out of the way of the next search */
-		list_move_tail(&kill->link, &member->kills.list);
+		list_move_tail(&kill->link, &member->log.kills.list);
 		return kill;
 	}
 	return NULL;
@@ -328,7 +329,7 @@ static struct kvblk_kill *kill_wait(struct kill_run *run, struct llist_node **re
 void kvblk_kill_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   kills.work);
+						   log.kills.work);
 	bool tried = false, failed = false;
 	struct llist_node *rest = NULL;
 	struct kvblk_kill *kill;
@@ -352,11 +353,11 @@ void kvblk_kill_work(struct work_struct *work)
 	}
 	if (!tried)
 		return;
-	member->kills.gap = failed ? clamp(2 * member->kills.gap, (unsigned long)HZ,
-					   KILL_GAP_MAX) : 0;
+	member->log.kills.gap = failed ? clamp(2 * member->log.kills.gap, (unsigned long)HZ,
+					       KILL_GAP_MAX) : 0;
 	if (!failed)
 		return;
-	WRITE_ONCE(member->kills.retry, jiffies + member->kills.gap);
+	WRITE_ONCE(member->log.kills.retry, jiffies + member->log.kills.gap);
 	wake_up_all(&member->flash.pool->settle_wait);
 }
 
@@ -370,18 +371,18 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 	guard(rcu)();
 	guard(spinlock)(&pool->kill_lock);
 	kvblk_for_each_member(pool, member, i) {
-		if (list_empty(&member->kills.list))
+		if (list_empty(&member->log.kills.list))
 			continue;
 		ok = kvblk_member_writable(member);
-		due = time_after_eq(jiffies, READ_ONCE(member->kills.retry));
-		list_for_each_entry(kill, &member->kills.list, link) {
+		due = time_after_eq(jiffies, READ_ONCE(member->log.kills.retry));
+		list_for_each_entry(kill, &member->log.kills.list, link) {
 			if (!ok && (READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP ||
 				    READ_ONCE(member->flash.suspect)))
 				kill_report(kill, BLK_STS_IOERR);
 			if (ok && due)
 				WRITE_ONCE(kill->failed, false);
 		}
-		queue_work(pool->wq, &member->kills.work);
+		queue_work(pool->wq, &member->log.kills.work);
 	}
 }
 
@@ -400,7 +401,7 @@ static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 	kill->held = false;
 	kill->writer = writer && !kill->settled;
 	if (!kill->writer)
-		queue_work(pool->wq, &kill->member->kills.work);
+		queue_work(pool->wq, &kill->member->log.kills.work);
 }
 
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
@@ -504,13 +505,13 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 			    kill->unit != slot->off ||
 			    (u16)kill->gen != slot->gen ||
 			    kill->member->flash.seg_base +
-			    (kill->seg - kill->member->segs) != slot->seg)
+			    (kill->seg - kill->member->log.segs) != slot->seg)
 				continue;
 			/* if @held is set, the task that took over the slot will call kill_go() */
 			kill->settled = true;
 			kill->writer = false;
 			found = true;
-			queue_work(pool->wq, &kill->member->kills.work);
+			queue_work(pool->wq, &kill->member->log.kills.work);
 		}
 	}
 	if (!found)

@@ -234,7 +234,7 @@ void kvblk_checkpoint_work(struct work_struct *work);
 void kvblk_log_close(struct kvblk_member *member);
 static inline u32 kvblk_member_avail(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->nr_free) + READ_ONCE(member->nr_ready);
+	return READ_ONCE(member->log.nr_free) + READ_ONCE(member->log.nr_ready);
 }
 
 /*
@@ -260,8 +260,8 @@ void kvblk_reclaim_work(struct work_struct *work);
 
 /**
  * struct kvblk_queued_io - a queued write: a put or prefetch at its member's write throttle
- * @link: entry in the throttle's or in a cgroup's queue; member->throttle.lock
- * @counted: entry in member->throttle.counted; member->throttle.lock
+ * @link: entry in the throttle's or in a cgroup's queue; throttle->lock
+ * @counted: entry in throttle->counted; throttle->lock
  * @member: member whose window counts @bytes, or NULL
  * @bytes: size of the write
  * @priority: priority of a prefetch, else 0
@@ -296,7 +296,7 @@ void kvblk_throttle_member_exit(struct kvblk_member *member);
 /* Returns whether new puts must wait, on pool->space_wait, before they reserve space. */
 static inline bool kvblk_throttle_full(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->throttle.full);
+	return READ_ONCE(member->log.throttle.full);
 }
 
 /* Submits @queued now, or queues it. */
@@ -393,7 +393,7 @@ static inline void kvblk_missing_note(struct kvblk_pool *pool, struct kvblk_id i
 
 /*
  * struct kvblk_kill - invalidation of a stale record that no restart may find
- * @link: entry in member->kills.list until the header is overwritten
+ * @link: entry in log->kills.list until the header is overwritten
  * @node: entry in pool->kills, by @token, for as long
  * @io: write of @filler
  * @token: token of the block's id; see kvblk_index_token()
@@ -468,7 +468,7 @@ void kvblk_kill_work(struct work_struct *work);
 void kvblk_kill_retry(struct kvblk_pool *pool);
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->kills.full);
+	return READ_ONCE(member->log.kills.full);
 }
 
 bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot);

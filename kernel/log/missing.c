@@ -271,8 +271,8 @@ void kvblk_missing_dies(struct kvblk_member *member)
 	if (!missing)
 		return;
 	missing->incarnation = member->flash.incarnation;
-	missing->epoch = READ_ONCE(member->epoch);
-	missing->activation = READ_ONCE(member->activation);
+	missing->epoch = READ_ONCE(member->log.epoch);
+	missing->activation = READ_ONCE(member->log.activation);
 	if (!missing_list(member->flash.pool, missing))
 		return;
 	/* pairs with kvblk_member_dies(): notes were missed if the member was dead before */

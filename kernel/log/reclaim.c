@@ -71,7 +71,7 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 {
 	struct kvblk_member *member = v->member;
 	struct kvblk_segment *seg = v->seg;
-	u32 segment = seg - member->segs, page;
+	u32 segment = seg - member->log.segs, page;
 	struct kvblk_place place = kvblk_place(member, segment, seg->gen, 0);
 	struct kvblk_sum sum;
 	int err;
@@ -111,7 +111,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 		return 0;
 	rec->id = entry->id;
 	if (!kvblk_index_find(&member->flash.pool->index, rec->id, &rec->slot) ||
-	    rec->slot.seg != member->flash.seg_base + (seg - member->segs) ||
+	    rec->slot.seg != member->flash.seg_base + (seg - member->log.segs) ||
 	    rec->slot.gen != (u16)seg->gen || rec->slot.off != unit)
 		return 0;
 	/* a put is about to replace the record, which must stay if the put fails */
@@ -135,7 +135,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 static int victim_walk(struct victim *v)
 {
 	const struct kvblk_reader reader = kvblk_member_reader(v->member);
-	struct kvblk_place from = kvblk_place(v->member, v->seg - v->member->segs,
+	struct kvblk_place from = kvblk_place(v->member, v->seg - v->member->log.segs,
 					      v->seg->gen, 0);
 	struct kvblk_walk walk;
 	struct kvblk_rec rec;
@@ -262,7 +262,7 @@ static void copy_read(struct copy *copy)
 		return;
 	bvec_set_virt(&copy->mem.bv[0], copy->buf, copy->header);
 	copy->err = 0;
-	copy_fly(copy, REQ_OP_READ, v->seg - v->member->segs, slot->off);
+	copy_fly(copy, REQ_OP_READ, v->seg - v->member->log.segs, slot->off);
 }
 
 static void copy_damaged(struct copy *copy)
@@ -270,7 +270,7 @@ static void copy_damaged(struct copy *copy)
 	struct victim *v = copy->victim;
 
 	kvblk_member_error(v->member, KVBLK_ERROR_CHECKSUM,
-			   v->seg - v->member->segs);
+			   v->seg - v->member->log.segs);
 	copy->err = -EBADMSG;
 }
 
@@ -281,7 +281,7 @@ static void copy_write(struct copy *copy)
 	struct victim_rec *vrec = copy->vrec;
 	struct kvblk_member *member = v->member;
 	struct kvblk_pool *pool = member->flash.pool;
-	u32 segment = v->seg - member->segs;
+	u32 segment = v->seg - member->log.segs;
 	struct kvblk_place place = kvblk_place(member, segment, v->seg->gen,
 					       vrec->slot.off);
 
@@ -528,27 +528,27 @@ static int victim_retire(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
 	struct kvblk_segment *seg = v->seg;
-	u32 segment = seg - member->segs;
+	u32 segment = seg - member->log.segs;
 	int err;
 
-	scoped_guard(spinlock, &member->lock) {
+	scoped_guard(spinlock, &member->log.lock) {
 		list_del_init(&seg->link);
-		member->nr_sealed--;
+		member->log.nr_sealed--;
 		seg->retiring_gen = seg->gen + 1;
 		seg->state = KVBLK_SEG_FREE;
 	}
 	if (!kvblk_table_write(member, segment))
 		return 0;
-	scoped_guard(spinlock, &member->lock) {
+	scoped_guard(spinlock, &member->log.lock) {
 		seg->state = KVBLK_SEG_SEALED;
 		seg->retiring_gen = 0;
-		list_add(&seg->link, &member->sealed);
-		member->nr_sealed++;
+		list_add(&seg->link, &member->log.sealed);
+		member->log.nr_sealed++;
 	}
 	kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
 	/* the failed write may have reached the media: overwrite it with the old generation */
 	err = kvblk_table_write(member, segment);
-	scoped_guard(spinlock, &member->lock)
+	scoped_guard(spinlock, &member->log.lock)
 		seg->unsaved = err;
 	return -EAGAIN;
 }
@@ -572,19 +572,19 @@ static void victim_publish(struct victim *v)
 
 	if (!(seg->gen & 0x3fff))
 		seg->sweep_mark = READ_ONCE(pool->sweep_pass) + 2;
-	scoped_guard(spinlock, &member->lock) {
+	scoped_guard(spinlock, &member->log.lock) {
 		WRITE_ONCE(seg->retired, true);
 		WRITE_ONCE(seg->gen, seg->gen + 1);
 		/* after the entries that moved: pairs with find_again() of the index */
-		smp_store_release(&pool->seg_gen[member->flash.seg_base + (seg - member->segs)],
+		smp_store_release(&pool->seg_gen[member->flash.seg_base + (seg - member->log.segs)],
 				  (u16)seg->gen);
 		/* pairs with kvblk_segment_get(): a later reference sees the generation */
 		smp_mb();
 		seg->retiring_gen = 0;
 		swap(open, seg->open);
 		/* kvblk_segment_open() resets the rest, because readers still use it */
-		list_add_tail(&seg->link, &member->retiring);
-		member->nr_retiring++;
+		list_add_tail(&seg->link, &member->log.retiring);
+		member->log.nr_retiring++;
 	}
 	kvblk_open_free(open);
 	wake_up_all(&pool->settle_wait);
@@ -597,7 +597,7 @@ static void victim_count(const struct victim *v, u64 bytes)
 	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
 	kvblk_count_at(member->flash.stats, KVBLK_C_RECLAIMED_BYTES, bytes);
 	kvblk_count_at(member->flash.stats, KVBLK_C_DROPPED, v->nr - v->nr_copied);
-	trace_kvblk_reclaim(member->flash.pool->name, member->flash.slot, v->seg - member->segs,
+	trace_kvblk_reclaim(member->flash.pool->name, member->flash.slot, v->seg - member->log.segs,
 			    v->seg->gen, v->nr, v->live_units, v->nr_copied,
 			    v->nr - v->nr_copied);
 }
@@ -646,22 +646,22 @@ static void retired_free(struct kvblk_member *member)
 	bool freed = false;
 	LIST_HEAD(over);
 
-	spin_lock(&member->lock);
-	list_for_each_entry_safe(seg, next, &member->retiring, link)
+	spin_lock(&member->log.lock);
+	list_for_each_entry_safe(seg, next, &member->log.retiring, link)
 		if (!atomic_read_acquire(&seg->refs) &&
 		    READ_ONCE(pool->sweep_pass) >= seg->sweep_mark)
 			list_move_tail(&seg->link, &over);
-	spin_unlock(&member->lock);
+	spin_unlock(&member->log.lock);
 	list_for_each_entry_safe(seg, next, &over, link) {
 		if (READ_ONCE(pool->tun.discard))
-			kvblk_io_discard(member, kvblk_seg_pos(member, seg - member->segs, 0),
+			kvblk_io_discard(member, kvblk_seg_pos(member, seg - member->log.segs, 0),
 					 member->flash.segment_units << KVBLK_UNIT_SHIFT);
-		spin_lock(&member->lock);
+		spin_lock(&member->log.lock);
 		WRITE_ONCE(seg->retired, false);
-		list_move_tail(&seg->link, &member->free);
-		member->nr_retiring--;
-		member->nr_free++;
-		spin_unlock(&member->lock);
+		list_move_tail(&seg->link, &member->log.free);
+		member->log.nr_retiring--;
+		member->log.nr_free++;
+		spin_unlock(&member->log.lock);
 		freed = true;
 	}
 	if (freed)
@@ -679,17 +679,17 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 	u32 nr = 0, looked = 0, max;
 	int pick;
 
-	max = READ_ONCE(member->nr_sealed);
+	max = READ_ONCE(member->log.nr_sealed);
 	segs = kvmalloc_array(max + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
 	map = kvmalloc_array(max + 1, sizeof(struct kvblk_segment *),
 			     GFP_KERNEL | __GFP_NOWARN);
 	if (!segs || !map)
 		goto out;
-	spin_lock(&member->lock);
-	list_for_each_entry(seg, &member->sealed, link) {
+	spin_lock(&member->log.lock);
+	list_for_each_entry(seg, &member->log.sealed, link) {
 		if (nr == max)
 			break;
-		if (seg->reclaim_run != member->reclaim_run &&
+		if (seg->reclaim_run != member->log.reclaim_run &&
 		    !(seg->rests && time_before(jiffies, seg->rests_until))) {
 			map[nr] = seg;
 			segs[nr++] = policy_view(member, seg);
@@ -697,11 +697,11 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 		if (++looked % PICK_STEP)
 			continue;
 		/* @seg stays listed: only this work removes segments */
-		spin_unlock(&member->lock);
+		spin_unlock(&member->log.lock);
 		cond_resched();
-		spin_lock(&member->lock);
+		spin_lock(&member->log.lock);
 	}
-	spin_unlock(&member->lock);
+	spin_unlock(&member->log.lock);
 	pick = kvblk_policy_pick(&member->flash.pool->policy, segs, nr);
 	if (pick >= 0)
 		victim = map[pick];
@@ -719,7 +719,7 @@ static u32 watermark(const struct kvblk_member *member, u32 permille, u32 least)
 void kvblk_reclaim_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   reclaim_work);
+						   log.reclaim_work);
 	struct kvblk_pool *pool = member->flash.pool;
 	u32 low = watermark(member, READ_ONCE(pool->tun.low_permille), 2);
 	u32 high = watermark(member, READ_ONCE(pool->tun.high_permille), 3);
@@ -730,23 +730,23 @@ void kvblk_reclaim_work(struct work_struct *work)
 	retired_free(member);
 	if (kvblk_member_avail(member) > low)
 		return;
-	if (!member->low_reported) {
-		member->low_reported = true;
+	if (!member->log.low_reported) {
+		member->log.low_reported = true;
 		kvblk_event(pool, member, KVBLK_EVENT_LOW_SPACE,
 			    kvblk_member_avail(member));
 	}
-	member->reclaim_run++;
+	member->log.reclaim_run++;
 	while (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
 	       kvblk_member_writable(member) &&
-	       kvblk_member_avail(member) + READ_ONCE(member->nr_retiring) < high) {
+	       kvblk_member_avail(member) + READ_ONCE(member->log.nr_retiring) < high) {
 		seg = victim_pick(member);
 		if (!seg)
 			break;
 		ret = segment_reclaim(member, seg, tries >=
-				      kvblk_policy_tries(READ_ONCE(member->nr_sealed)));
+				      kvblk_policy_tries(READ_ONCE(member->log.nr_sealed)));
 		tries = ret > 0 ? tries + 1 : 0;
 		if (ret < 0)
-			seg->reclaim_run = member->reclaim_run;
+			seg->reclaim_run = member->log.reclaim_run;
 		retired_free(member);
 		cond_resched();
 	}

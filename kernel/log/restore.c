@@ -69,11 +69,11 @@ static void page_load(struct kvblk_member *member, u32 page,
 	u32 first = page * KVBLK_TABLE_ENTRIES, i;
 
 	/* once a page is known, other tasks may write it */
-	guard(mutex)(&member->table_lock);
-	member->table_seq[page] = le64_to_cpu(table->seq);
+	guard(mutex)(&member->log.table_lock);
+	member->log.table_seq[page] = le64_to_cpu(table->seq);
 	for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++) {
 		const struct kvblk_d_segment *d = &table->segments[i];
-		struct kvblk_segment *seg = &member->segs[first + i];
+		struct kvblk_segment *seg = &member->log.segs[first + i];
 
 		seg->gen = le64_to_cpu(d->generation);
 		seg->state = d->state;
@@ -93,7 +93,7 @@ static void page_load(struct kvblk_member *member, u32 page,
 
 static bool restore_page_known(struct kvblk_scan *scan, u32 page)
 {
-	return !restore_of(scan)->member->segs[page * KVBLK_TABLE_ENTRIES].unknown;
+	return !restore_of(scan)->member->log.segs[page * KVBLK_TABLE_ENTRIES].unknown;
 }
 
 static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
@@ -112,7 +112,7 @@ static struct kvblk_slot slot_of(struct kvblk_member *member,
 				 const struct kvblk_rec *rec, u32 unit)
 {
 	return (struct kvblk_slot) {
-		.seg = member->flash.seg_base + (seg - member->segs),
+		.seg = member->flash.seg_base + (seg - member->log.segs),
 		.off = unit,
 		.len = rec->length,
 		.gen = (u16)seg->gen,
@@ -150,7 +150,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	bytes = kvblk_header_bytes(slot->len);
 	if (kvblk_member_ok(member))
 		buf = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOFAIL, get_order(bytes));
-	place = kvblk_place(member, seg - member->segs, gen, slot->off);
+	place = kvblk_place(member, seg - member->log.segs, gen, slot->off);
 	if (buf && !kvblk_io_read(member, kvblk_seg_pos(member, place.segment, place.unit),
 				  buf, bytes))
 		seq = kvblk_record_decode(buf, bytes, &place, kvblk_trust_mac(&pool->secret),
@@ -227,11 +227,11 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 		return -ENOMEM;
 	/* with a smaller index than before each insert may queue an invalidation */
 	while (kvblk_kills_full(member) && !restore_ended(member) &&
-	       (member->missing || rs->tries++ < RESTORE_TRIES))
+	       (member->log.missing || rs->tries++ < RESTORE_TRIES))
 		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
 				   HZ / 10);
-	if (member->missing && kvblk_missing_stale(member->missing, rec->id,
-						   seg - member->segs, unit)) {
+	if (member->log.missing && kvblk_missing_stale(member->log.missing, rec->id,
+						       seg - member->log.segs, unit)) {
 		kvblk_kill_later(pool, rec->id, &slot);
 		return 0;
 	}
@@ -273,8 +273,8 @@ again:
 	rs->blocks++;
 	/* pairs with delete_start(): a delete may have noted the id and found no entry */
 	smp_mb();
-	if (member->missing && kvblk_missing_stale(member->missing, rec->id,
-						   seg - member->segs, unit))
+	if (member->log.missing && kvblk_missing_stale(member->log.missing, rec->id,
+						       seg - member->log.segs, unit))
 		kvblk_entry_replace(pool, rec->id, &slot, NULL);
 	return 0;
 }
@@ -284,27 +284,27 @@ again:
 /* Retires the segment: reused once gets and invalidations of the generation are complete. */
 static void segment_restart(struct kvblk_member *member, struct kvblk_segment *seg)
 {
-	guard(spinlock)(&member->lock);
+	guard(spinlock)(&member->log.lock);
 	WRITE_ONCE(seg->retired, true);
 	WRITE_ONCE(seg->gen, seg->gen + 1);
-	WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + (seg - member->segs)],
+	WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + (seg - member->log.segs)],
 		   (u16)seg->gen);
 	/* pairs with kvblk_segment_get(), as in reclaim */
 	smp_mb();
 	seg->state = KVBLK_SEG_FREE;
-	list_add_tail(&seg->link, &member->retiring);
-	member->nr_retiring++;
+	list_add_tail(&seg->link, &member->log.retiring);
+	member->log.nr_retiring++;
 }
 
 /* Lists the segment as sealed. @open: the summary, if only in memory. */
 static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *seg,
 			   struct kvblk_open *open)
 {
-	guard(spinlock)(&member->lock);
+	guard(spinlock)(&member->log.lock);
 	seg->open = open;
 	seg->state = KVBLK_SEG_SEALED;
-	list_add_tail(&seg->link, &member->sealed);
-	member->nr_sealed++;
+	list_add_tail(&seg->link, &member->log.sealed);
+	member->log.nr_sealed++;
 }
 
 /* Begins the summary of a segment that has no whole one. */
@@ -359,13 +359,13 @@ static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
 		segment_sealed(member, seg, open);
 		return 0;
 	}
-	err = kvblk_table_write(member, seg - member->segs);
+	err = kvblk_table_write(member, seg - member->log.segs);
 	if (err)
 		goto free;
 	seg->open = open;
-	spin_lock(&member->lock);
-	member->nr_open++;
-	spin_unlock(&member->lock);
+	spin_lock(&member->log.lock);
+	member->log.nr_open++;
+	spin_unlock(&member->log.lock);
 	/*
 	 * After a failed seal, which was reported, the next restart walks again. The walk may
 	 * then find a record unreadable now and unknown to deletes.
@@ -382,7 +382,7 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 {
 	struct kvblk_member *member = rs->member;
 	struct kvblk_scan_segment found = {
-		.place = kvblk_place(member, seg - member->segs, seg->gen, 0),
+		.place = kvblk_place(member, seg - member->log.segs, seg->gen, 0),
 		.flags = &seg->flags,
 		.sealed = seg->state == KVBLK_SEG_SEALED,
 	};
@@ -425,7 +425,7 @@ static void restore_order(struct kvblk_member *member, struct kvblk_segment **or
 		for (i = 0; i < nr; i++)
 			order[i]->opened = i + 1;
 	if (nr)
-		member->opened = max(member->opened, order[nr - 1]->opened);
+		member->log.opened = max(member->log.opened, order[nr - 1]->opened);
 }
 
 static bool restore_patience(struct restore *rs)
@@ -443,9 +443,9 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 	int err;
 
 	for (i = 0; i < member->flash.nr_segs; i++)
-		if (member->segs[i].unread && !member->segs[i].unknown &&
-		    member->segs[i].state != KVBLK_SEG_FREE)
-			order[nr++] = &member->segs[i];
+		if (member->log.segs[i].unread && !member->log.segs[i].unknown &&
+		    member->log.segs[i].state != KVBLK_SEG_FREE)
+			order[nr++] = &member->log.segs[i];
 	/* oldest first, as the policy's clock and reclaim expect */
 	restore_order(member, order, nr);
 	for (i = 0; i < nr; i++) {
@@ -490,11 +490,11 @@ static void page_forfeit(struct kvblk_member *member, u32 page)
 	u32 first = page * KVBLK_TABLE_ENTRIES, i;
 	int err;
 
-	scoped_guard(mutex, &member->table_lock) {
+	scoped_guard(mutex, &member->log.table_lock) {
 		/* newer than an unreadable slot that also rejects writes, even without a clock */
-		member->table_seq[page] = max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
+		member->log.table_seq[page] = max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
 		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++) {
-			struct kvblk_segment *seg = &member->segs[first + i];
+			struct kvblk_segment *seg = &member->log.segs[first + i];
 
 			seg->gen = BIT_ULL(40) + (get_random_u64() >> 18);
 			seg->state = KVBLK_SEG_FREE;
@@ -504,9 +504,9 @@ static void page_forfeit(struct kvblk_member *member, u32 page)
 		}
 	}
 	err = kvblk_table_write(member, first);
-	scoped_guard(mutex, &member->table_lock)
+	scoped_guard(mutex, &member->log.table_lock)
 		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++)
-			member->segs[first + i].unknown = err;
+			member->log.segs[first + i].unknown = err;
 }
 
 static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *seg)
@@ -514,12 +514,12 @@ static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *s
 	u8 state = seg->state;
 	int err;
 
-	scoped_guard(spinlock, &member->lock) {
+	scoped_guard(spinlock, &member->log.lock) {
 		seg->retiring_gen = seg->gen + 1;
 		seg->state = KVBLK_SEG_FREE;
 	}
-	err = kvblk_table_write(member, seg - member->segs);
-	scoped_guard(spinlock, &member->lock) {
+	err = kvblk_table_write(member, seg - member->log.segs);
+	scoped_guard(spinlock, &member->log.lock) {
 		seg->retiring_gen = 0;
 		seg->state = state;
 	}
@@ -531,11 +531,11 @@ static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *s
 
 static void unread_forfeit(struct kvblk_member *member)
 {
-	struct kvblk_segment *seg = member->segs, *end = seg + member->flash.nr_segs;
+	struct kvblk_segment *seg = member->log.segs, *end = seg + member->flash.nr_segs;
 
 	for (; seg < end; seg++) {
-		if (seg->unknown && (seg - member->segs) % KVBLK_TABLE_ENTRIES == 0)
-			page_forfeit(member, (seg - member->segs) / KVBLK_TABLE_ENTRIES);
+		if (seg->unknown && (seg - member->log.segs) % KVBLK_TABLE_ENTRIES == 0)
+			page_forfeit(member, (seg - member->log.segs) / KVBLK_TABLE_ENTRIES);
 		if (seg->unread && !seg->unknown && seg->state != KVBLK_SEG_FREE)
 			segment_forfeit(member, seg);
 	}
@@ -551,7 +551,7 @@ static void restore_count(struct kvblk_member *member)
 	/* death and removal of a member have counts of their own */
 	if (!kvblk_member_stays(member))
 		return;
-	unsure = READ_ONCE(member->nr_unread);
+	unsure = READ_ONCE(member->log.nr_unread);
 	atomic_add(unsure - member->unread_unsure, &pool->unsure);
 	member->unread_unsure = unsure;
 }
@@ -561,7 +561,7 @@ static void restore_use(struct kvblk_member *member)
 	u32 i, unread = 0;
 
 	for (i = 0; i < member->flash.nr_segs; i++) {
-		struct kvblk_segment *seg = &member->segs[i];
+		struct kvblk_segment *seg = &member->log.segs[i];
 
 		if (!seg->unread)
 			continue;
@@ -570,11 +570,11 @@ static void restore_use(struct kvblk_member *member)
 			continue;
 		}
 		seg->unread = false;
-		guard(spinlock)(&member->lock);
-		list_add_tail(&seg->link, &member->free);
-		member->nr_free++;
+		guard(spinlock)(&member->log.lock);
+		list_add_tail(&seg->link, &member->log.free);
+		member->log.nr_free++;
 	}
-	WRITE_ONCE(member->nr_unread, unread);
+	WRITE_ONCE(member->log.nr_unread, unread);
 	/* pairs with delete_begun(): index entries before nr_unread and pool->unsure */
 	smp_wmb();
 	restore_count(member);
@@ -585,17 +585,17 @@ static void restore_rest(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
 	struct restore rs = { .member = member };
-	bool forfeit = READ_ONCE(member->forfeit);
-	u32 before = READ_ONCE(member->nr_unread);
+	bool forfeit = READ_ONCE(member->log.forfeit);
+	u32 before = READ_ONCE(member->log.nr_unread);
 
 	restore_all(&rs);
 	if (forfeit)
 		unread_forfeit(member);
 	restore_use(member);
-	WRITE_ONCE(member->restored, member->restored + rs.blocks);
+	WRITE_ONCE(member->log.restored, member->log.restored + rs.blocks);
 	kvblk_count_at(member->flash.stats, KVBLK_C_RESTORED, rs.blocks);
 	dev_info(&pool->dev, "member %s: %u of %u unread segments %s, %llu blocks restored\n",
-		 member->flash.name, before - READ_ONCE(member->nr_unread), before,
+		 member->flash.name, before - READ_ONCE(member->log.nr_unread), before,
 		 forfeit ? "given up, so that deletes succeed" : "read", rs.blocks);
 	kvblk_log_kick(member);
 }
@@ -613,11 +613,11 @@ static void restore_settle(struct kvblk_member *member)
 		if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP ||
 		    percpu_ref_is_dying(&pool->users))
 			return;
-		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->kills.nr), HZ) &&
+		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->log.kills.nr), HZ) &&
 		    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
 			break;
 	}
-	WRITE_ONCE(member->missing, NULL);
+	WRITE_ONCE(member->log.missing, NULL);
 	kvblk_missing_end(pool, &member->flash.uuid);
 }
 
@@ -647,7 +647,7 @@ static void restore_failed(struct kvblk_member *member, int err)
 	dev_err(&pool->dev, "member %s: cannot restore its blocks (error %d); gets of them miss; to retry, import the pool again or run: kvblk member add\n",
 		member->flash.name, err);
 	/* before the state is visible, because puts and deletes then bypass the member */
-	if (!member->missing)
+	if (!member->log.missing)
 		kvblk_missing_dies(member);
 	scoped_guard(mutex, &pool->admin) {
 		/* a second try, a death and a removal are counted already */
@@ -663,7 +663,7 @@ static void restore_failed(struct kvblk_member *member, int err)
 
 void kvblk_member_restore(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member, restore);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, log.restore);
 	struct kvblk_pool *pool = member->flash.pool;
 	struct restore rs = { .member = member };
 	int err = 0;
@@ -674,12 +674,12 @@ void kvblk_member_restore(struct work_struct *work)
 		goto out;
 	}
 	for (i = 0; i < member->flash.nr_segs; i++) {
-		member->segs[i].unknown = !member->formatted;
-		member->segs[i].unread = true;
+		member->log.segs[i].unknown = !member->log.formatted;
+		member->log.segs[i].unread = true;
 	}
-	if (!member->formatted)
+	if (!member->log.formatted)
 		err = restore_all(&rs);
-	WRITE_ONCE(member->restored, member->restored + rs.blocks);
+	WRITE_ONCE(member->log.restored, member->log.restored + rs.blocks);
 	kvblk_count_at(member->flash.stats, KVBLK_C_RESTORED, rs.blocks);
 	if (err) {
 		restore_failed(member, err);
@@ -687,24 +687,24 @@ void kvblk_member_restore(struct work_struct *work)
 		restore_use(member);
 		if (cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING,
 			    KVBLK_MEMBER_UP) == KVBLK_MEMBER_RESTORING) {
-			if (member->nr_unread) {
+			if (member->log.nr_unread) {
 				dev_err(&pool->dev, "member %s: cannot read %u segments; gets of their blocks miss; to retry, run: kvblk member add\n",
-					member->flash.name, member->nr_unread);
+					member->flash.name, member->log.nr_unread);
 				kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, EIO);
 			}
 			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
 				 member->flash.name, rs.blocks);
 			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
 			/* otherwise puts kick the log, because a restart must not evict blocks */
-			if (member->nr_free > member->flash.nr_segs / 2)
+			if (member->log.nr_free > member->flash.nr_segs / 2)
 				kvblk_log_kick(member);
-			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
+			queue_delayed_work(pool->wq, &member->log.checkpoint, HZ);
 		}
 	}
 	/* all records were compared with later puts; deletes and replacing puts were refused */
-	if (!err && member->retry)
+	if (!err && member->log.retry)
 		kvblk_missing_end(pool, &member->flash.uuid);
-	if (member->missing) {
+	if (member->log.missing) {
 		restore_settle(member);
 	} else {
 		if (atomic_dec_and_test(&pool->restoring))

@@ -32,13 +32,13 @@
  */
 static int table_write_slots(struct kvblk_member *member, u32 page)
 {
-	struct kvblk_d_table *table = member->table_buf;
-	u64 seq = member->table_seq[page];
+	struct kvblk_d_table *table = member->log.table_buf;
+	u64 seq = member->log.table_seq[page];
 	bool written = false;
 	u32 slot;
 	int err;
 
-	lockdep_assert_held(&member->table_lock);
+	lockdep_assert_held(&member->log.table_lock);
 	for (slot = 0; slot < 2; slot++) {
 		table->seq = cpu_to_le64(++seq);
 		kvblk_table_seal(table);
@@ -53,7 +53,7 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 			break;
 		/* after two failures either slot may have arrived: make the next two newer */
 		if (!err || (slot && !written))
-			member->table_seq[page] = seq;
+			member->log.table_seq[page] = seq;
 		written |= !err;
 	}
 	return written ? 0 : err;
@@ -62,23 +62,23 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 int kvblk_table_write(struct kvblk_member *member, u32 segment)
 {
 	struct kvblk_pool *pool = member->flash.pool;
-	struct kvblk_d_table *table = member->table_buf;
+	struct kvblk_d_table *table = member->log.table_buf;
 	u32 page = segment / KVBLK_TABLE_ENTRIES, i;
 	int err;
 
-	guard(mutex)(&member->table_lock);
+	guard(mutex)(&member->log.table_lock);
 	/* segments of an unread page do not change, and a write would lose its contents */
-	if (member->segs[page * KVBLK_TABLE_ENTRIES].unknown)
+	if (member->log.segs[page * KVBLK_TABLE_ENTRIES].unknown)
 		return 0;
 	memset(table, 0, sizeof(*table));
 	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
 	table->incarnation = cpu_to_le64(member->flash.incarnation);
 	table->page = cpu_to_le32(page);
 	table->time = cpu_to_le32(kvblk_now(pool));
-	scoped_guard(spinlock, &member->lock) {
+	scoped_guard(spinlock, &member->log.lock) {
 		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
 			u32 n = page * KVBLK_TABLE_ENTRIES + i;
-			struct kvblk_segment *seg = &member->segs[n];
+			struct kvblk_segment *seg = &member->log.segs[n];
 			struct kvblk_d_segment *d = &table->segments[i];
 
 			if (n >= member->flash.nr_segs)
@@ -93,7 +93,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	}
 	err = table_write_slots(member, page);
 	if (!err && !page)
-		member->time_saved = jiffies;
+		member->log.time_saved = jiffies;
 	return err;
 }
 
@@ -153,7 +153,7 @@ struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index)
 static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
 		       u32 page)
 {
-	return kvblk_seg_pos(member, seg - member->segs,
+	return kvblk_seg_pos(member, seg - member->log.segs,
 			     member->flash.segment_units - 1 - page);
 }
 
@@ -162,7 +162,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			 u32 from, u32 to, const struct kvblk_sum *sum,
 			 struct kvblk_d_summary *buf, blk_opf_t opf)
 {
-	struct kvblk_place place = kvblk_place(member, seg - member->segs,
+	struct kvblk_place place = kvblk_place(member, seg - member->log.segs,
 					       seg->gen, 0);
 	u32 page;
 
@@ -217,7 +217,7 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 
 void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
 {
-	guard(spinlock)(&member->lock);
+	guard(spinlock)(&member->log.lock);
 	seg->flags |= KVBLK_SEGF_UNPROVEN;
 }
 
@@ -243,26 +243,26 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 		kvblk_segment_doubt(member, seg);
 	/* a restart trusts a sealed segment unless the table marks it unproven */
 	if (!err && doubtful)
-		err = kvblk_table_write(member, seg - member->segs);
+		err = kvblk_table_write(member, seg - member->log.segs);
 	if (!err)
 		err = summary_write(member, seg, 0, 1, &sum, buf, REQ_FUA);
 	mutex_unlock(&open->writing);
 	kvfree(buf);
 	if (err) {
 		/* a restart walks the headers; until then reclaim reads @open */
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->log.segs);
 	}
 
 	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_SEALED, 1);
-	spin_lock(&member->lock);
+	spin_lock(&member->log.lock);
 	if (!err)
 		seg->open = NULL;
 	seg->state = KVBLK_SEG_SEALED;
-	list_move_tail(&seg->link, &member->sealed);
-	member->nr_open--;
-	member->nr_sealed++;
-	spin_unlock(&member->lock);
-	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->segs,
+	list_move_tail(&seg->link, &member->log.sealed);
+	member->log.nr_open--;
+	member->log.nr_sealed++;
+	spin_unlock(&member->log.lock);
+	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->log.segs,
 			    gen, KVBLK_SEG_SEALED);
 	if (!err)
 		kvblk_open_free(open);
@@ -275,11 +275,11 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
 {
 	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT : 0;
-	u32 end = class == KVBLK_CLASS_HOT ? KVBLK_LOGS : member->nr_logs;
+	u32 end = class == KVBLK_CLASS_HOT ? KVBLK_LOGS : member->log.nr_logs;
 
 	for (; log < end; log++)
-		if (!READ_ONCE(member->current_seg[log]))
-			return &member->current_seg[log];
+		if (!READ_ONCE(member->log.current_seg[log]))
+			return &member->log.current_seg[log];
 	return NULL;
 }
 
@@ -293,16 +293,16 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 	open = kvblk_open_alloc(member);
 	if (!open)
 		return -ENOMEM;
-	spin_lock(&member->lock);
-	if (class == KVBLK_CLASS_NEW && member->nr_free <= RESERVED_SEGMENTS)
+	spin_lock(&member->log.lock);
+	if (class == KVBLK_CLASS_NEW && member->log.nr_free <= RESERVED_SEGMENTS)
 		seg = NULL;
 	else
-		seg = list_first_entry_or_null(&member->free,
+		seg = list_first_entry_or_null(&member->log.free,
 					       struct kvblk_segment, link);
 	if (seg) {
 		list_del_init(&seg->link);
-		member->nr_free--;
-		member->nr_open++;
+		member->log.nr_free--;
+		member->log.nr_open++;
 		seg->state = KVBLK_SEG_OPEN;
 		seg->class = class;
 		seg->flags = 0;
@@ -312,9 +312,9 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->bare = false;
 		seg->cached = 0;
 		seg->nr_records = 0;
-		seg->opened = ++member->opened;
+		seg->opened = ++member->log.opened;
 	}
-	spin_unlock(&member->lock);
+	spin_unlock(&member->log.lock);
 	if (!seg) {
 		kvblk_open_free(open);
 		return -ENOSPC;
@@ -325,33 +325,33 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 				       (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT);
 	atomic_set(&seg->live_units, 0);
 	atomic64_set(&seg->cursor, 0);
-	err = kvblk_table_write(member, seg - member->segs);
+	err = kvblk_table_write(member, seg - member->log.segs);
 	if (err) {
 		seg->open = NULL;
-		spin_lock(&member->lock);
+		spin_lock(&member->log.lock);
 		seg->state = KVBLK_SEG_FREE;
-		list_add_tail(&seg->link, &member->free);
-		member->nr_free++;
-		member->nr_open--;
-		spin_unlock(&member->lock);
+		list_add_tail(&seg->link, &member->log.free);
+		member->log.nr_free++;
+		member->log.nr_open--;
+		spin_unlock(&member->log.lock);
 		kvblk_open_free(open);
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->log.segs);
 		return err;
 	}
 
 	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_OPENED, 1);
-	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->segs,
+	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->log.segs,
 			    seg->gen, KVBLK_SEG_OPEN);
-	spin_lock(&member->lock);
+	spin_lock(&member->log.lock);
 	atomic_set_release(&seg->writers, 1);
 	place = log_empty(member, class);
 	if (place) {
 		WRITE_ONCE(*place, seg);
 	} else {
-		list_add_tail(&seg->link, &member->ready);
-		member->nr_ready++;
+		list_add_tail(&seg->link, &member->log.ready);
+		member->log.nr_ready++;
 	}
-	spin_unlock(&member->lock);
+	spin_unlock(&member->log.lock);
 	atomic_inc(&pool->space_seq);
 	wake_up_all(&pool->space_wait);
 	return 0;
@@ -360,7 +360,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 void kvblk_log_kick(struct kvblk_member *member)
 {
 	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
-		queue_work(member->flash.pool->wq, &member->log_work);
+		queue_work(member->flash.pool->wq, &member->log.work);
 }
 
 /* Drops a writer. The last writer of a closed segment queues it for sealing. */
@@ -368,10 +368,10 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	if (!atomic_dec_and_test(&seg->writers))
 		return;
-	spin_lock(&member->lock);
-	list_add_tail(&seg->link, &member->closing);
-	spin_unlock(&member->lock);
-	queue_work(member->flash.pool->wq, &member->log_work);
+	spin_lock(&member->log.lock);
+	list_add_tail(&seg->link, &member->log.closing);
+	spin_unlock(&member->log.lock);
+	queue_work(member->flash.pool->wq, &member->log.work);
 }
 
 /* Closes @old if it is current, and opens a ready segment in its place. */
@@ -382,24 +382,24 @@ static void segment_rotate(struct kvblk_member *member,
 	bool closed = false;
 	s64 cursor;
 
-	spin_lock(&member->lock);
-	if (old && member->current_seg[log] == old) {
+	spin_lock(&member->log.lock);
+	if (old && member->log.current_seg[log] == old) {
 		cursor = atomic64_xchg(&old->cursor, KVBLK_CURSOR_CLOSED);
 		old->nr_records = kvblk_cursor_nr(cursor);
-		WRITE_ONCE(member->current_seg[log], NULL);
+		WRITE_ONCE(member->log.current_seg[log], NULL);
 		closed = true;
 	}
-	if (!member->current_seg[log] && log != KVBLK_LOG_HOT &&
+	if (!member->log.current_seg[log] && log != KVBLK_LOG_HOT &&
 	    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
-		next = list_first_entry_or_null(&member->ready,
+		next = list_first_entry_or_null(&member->log.ready,
 						struct kvblk_segment, link);
 		if (next) {
 			list_del_init(&next->link);
-			member->nr_ready--;
-			WRITE_ONCE(member->current_seg[log], next);
+			member->log.nr_ready--;
+			WRITE_ONCE(member->log.current_seg[log], next);
 		}
 	}
-	spin_unlock(&member->lock);
+	spin_unlock(&member->log.lock);
 	if (closed)
 		writer_drop(member, old);
 }
@@ -409,7 +409,7 @@ void kvblk_log_close(struct kvblk_member *member)
 	u32 log;
 
 	for (log = 0; log < KVBLK_LOGS; log++)
-		segment_rotate(member, READ_ONCE(member->current_seg[log]), log);
+		segment_rotate(member, READ_ONCE(member->log.current_seg[log]), log);
 }
 
 static bool segment_reserve(struct kvblk_member *member,
@@ -426,7 +426,7 @@ static bool segment_reserve(struct kvblk_member *member,
 	}
 	resv->seg = seg;
 	resv->gen = seg->gen;
-	resv->segment = seg - member->segs;
+	resv->segment = seg - member->log.segs;
 	resv->units = units;
 	resv->member = member;
 	resv->seq = atomic64_inc_return(&member->flash.pool->seq);
@@ -434,7 +434,7 @@ static bool segment_reserve(struct kvblk_member *member,
 	kvblk_open_entry(seg->open, resv->index);
 	atomic_add(units, &seg->live_units);
 	if (((resv->unit + units) ^ resv->unit) >> CHECKPOINT_UNIT_SHIFT)
-		mod_delayed_work(member->flash.pool->wq, &member->checkpoint, 0);
+		mod_delayed_work(member->flash.pool->wq, &member->log.checkpoint, 0);
 	return true;
 }
 
@@ -442,20 +442,20 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 			 struct kvblk_reservation *resv)
 {
 	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT :
-		raw_smp_processor_id() % member->nr_logs;
+		raw_smp_processor_id() % member->log.nr_logs;
 	struct kvblk_segment *seg;
 	u32 tries;
 
 	for (tries = 0; tries < 3; tries++) {
-		seg = READ_ONCE(member->current_seg[log]);
+		seg = READ_ONCE(member->log.current_seg[log]);
 		if (seg && segment_reserve(member, seg, units, resv))
 			return 0;
 		segment_rotate(member, seg, log);
 		kvblk_log_kick(member);
 	}
 	/* use space left in the other open segments before the put has to wait */
-	for (log = 0; class == KVBLK_CLASS_NEW && log < member->nr_logs; log++) {
-		seg = READ_ONCE(member->current_seg[log]);
+	for (log = 0; class == KVBLK_CLASS_NEW && log < member->log.nr_logs; log++) {
+		seg = READ_ONCE(member->log.current_seg[log]);
 		if (seg && segment_reserve(member, seg, units, resv))
 			return 0;
 	}
@@ -516,7 +516,7 @@ void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool d
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit)
 {
-	guard(spinlock)(&member->lock);
+	guard(spinlock)(&member->log.lock);
 	/* the seal flushed all records */
 	if (!seg->open)
 		return seg->unsaved || seg->flags & KVBLK_SEGF_UNPROVEN ?
@@ -563,7 +563,7 @@ void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot
 	member = kvblk_member_of(pool, slot->seg);
 	if (!member)
 		return;
-	seg = &member->segs[slot->seg - member->flash.seg_base];
+	seg = &member->log.segs[slot->seg - member->flash.seg_base];
 	if ((u16)READ_ONCE(seg->gen) == slot->gen)
 		atomic_sub(kvblk_member_units(member, slot->len), &seg->live_units);
 }
@@ -578,21 +578,21 @@ void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)
 void kvblk_log_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   log_work);
-	u32 stock = member->flash.nr_segs >= 32 ? member->nr_logs + 1 : 1;
+						   log.work);
+	u32 stock = member->flash.nr_segs >= 32 ? member->log.nr_logs + 1 : 1;
 	struct kvblk_segment *seg;
 
 	for (;;) {
-		spin_lock(&member->lock);
-		seg = list_first_entry_or_null(&member->closing,
+		spin_lock(&member->log.lock);
+		seg = list_first_entry_or_null(&member->log.closing,
 					       struct kvblk_segment, link);
 		if (seg)
 			list_del_init(&seg->link);
-		spin_unlock(&member->lock);
+		spin_unlock(&member->log.lock);
 		/* open before sealing: puts may wait for space, but nothing waits for a seal */
 		while (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
 		       (log_empty(member, KVBLK_CLASS_NEW) ||
-			READ_ONCE(member->nr_ready) < stock))
+			READ_ONCE(member->log.nr_ready) < stock))
 			if (kvblk_segment_open(member, KVBLK_CLASS_NEW))
 				break;
 		if (!seg)
@@ -600,7 +600,7 @@ void kvblk_log_work(struct work_struct *work)
 		kvblk_segment_seal(member, seg);
 	}
 	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
-		queue_work(member->flash.pool->wq, &member->reclaim_work);
+		queue_work(member->flash.pool->wq, &member->log.reclaim_work);
 }
 
 /* Writes the changed summary pages of an open segment, so that a restart need not walk it. */
@@ -645,7 +645,7 @@ static void checkpoint_segment(struct kvblk_member *member,
 void kvblk_checkpoint_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(to_delayed_work(work),
-						   struct kvblk_member, checkpoint);
+						   struct kvblk_member, log.checkpoint);
 	struct kvblk_d_summary *buf;
 	struct kvblk_segment *seg;
 	u32 log;
@@ -654,7 +654,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		return;
 	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_KERNEL);
 	for (log = 0; buf && log < KVBLK_LOGS; log++) {
-		seg = READ_ONCE(member->current_seg[log]);
+		seg = READ_ONCE(member->log.current_seg[log]);
 		if (!seg || !atomic_inc_not_zero(&seg->writers))
 			continue;
 		/* the reference as a writer prevents a seal meanwhile */
@@ -665,9 +665,9 @@ void kvblk_checkpoint_work(struct work_struct *work)
 	kvfree(buf);
 	/* save the clock, or else expired blocks would be back after a crash with a late clock */
 	if (READ_ONCE(member->flash.pool->expires) &&
-	    time_after_eq(jiffies, member->time_saved + KVBLK_CLOCK_SAVE_S * HZ))
+	    time_after_eq(jiffies, member->log.time_saved + KVBLK_CLOCK_SAVE_S * HZ))
 		kvblk_table_write(member, 0);
-	queue_delayed_work(member->flash.pool->wq, &member->checkpoint, HZ);
+	queue_delayed_work(member->flash.pool->wq, &member->log.checkpoint, HZ);
 }
 
 /* ---- readers ---- */
@@ -681,7 +681,7 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 
 	if (!member)
 		return NULL;
-	seg = &member->segs[slot->seg - member->flash.seg_base];
+	seg = &member->log.segs[slot->seg - member->flash.seg_base];
 	atomic_inc(&seg->refs);
 	/* pairs with victim_publish(): the generation changes before reclaim reads refs */
 	smp_mb__after_atomic();
@@ -698,6 +698,6 @@ void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	if (atomic_dec_return(&seg->refs) == 0 &&
 	    READ_ONCE(seg->retired))
-		queue_work(member->flash.pool->wq, &member->reclaim_work);
+		queue_work(member->flash.pool->wq, &member->log.reclaim_work);
 	kvblk_member_put(member);
 }

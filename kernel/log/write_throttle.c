@@ -84,16 +84,16 @@ static struct cgroup_subsys_state *current_css(void)
 static void throttle_count(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
 	queued->since = jiffies;
-	member->throttle.bytes += queued->bytes;
-	list_add_tail(&queued->counted, &member->throttle.counted);
+	member->log.throttle.bytes += queued->bytes;
+	list_add_tail(&queued->counted, &member->log.throttle.counted);
 	WRITE_ONCE(queued->member, member);
 }
 
 static void throttle_uncount(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
-	lockdep_assert_held(&member->throttle.lock);
+	lockdep_assert_held(&member->log.throttle.lock);
 	list_del(&queued->counted);
-	member->throttle.bytes -= queued->bytes;
+	member->log.throttle.bytes -= queued->bytes;
 	/* last, because @queued may be freed from here on */
 	smp_store_release(&queued->member, NULL);
 }
@@ -115,9 +115,9 @@ static struct kvblk_cgroup_queue *cgroup_queue_of(struct kvblk_member *member, c
 {
 	struct kvblk_cgroup_queue *queue, *spare = NULL;
 
-	lockdep_assert_held(&member->throttle.lock);
-	for (queue = member->throttle.cgroup_queues;
-	     queue < member->throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
+	lockdep_assert_held(&member->log.throttle.lock);
+	for (queue = member->log.throttle.cgroup_queues;
+	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
 		if (queue->cgroup == cgroup)
 			return queue;
 		if (take && !queue->busy && !cgroup_queue_is_poor(queue))
@@ -134,17 +134,17 @@ static void throttle_forget(struct kvblk_member *member, bool answers)
 	struct kvblk_queued_io *queued, *next, *first, *other;
 	struct kvblk_cgroup_queue *queue;
 
-	first = list_first_entry(&member->throttle.queue, struct kvblk_queued_io, link);
-	list_for_each_entry(other, &member->throttle.queue, link)
+	first = list_first_entry(&member->log.throttle.queue, struct kvblk_queued_io, link);
+	list_for_each_entry(other, &member->log.throttle.queue, link)
 		if (other->cgroup != first->cgroup)
 			break;
-	list_for_each_entry_safe(queued, next, &member->throttle.counted, counted) {
+	list_for_each_entry_safe(queued, next, &member->log.throttle.counted, counted) {
 		if (!throttle_late(queued))
 			continue;
 		queue = NULL;
-		if (answers && !list_empty(&member->throttle.queue) &&
+		if (answers && !list_empty(&member->log.throttle.queue) &&
 		    (first->cgroup != queued->cgroup ||
-		     !list_entry_is_head(other, &member->throttle.queue, link)))
+		     !list_entry_is_head(other, &member->log.throttle.queue, link)))
 			queue = cgroup_queue_of(member, queued->cgroup, true);
 		if (queue)
 			queue->poor_until = jiffies + THROTTLE_POOR;
@@ -158,8 +158,8 @@ static bool throttle_pass(struct kvblk_member *member, struct kvblk_queued_io *q
 
 	if (queue && cgroup_queue_is_poor(queue))
 		return true;
-	if (member->throttle.bytes && (queued->bytes > window ||
-				       member->throttle.bytes > window - queued->bytes))
+	if (member->log.throttle.bytes && (queued->bytes > window ||
+					   member->log.throttle.bytes > window - queued->bytes))
 		return false;
 	throttle_count(member, queued);
 	return true;
@@ -171,12 +171,12 @@ static void throttle_account(struct kvblk_member *member, s64 bytes)
 	u64 limit = READ_ONCE(member->flash.pool->tun.queue_bytes);
 	struct kvblk_pool *pool = member->flash.pool;
 
-	lockdep_assert_held(&member->throttle.lock);
-	member->throttle.waiting += bytes;
-	if (member->throttle.waiting > limit) {
-		WRITE_ONCE(member->throttle.full, true);
-	} else if (member->throttle.full && member->throttle.waiting <= limit - limit / 4) {
-		WRITE_ONCE(member->throttle.full, false);
+	lockdep_assert_held(&member->log.throttle.lock);
+	member->log.throttle.waiting += bytes;
+	if (member->log.throttle.waiting > limit) {
+		WRITE_ONCE(member->log.throttle.full, true);
+	} else if (member->log.throttle.full && member->log.throttle.waiting <= limit - limit / 4) {
+		WRITE_ONCE(member->log.throttle.full, false);
 		atomic_inc(&pool->space_seq);
 		wake_up_all(&pool->space_wait);
 	}
@@ -188,25 +188,25 @@ static void throttle_enqueue(struct kvblk_member *member, struct kvblk_queued_io
 	struct kvblk_queued_io *other;
 
 	queued->since = jiffies;
-	list_for_each_entry_reverse(other, &member->throttle.queue, link)
+	list_for_each_entry_reverse(other, &member->log.throttle.queue, link)
 		if (other->priority >= queued->priority ||
 		    time_after(jiffies, other->since + THROTTLE_LOOK))
 			break;
 	list_add(&queued->link, &other->link);
-	member->throttle.puts += !queued->prefetch;
+	member->log.throttle.puts += !queued->prefetch;
 }
 
 static bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
 {
 	queued->cgroup = current_cgroup();
-	guard(spinlock_irqsave)(&member->throttle.lock);
-	if (list_empty(&member->throttle.queue) && throttle_pass(member, queued, window))
+	guard(spinlock_irqsave)(&member->log.throttle.lock);
+	if (list_empty(&member->log.throttle.queue) && throttle_pass(member, queued, window))
 		return true;
 	queued->css = current_css();
 	queued->ioprio = get_current_ioprio();
 	throttle_account(member, queued->bytes);
 	throttle_enqueue(member, queued);
-	queue_delayed_work(member->flash.pool->wq, &member->throttle.work, THROTTLE_LOOK);
+	queue_delayed_work(member->flash.pool->wq, &member->log.throttle.work, THROTTLE_LOOK);
 	return false;
 }
 
@@ -223,12 +223,12 @@ void kvblk_throttle_enter(struct kvblk_queued_io *queued, struct kvblk_member *m
 
 void __kvblk_throttle_leave(struct kvblk_queued_io *queued, struct kvblk_member *member)
 {
-	guard(spinlock_irqsave)(&member->throttle.lock);
+	guard(spinlock_irqsave)(&member->log.throttle.lock);
 	if (!queued->member)
 		return;
 	throttle_uncount(member, queued);
-	if (!list_empty(&member->throttle.queue))
-		mod_delayed_work(member->flash.pool->wq, &member->throttle.work, 0);
+	if (!list_empty(&member->log.throttle.queue))
+		mod_delayed_work(member->flash.pool->wq, &member->log.throttle.work, 0);
 }
 
 static void throttle_submit(struct kvblk_queued_io *queued)
@@ -249,7 +249,7 @@ static void cgroup_queue_work(struct work_struct *work)
 	struct kvblk_queued_io *queued;
 
 	for (;;) {
-		scoped_guard(spinlock_irq, &member->throttle.lock) {
+		scoped_guard(spinlock_irq, &member->log.throttle.lock) {
 			queued = list_first_entry_or_null(&queue->queued_ios,
 							  struct kvblk_queued_io, link);
 			if (queued) {
@@ -269,9 +269,9 @@ static void cgroup_queue_add(struct kvblk_member *member, struct kvblk_queued_io
 {
 	struct kvblk_cgroup_queue *queue =
 		cgroup_queue_of(member, queued->cgroup, true) ?:
-			member->throttle.cgroup_queues;
+			member->log.throttle.cgroup_queues;
 
-	member->throttle.puts -= !queued->prefetch;
+	member->log.throttle.puts -= !queued->prefetch;
 	list_move_tail(&queued->link, &queue->queued_ios);
 	queue->busy = true;
 	queue_work(throttle_wq, &queue->work);
@@ -286,44 +286,44 @@ static void throttle_drop(struct kvblk_member *member, struct list_head *queued_
 		if (!READ_ONCE(*queued->given_up))
 			continue;
 		throttle_account(member, -(s64)queued->bytes);
-		if (queued_ios == &member->throttle.queue)
-			member->throttle.puts -= !queued->prefetch;
+		if (queued_ios == &member->log.throttle.queue)
+			member->log.throttle.puts -= !queued->prefetch;
 		list_move_tail(&queued->link, go);
 	}
 }
 
 static void throttle_look(struct kvblk_member *member, struct list_head *go)
 {
-	bool recent = time_before(jiffies, member->throttle.looked + 3 * THROTTLE_LOOK);
+	bool recent = time_before(jiffies, member->log.throttle.looked + 3 * THROTTLE_LOOK);
 	struct kvblk_cgroup_queue *queue;
 	struct kvblk_ios ios;
 
 	kvblk_member_inflight(member, &ios);
-	throttle_forget(member, recent && ios.done != member->throttle.done);
-	member->throttle.done = ios.done;
-	member->throttle.looked = jiffies;
-	throttle_drop(member, &member->throttle.queue, go);
-	for (queue = member->throttle.cgroup_queues;
-	     queue < member->throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
+	throttle_forget(member, recent && ios.done != member->log.throttle.done);
+	member->log.throttle.done = ios.done;
+	member->log.throttle.looked = jiffies;
+	throttle_drop(member, &member->log.throttle.queue, go);
+	for (queue = member->log.throttle.cgroup_queues;
+	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
 		throttle_drop(member, &queue->queued_ios, go);
 }
 
 static void throttle_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(to_delayed_work(work),
-						   struct kvblk_member, throttle.work);
+						   struct kvblk_member, log.throttle.work);
 	u64 window = kvblk_put_window(member);
 	struct kvblk_queued_io *queued, *next;
 	bool prefetch_waits = false;
 	LIST_HEAD(go);
 
-	scoped_guard(spinlock_irq, &member->throttle.lock) {
-		if (time_after_eq(jiffies, member->throttle.looked + THROTTLE_LOOK))
+	scoped_guard(spinlock_irq, &member->log.throttle.lock) {
+		if (time_after_eq(jiffies, member->log.throttle.looked + THROTTLE_LOOK))
 			throttle_look(member, &go);
 		/* keep the order, except that puts pass prefetches while no gets are submitted */
-		list_for_each_entry_safe(queued, next, &member->throttle.queue, link) {
+		list_for_each_entry_safe(queued, next, &member->log.throttle.queue, link) {
 			/* or else each completion would walk all prefetches under the lock */
-			if (prefetch_waits && !member->throttle.puts)
+			if (prefetch_waits && !member->log.throttle.puts)
 				break;
 			if (prefetch_waits && queued->prefetch)
 				continue;
@@ -334,8 +334,8 @@ static void throttle_work(struct work_struct *work)
 			else
 				break;
 		}
-		if (member->throttle.waiting)
-			queue_delayed_work(member->flash.pool->wq, &member->throttle.work,
+		if (member->log.throttle.waiting)
+			queue_delayed_work(member->flash.pool->wq, &member->log.throttle.work,
 					   THROTTLE_LOOK);
 	}
 	/* canceled writes submit no I/O */
@@ -347,12 +347,12 @@ void kvblk_throttle_member_init(struct kvblk_member *member)
 {
 	struct kvblk_cgroup_queue *queue;
 
-	spin_lock_init(&member->throttle.lock);
-	INIT_LIST_HEAD(&member->throttle.queue);
-	INIT_LIST_HEAD(&member->throttle.counted);
-	INIT_DELAYED_WORK(&member->throttle.work, throttle_work);
-	for (queue = member->throttle.cgroup_queues;
-	     queue < member->throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
+	spin_lock_init(&member->log.throttle.lock);
+	INIT_LIST_HEAD(&member->log.throttle.queue);
+	INIT_LIST_HEAD(&member->log.throttle.counted);
+	INIT_DELAYED_WORK(&member->log.throttle.work, throttle_work);
+	for (queue = member->log.throttle.cgroup_queues;
+	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
 		queue->member = member;
 		queue->poor_until = jiffies;
 		INIT_LIST_HEAD(&queue->queued_ios);
@@ -364,8 +364,8 @@ void kvblk_throttle_member_exit(struct kvblk_member *member)
 {
 	struct kvblk_cgroup_queue *queue;
 
-	cancel_delayed_work_sync(&member->throttle.work);
-	for (queue = member->throttle.cgroup_queues;
-	     queue < member->throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
+	cancel_delayed_work_sync(&member->log.throttle.work);
+	for (queue = member->log.throttle.cgroup_queues;
+	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
 		cancel_work_sync(&queue->work);
 }

@@ -232,7 +232,7 @@ static int header_submit(struct key_page *page, u32 i)
 		return -ENOMEM;
 	header->bv.bv_len = bytes;
 	header->page = page;
-	header->place = kvblk_place(member, header->seg - member->segs, header->gen,
+	header->place = kvblk_place(member, header->seg - member->log.segs, header->gen,
 				    page->slots[i].off);
 	refcount_inc(&page->refs);
 	atomic_inc(&page->pending);

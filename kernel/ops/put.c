@@ -465,7 +465,7 @@ static int put_flushed(struct kvblk_req *req, bool reported)
 		      KVBLK_DOUBTFUL;
 
 	if (media->io.status)
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->segs);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->log.segs);
 	if (!failed)
 		put_exists(req, &req->slot);
 	kvblk_media_end(req);

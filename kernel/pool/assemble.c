@@ -1017,7 +1017,7 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 		member = rcu_dereference_protected(pool->members[i], true);
 		/* a returning member is outdated until restore_settle() */
 		if (!member || member == but || member->flash.state == KVBLK_MEMBER_DEAD ||
-		    member->outdated || member->missing)
+		    member->outdated || member->log.missing)
 			continue;
 		err = -ETIMEDOUT;
 		for (tries = 0; tries < STOP_TRIES && err && !member->flash.suspect; tries++) {
@@ -1076,7 +1076,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 			continue;
 		/* remaining callers may still probe a P2P route, which takes member->flash.ref */
 		cmpxchg(&member->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING);
-		cancel_work_sync(&member->reclaim_work);
+		cancel_work_sync(&member->log.reclaim_work);
 		percpu_ref_kill(&member->flash.ref);
 		wait_for_completion_state(&member->flash.ref_done, TASK_IDLE);
 		kvblk_member_stop(member);

@@ -109,26 +109,26 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	member->flash.path = no_free_ptr(spec->path);
 	strscpy(member->flash.place, spec->place);
 	init_completion(&member->flash.ref_done);
-	spin_lock_init(&member->lock);
+	spin_lock_init(&member->log.lock);
 	atomic_set(&member->flash.write_errors, 1);
-	mutex_init(&member->table_lock);
-	INIT_LIST_HEAD(&member->ready);
-	INIT_LIST_HEAD(&member->free);
-	INIT_LIST_HEAD(&member->sealed);
-	INIT_LIST_HEAD(&member->retiring);
-	INIT_LIST_HEAD(&member->closing);
-	INIT_LIST_HEAD(&member->kills.list);
+	mutex_init(&member->log.table_lock);
+	INIT_LIST_HEAD(&member->log.ready);
+	INIT_LIST_HEAD(&member->log.free);
+	INIT_LIST_HEAD(&member->log.sealed);
+	INIT_LIST_HEAD(&member->log.retiring);
+	INIT_LIST_HEAD(&member->log.closing);
+	INIT_LIST_HEAD(&member->log.kills.list);
 	kvblk_throttle_member_init(member);
 	INIT_WORK(&member->flash.p2p.work, kvblk_p2p_work);
 	member->flash.p2p.next = jiffies;
-	INIT_WORK(&member->log_work, kvblk_log_work);
-	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
-	INIT_WORK(&member->restore, kvblk_member_restore);
-	INIT_WORK(&member->kills.work, kvblk_kill_work);
-	INIT_WORK(&member->super_work, kvblk_super_work);
+	INIT_WORK(&member->log.work, kvblk_log_work);
+	INIT_WORK(&member->log.reclaim_work, kvblk_reclaim_work);
+	INIT_WORK(&member->log.restore, kvblk_member_restore);
+	INIT_WORK(&member->log.kills.work, kvblk_kill_work);
+	INIT_WORK(&member->log.super_work, kvblk_super_work);
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
-	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
-	member->kills.retry = jiffies;
+	INIT_DELAYED_WORK(&member->log.checkpoint, kvblk_checkpoint_work);
+	member->log.kills.retry = jiffies;
 	kvblk_watch_init(member);
 	member->flash.last_get = jiffies - HZ;
 	member->flash.stats = &pool->stats->own;
@@ -219,23 +219,23 @@ void kvblk_member_free(struct kvblk_member *member)
 	/* member_mark_dead() counted a member that never joined the pool */
 	if (member->unsure && !member->removing)
 		atomic_dec(&pool->unsure);
-	cancel_work_sync(&member->log_work);
-	cancel_work_sync(&member->reclaim_work);
-	cancel_work_sync(&member->kills.work);
+	cancel_work_sync(&member->log.work);
+	cancel_work_sync(&member->log.reclaim_work);
+	cancel_work_sync(&member->log.kills.work);
 	kvblk_throttle_member_exit(member);
 	kvblk_io_member_exit(member);
-	for (i = 0; member->segs && i < member->flash.nr_segs; i++)
-		kvblk_open_free(member->segs[i].open);
+	for (i = 0; member->log.segs && i < member->flash.nr_segs; i++)
+		kvblk_open_free(member->log.segs[i].open);
 	if (member->flash.slot) {
 		guard(mutex)(&pool->admin);
 		granules = DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT);
 		for (i = 0; i < granules; i++)
 			pool->granule[(member->flash.seg_base >> KVBLK_GRANULE_SHIFT) + i] = 0;
 	}
-	kvfree(member->segs);
-	kvfree(member->table_seq);
-	vfree(member->super);
-	free_page((unsigned long)member->table_buf);
+	kvfree(member->log.segs);
+	kvfree(member->log.table_seq);
+	vfree(member->log.super);
+	free_page((unsigned long)member->log.table_buf);
 	percpu_ref_exit(&member->flash.ref);
 	free_percpu(member->flash.ios);
 	kfree(member->flash.path);
@@ -292,10 +292,10 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->flash.data_start = le64_to_cpu(sb->data_start);
 		member->flash.record_align = le32_to_cpu(sb->record_align);
 		member->flash.incarnation = le64_to_cpu(sb->incarnation);
-		member->epoch = le64_to_cpu(sb->epoch);
-		member->activation = le64_to_cpu(sb->activation);
-		member->member_list_seq = le64_to_cpu(sb->list_seq);
-		member->sb_seq = le64_to_cpu(sb->seq);
+		member->log.epoch = le64_to_cpu(sb->epoch);
+		member->log.activation = le64_to_cpu(sb->activation);
+		member->log.member_list_seq = le64_to_cpu(sb->list_seq);
+		member->log.sb_seq = le64_to_cpu(sb->seq);
 		import_uuid(&member->flash.uuid, sb->member_uuid);
 	} else {
 		if (seg && (!is_power_of_2(seg) || seg < KVBLK_SEGMENT_MIN ||
@@ -322,8 +322,8 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->flash.nr_segs = nr;
 		member->flash.segment_units = seg >> KVBLK_UNIT_SHIFT;
 		member->flash.incarnation = get_random_u64();
-		member->sb_seq = 0;
-		member->formatted = true;
+		member->log.sb_seq = 0;
+		member->log.formatted = true;
 		uuid_gen(&member->flash.uuid);
 	}
 	if (member->flash.nr_segs > KVBLK_SEGS_MAX) {
@@ -331,21 +331,22 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 				   member->flash.name);
 		return -EINVAL;
 	}
-	member->nr_logs = clamp(min(member->flash.nr_segs / 32, num_possible_cpus()), 1u,
-				(u32)KVBLK_LOGS_NEW);
+	member->log.nr_logs = clamp(min(member->flash.nr_segs / 32, num_possible_cpus()), 1u,
+				    (u32)KVBLK_LOGS_NEW);
 	pages = DIV_ROUND_UP(member->flash.nr_segs, KVBLK_TABLE_ENTRIES);
-	member->segs = kvcalloc(member->flash.nr_segs, sizeof(*member->segs), GFP_KERNEL);
-	member->table_seq = kvcalloc(pages, sizeof(u64), GFP_KERNEL);
-	member->table_buf = (void *)get_zeroed_page(GFP_KERNEL);
-	member->super = vzalloc(sizeof(*member->super));
-	if (!member->segs || !member->table_seq || !member->table_buf || !member->super)
+	member->log.segs = kvcalloc(member->flash.nr_segs, sizeof(*member->log.segs), GFP_KERNEL);
+	member->log.table_seq = kvcalloc(pages, sizeof(u64), GFP_KERNEL);
+	member->log.table_buf = (void *)get_zeroed_page(GFP_KERNEL);
+	member->log.super = vzalloc(sizeof(*member->log.super));
+	if (!member->log.segs || !member->log.table_seq || !member->log.table_buf ||
+	    !member->log.super)
 		return -ENOMEM;
 	/* preserve the fields of later versions */
 	if (sb)
-		*member->super = *sb;
+		*member->log.super = *sb;
 	for (i = 0; i < member->flash.nr_segs; i++) {
-		INIT_LIST_HEAD(&member->segs[i].link);
-		member->segs[i].gen = 1;
+		INIT_LIST_HEAD(&member->log.segs[i].link);
+		member->log.segs[i].gen = 1;
 	}
 	return 0;
 }
@@ -405,7 +406,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 	u32 page, i;
 	int err;
 
-	if (member->formatted) {
+	if (member->log.formatted) {
 		/* wipe first, or else a crash leaves old superblocks over new contents */
 		err = kvblk_super_wipe_all(member) ? 0 : -EIO;
 		if (err)
@@ -417,10 +418,10 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 		}
 		for (i = 0; i < member->flash.nr_segs; i++)
 			WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
-				   (u16)member->segs[i].gen);
+				   (u16)member->log.segs[i].gen);
 	}
 	/* a returning member's superblock must stay outdated until restore_settle() */
-	if (member->missing)
+	if (member->log.missing)
 		return 0;
 	err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
 	if (!err)
@@ -445,7 +446,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	}
 	mutex_lock(&pool->admin);
 	/* the epoch may advance during the write: publish only with the current one */
-	while (!member->missing && (member->epoch != pool->epoch || !active)) {
+	while (!member->log.missing && (member->log.epoch != pool->epoch || !active)) {
 		epoch = pool->epoch;
 		mutex_unlock(&pool->admin);
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
@@ -465,12 +466,12 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		 &member->flash.uuid);
 	pool->nr_members++;
 	/* deletes need not wait for a returning member, see restore_record() */
-	if (!member->missing)
+	if (!member->log.missing)
 		atomic_inc(&pool->restoring);
 	percpu_ref_get(&pool->users);
 	rcu_assign_pointer(pool->members[member->flash.slot - 1], member);
 	kvblk_pool_limits(pool);
-	queue_work(pool->wq, &member->restore);
+	queue_work(pool->wq, &member->log.restore);
 	/* count the member, perhaps the first to know the epoch */
 	kvblk_pool_settle(pool);
 	mutex_unlock(&pool->admin);
@@ -485,22 +486,22 @@ void kvblk_member_stop(struct kvblk_member *member)
 
 	WRITE_ONCE(member->flash.state, member->flash.state == KVBLK_MEMBER_DEAD ?
 		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
-	flush_work(&member->restore);
+	flush_work(&member->log.restore);
 	/* p2p_work and probe hold member->flash.ref */
 	flush_work(&member->flash.p2p.work);
 	flush_work(&member->flash.watchdog.probe);
-	flush_work(&member->log_work);
-	cancel_work_sync(&member->reclaim_work);
-	cancel_delayed_work_sync(&member->checkpoint);
+	flush_work(&member->log.work);
+	cancel_work_sync(&member->log.reclaim_work);
+	cancel_delayed_work_sync(&member->log.checkpoint);
 	kvblk_log_close(member);
-	flush_work(&member->log_work);
-	cancel_work_sync(&member->reclaim_work);
-	cancel_delayed_work_sync(&member->checkpoint);
-	list_for_each_entry_safe(seg, next, &member->ready, link) {
+	flush_work(&member->log.work);
+	cancel_work_sync(&member->log.reclaim_work);
+	cancel_delayed_work_sync(&member->log.checkpoint);
+	list_for_each_entry_safe(seg, next, &member->log.ready, link) {
 		seg->state = KVBLK_SEG_FREE;
 		list_del_init(&seg->link);
 		if (member->flash.state != KVBLK_MEMBER_DEAD)
-			kvblk_table_write(member, seg - member->segs);
+			kvblk_table_write(member, seg - member->log.segs);
 	}
 }
 
@@ -515,15 +516,15 @@ static void member_remove_work(struct work_struct *work)
 	u32 i, pass = 0;
 
 	/* finish restore, needless kills and reclaim: they hold or take member->flash.ref */
-	flush_work(&member->restore);
+	flush_work(&member->log.restore);
 	kvblk_kill_retry(pool);
-	cancel_work_sync(&member->reclaim_work);
+	cancel_work_sync(&member->log.reclaim_work);
 	percpu_ref_kill(&member->flash.ref);
 	wait_for_completion_state(&member->flash.ref_done, TASK_IDLE);
 	kvblk_member_stop(member);
 	for (i = 0; i < member->flash.nr_segs; i++)
 		WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
-			   (u16)(member->segs[i].gen + 1));
+			   (u16)(member->log.segs[i].gen + 1));
 	/* the segment numbers are reused; a second pass finds entries moved behind the first */
 	do {
 		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool),
@@ -552,9 +553,9 @@ static void member_remove_work(struct work_struct *work)
 	else
 		pool->nr_lost += kvblk_member_unsure_end(member);
 	kvblk_pool_settle(pool);
-	if (!member->delisted && member->missing)
-		member->missing->taken = false;
-	member->missing = NULL;
+	if (!member->delisted && member->log.missing)
+		member->log.missing->taken = false;
+	member->log.missing = NULL;
 	rcu_assign_pointer(pool->members[member->flash.slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
@@ -781,9 +782,9 @@ static struct kvblk_missing *add_known(struct kvblk_pool *pool,
 static void add_release(struct kvblk_member *member)
 {
 	lockdep_assert_held(&member->flash.pool->admin);
-	if (member->missing)
-		member->missing->taken = false;
-	member->missing = NULL;
+	if (member->log.missing)
+		member->log.missing->taken = false;
+	member->log.missing = NULL;
 }
 
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
@@ -822,10 +823,10 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	wait_event_idle(pool->settle_wait, add_former_gone(pool, sb));
 	guard(mutex)(&pool->admin);
 	/* look again: the member may have been delisted, or a copy added, without the lock */
-	member->missing = add_known(pool, sb, NULL);
-	if (!member->missing)
+	member->log.missing = add_known(pool, sb, NULL);
+	if (!member->log.missing)
 		return add_stale(member, extack);
-	member->missing->taken = true;
+	member->log.missing->taken = true;
 	return 0;
 }
 
@@ -889,7 +890,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	else if (!err)
 		err = add_new(member, found, add_flags, extack);
 	if (!err)
-		err = kvblk_member_setup(member, member->missing ? sb : NULL,
+		err = kvblk_member_setup(member, member->log.missing ? sb : NULL,
 					 spec->segment_size, extack);
 	if (!err)
 		err = kvblk_member_place(member, extack);
@@ -900,13 +901,13 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	if (!err)
 		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
 	/* read now: once started, the member may be removed and freed */
-	overwrote = member->formatted && found == KVBLK_FOUND_MEMBER;
+	overwrote = member->log.formatted && found == KVBLK_FOUND_MEMBER;
 	if (!err)
 		err = kvblk_member_start(member, extack);
 	if (!err && overwrote)
 		add_overwrote(pool, sb);
 	if (err) {
-		if (member->formatted) {
+		if (member->log.formatted) {
 			kvblk_member_list_del(pool, &member->flash.uuid);
 			/* end the filter of a death since kvblk_member_list() */
 			kvblk_missing_end(pool, &member->flash.uuid);
@@ -946,7 +947,7 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 
 	scoped_guard(mutex, &pool->admin) {
 		member = member_on(pool, dev);
-		if (member && READ_ONCE(member->nr_unread) &&
+		if (member && READ_ONCE(member->log.nr_unread) &&
 		    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
 			kvblk_member_reread(member, false);
 			return 1;

@@ -108,7 +108,7 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 
 static bool member_behind(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->epoch) != READ_ONCE(member->flash.pool->epoch);
+	return READ_ONCE(member->log.epoch) != READ_ONCE(member->flash.pool->epoch);
 }
 
 bool kvblk_member_outdated_super(const struct kvblk_member *member)
@@ -116,10 +116,10 @@ bool kvblk_member_outdated_super(const struct kvblk_member *member)
 	const struct kvblk_pool *pool = member->flash.pool;
 
 	return (member_behind(member) ||
-		READ_ONCE(member->member_list_seq) != READ_ONCE(pool->member_list_seq) ||
+		READ_ONCE(member->log.member_list_seq) != READ_ONCE(pool->member_list_seq) ||
 		(READ_ONCE(pool->expires) &&
-		 kvblk_clock(pool) > READ_ONCE(member->time) + KVBLK_CLOCK_SUPER_S)) &&
-	       kvblk_member_stays(member) && !READ_ONCE(member->missing);
+		 kvblk_clock(pool) > READ_ONCE(member->log.time) + KVBLK_CLOCK_SUPER_S)) &&
+	       kvblk_member_stays(member) && !READ_ONCE(member->log.missing);
 }
 
 static bool member_super_due(const struct kvblk_member *member)
@@ -135,7 +135,7 @@ void kvblk_pool_write_epoch(struct kvblk_pool *pool)
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
 		if (member_super_due(member) && percpu_ref_tryget_live(&member->flash.ref) &&
-		    !queue_work(pool->wq, &member->super_work))
+		    !queue_work(pool->wq, &member->log.super_work))
 			kvblk_member_put(member);
 }
 
@@ -167,16 +167,16 @@ bool kvblk_member_retry(struct kvblk_member *member)
 
 	lockdep_assert_held(&pool->admin);
 	/* the records that a first try has read may have been replaced or deleted since */
-	if (member->outdated || member->removing || member->missing || member->restored ||
-	    READ_ONCE(member->nr_sealed) || READ_ONCE(member->nr_open) ||
-	    READ_ONCE(member->nr_retiring) || READ_ONCE(member->nr_free) ||
+	if (member->outdated || member->removing || member->log.missing || member->log.restored ||
+	    READ_ONCE(member->log.nr_sealed) || READ_ONCE(member->log.nr_open) ||
+	    READ_ONCE(member->log.nr_retiring) || READ_ONCE(member->log.nr_free) ||
 	    !percpu_ref_tryget_live(&pool->users))
 		return false;
-	member->retry = true;
+	member->log.retry = true;
 	atomic_inc(&pool->restoring);
 	if (cmpxchg(&member->flash.state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_RESTORING) ==
 	    KVBLK_MEMBER_UNRESTORED)
-		return queue_work(pool->wq, &member->restore);
+		return queue_work(pool->wq, &member->log.restore);
 	if (atomic_dec_and_test(&pool->restoring))
 		wake_up_all(&pool->restore_wait);
 	percpu_ref_put(&pool->users);
@@ -188,11 +188,11 @@ void kvblk_member_reread(struct kvblk_member *member, bool forfeit)
 	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->admin);
-	if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP || !READ_ONCE(member->nr_unread) ||
-	    !percpu_ref_tryget_live(&pool->users))
+	if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP ||
+	    !READ_ONCE(member->log.nr_unread) || !percpu_ref_tryget_live(&pool->users))
 		return;
-	WRITE_ONCE(member->forfeit, forfeit);
-	if (!queue_work(pool->wq, &member->restore))
+	WRITE_ONCE(member->log.forfeit, forfeit);
+	if (!queue_work(pool->wq, &member->log.restore))
 		percpu_ref_put(&pool->users);
 }
 
@@ -231,7 +231,7 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member, i) {
 		/* a returning member is outdated until restore_settle() */
-		if (!kvblk_member_stays(member) || READ_ONCE(member->missing))
+		if (!kvblk_member_stays(member) || READ_ONCE(member->log.missing))
 			continue;
 		if (!member_behind(member))
 			current_nr++;
@@ -267,7 +267,7 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 		WRITE_ONCE(pool->epoch, next);
 	/* all members must know the epoch, or else the next activation could reuse its seqs */
 	kvblk_for_each_member(pool, member, i)
-		all_current &= !kvblk_member_stays(member) || READ_ONCE(member->missing) ||
+		all_current &= !kvblk_member_stays(member) || READ_ONCE(member->log.missing) ||
 			!member_behind(member);
 	if (all_current)
 		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);

@@ -153,7 +153,7 @@ static void super_owner(char *owner, size_t size)
  */
 static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super *sb)
 {
-	u64 seq = member->sb_seq;
+	u64 seq = member->log.sb_seq;
 	int err = 0, failed = 0, i;
 	bool written = false;
 
@@ -172,7 +172,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 			break;
 		/* if both writes failed, either may have arrived: the next two must be newer */
 		if (!err || (i && !written))
-			member->sb_seq = seq;
+			member->log.sb_seq = seq;
 		written |= !err;
 	}
 	if (written && failed)
@@ -219,7 +219,7 @@ static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 {
 	struct kvblk_pool *pool = member->flash.pool;
-	struct kvblk_d_super *sb = member->super;
+	struct kvblk_d_super *sb = member->log.super;
 	u64 member_list_seq;
 	int err;
 
@@ -227,10 +227,10 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	member_list_seq = kvblk_member_list_store(pool, sb);
 	err = super_write_copies(member, sb);
 	if (!err) {
-		WRITE_ONCE(member->epoch, epoch);
-		WRITE_ONCE(member->activation, pool->activation);
-		WRITE_ONCE(member->member_list_seq, member_list_seq);
-		WRITE_ONCE(member->time, le64_to_cpu(sb->time));
+		WRITE_ONCE(member->log.epoch, epoch);
+		WRITE_ONCE(member->log.activation, pool->activation);
+		WRITE_ONCE(member->log.member_list_seq, member_list_seq);
+		WRITE_ONCE(member->log.time, le64_to_cpu(sb->time));
 	}
 	return err;
 }
@@ -243,7 +243,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 void kvblk_super_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   super_work);
+						   log.super_work);
 	struct kvblk_pool *pool = member->flash.pool;
 
 	bool behind;

@@ -28,7 +28,7 @@ static void member_probe(struct work_struct *work)
 		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
 				    page, KVBLK_UNIT);
 	/* writing an unread page would destroy its contents */
-	while (known < member->flash.nr_segs && member->segs[known].unknown)
+	while (known < member->flash.nr_segs && member->log.segs[known].unknown)
 		known += KVBLK_TABLE_ENTRIES;
 	/* devices may read and still hang on writes */
 	if (!err && READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
@@ -96,7 +96,7 @@ static void watch_well(struct kvblk_member *member)
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	kvblk_log_kick(member);
 	/* due now: kvblk_kill_retry() follows in this tick */
-	WRITE_ONCE(member->kills.retry, jiffies);
+	WRITE_ONCE(member->log.kills.retry, jiffies);
 }
 
 static bool watch_rate(const struct kvblk_member *member, u64 done, u64 failed)
