@@ -868,30 +868,51 @@ static inline void kvblk_pool_leave(struct kvblk_pool *pool)
 	percpu_ref_put(&pool->users);
 }
 
-/* Returns whether the member serves gets and lookups, of blocks restored so far. */
-static inline bool kvblk_member_ok(const struct kvblk_member *member)
+/* ---- what a member's state permits ---- */
+
+/* Returns whether the device is being restored or up. */
+static inline bool kvblk_flash_in_use(const struct kvblk_flash *flash)
 {
-	return READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP &&
-	       !READ_ONCE(member->flash.suspect) && !READ_ONCE(member->flash.failing);
+	u32 state = READ_ONCE(flash->state);
+
+	return state == KVBLK_MEMBER_RESTORING || state == KVBLK_MEMBER_UP;
 }
 
-/* Returns whether the member takes writes. */
-static inline bool kvblk_member_writable(const struct kvblk_member *member)
+/* Returns whether gets and lookups may use the device's blocks: those restored so far. */
+static inline bool kvblk_flash_may_read(const struct kvblk_flash *flash)
 {
-	return kvblk_member_ok(member) && !READ_ONCE(member->flash.read_only);
+	return kvblk_flash_in_use(flash) && !READ_ONCE(flash->suspect) &&
+	       !READ_ONCE(flash->failing);
+}
+
+/* Returns whether the device takes writes. */
+static inline bool kvblk_flash_may_write(const struct kvblk_flash *flash)
+{
+	return kvblk_flash_may_read(flash) && !READ_ONCE(flash->read_only);
+}
+
+/* Returns whether background work should end, because the device or its pool goes away. */
+static inline bool kvblk_flash_leaves(const struct kvblk_flash *flash)
+{
+	return !kvblk_flash_in_use(flash) || percpu_ref_is_dying(&flash->pool->users);
+}
+
+/* Returns 0 if the device works, 1 if reads fail, 2 if only writes fail; for operators. */
+static inline u32 kvblk_flash_fails(const struct kvblk_flash *flash)
+{
+	return READ_ONCE(flash->failing) ? 1 : READ_ONCE(flash->read_only) ? 2 : 0;
+}
+
+/* Returns whether restore is complete, so that the log takes records. */
+static inline bool kvblk_member_is_up(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP;
 }
 
 /* Returns whether the member's epoch counts when the pool's epoch is determined. */
 static inline bool kvblk_member_stays(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP &&
-	       !READ_ONCE(member->removing);
-}
-
-/* Returns 0 if the member works, 1 if reads fail, 2 if only writes fail; for operators. */
-static inline u32 kvblk_member_fails(const struct kvblk_member *member)
-{
-	return READ_ONCE(member->flash.failing) ? 1 : READ_ONCE(member->flash.read_only) ? 2 : 0;
+	return kvblk_flash_in_use(&member->flash) && !READ_ONCE(member->removing);
 }
 
 /* Returns the member of a pool-wide segment number, or NULL. Context: RCU. */

@@ -611,11 +611,10 @@ static void nl_count_segments(struct kvblk_pool *pool, u32 *nr, u32 *nr_free)
 	*nr_free = 0;
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i) {
-		u32 state = READ_ONCE(member->flash.state);
-
-		if (state <= KVBLK_MEMBER_UP)
-			*nr += member->flash.nr_segs;
-		if (state == KVBLK_MEMBER_UP)
+		if (!kvblk_flash_in_use(&member->flash))
+			continue;
+		*nr += member->flash.nr_segs;
+		if (kvblk_member_is_up(member))
 			*nr_free += kvblk_member_avail(member);
 	}
 }
@@ -693,7 +692,7 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT,
 			    READ_ONCE(member->flash.suspect)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING,
-			    kvblk_member_fails(member)) ||
+			    kvblk_flash_fails(&member->flash)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, member->flash.size) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
 			    member->flash.segment_units << KVBLK_UNIT_SHIFT) ||

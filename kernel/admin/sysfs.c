@@ -39,7 +39,7 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr,
 		return sysfs_emit(buf, "restoring\n");
 	scoped_guard(rcu)
 		kvblk_for_each_member(pool, member, i)
-			if (!kvblk_member_writable(member))
+			if (!kvblk_flash_may_write(&member->flash))
 				state = "degraded";
 	return sysfs_emit(buf, "%s\n", state);
 }
@@ -312,7 +312,7 @@ static struct member_attr member_attr_##_name = {			\
 
 MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->flash.state)]);
 MEMBER_SHOW(suspect, "%d", READ_ONCE(member->flash.suspect));
-MEMBER_SHOW(failing, "%d", kvblk_member_fails(member));
+MEMBER_SHOW(failing, "%d", kvblk_flash_fails(&member->flash));
 MEMBER_SHOW(path, "%s", member->flash.path);
 MEMBER_SHOW(device, "%s",
 	    READ_ONCE(member->flash.state) == KVBLK_MEMBER_DEAD ? "" : member->flash.device);

@@ -211,7 +211,7 @@ static bool stages_end(struct stages *all)
 		if (stage->ended)
 			stage_end(stage);
 		else
-			over &= !kvblk_member_ok(stage->resv.member);
+			over &= !kvblk_flash_may_read(&stage->resv.member->flash);
 	}
 	if (any)
 		wake_up_all(&all->pool->settle_wait);

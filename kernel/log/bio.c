@@ -459,12 +459,6 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 #define READ_TRIES	3
 #define READ_WAITS	10
 
-static bool io_needless(const struct kvblk_member *member)
-{
-	return READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
-	       percpu_ref_is_dying(&member->flash.pool->users);
-}
-
 int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
 {
 	u32 tries = 0, waits = 0;
@@ -472,13 +466,13 @@ int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
 
 	for (;;) {
 		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, pos, buf, len);
-		if (!err || io_needless(member))
+		if (!err || kvblk_flash_leaves(&member->flash))
 			return err;
 		if (err == -EIO ? ++tries == READ_TRIES : waits++ == READ_WAITS)
 			return err;
 		if (err != -EIO)
 			wait_event_timeout(member->flash.pool->settle_wait,
-					   io_needless(member), HZ);
+					   kvblk_flash_leaves(&member->flash), HZ);
 	}
 }
 

@@ -206,16 +206,15 @@ static bool kill_needless(const struct kvblk_kill *kill)
 	const struct kvblk_member *member = kill->member;
 
 	return READ_ONCE(kill->seg->gen) != kill->gen ||
-	       READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
+	       !kvblk_flash_in_use(&member->flash) ||
 	       (percpu_ref_is_dying(&member->flash.pool->users) &&
-		(kill->failed || !kvblk_member_writable(member)));
+		(kill->failed || !kvblk_flash_may_write(&member->flash)));
 }
 
 /* Counts an invalidation given up with the pool, since deletes must fail while the record stays. */
 static void kill_forget(const struct kvblk_kill *kill)
 {
-	if (READ_ONCE(kill->member->flash.state) <= KVBLK_MEMBER_UP &&
-	    READ_ONCE(kill->seg->gen) == kill->gen)
+	if (kvblk_flash_in_use(&kill->member->flash) && READ_ONCE(kill->seg->gen) == kill->gen)
 		atomic_inc(&kill->member->flash.pool->unsure);
 }
 
@@ -298,7 +297,7 @@ static bool kill_end(struct kvblk_kill *kill)
 /* Takes an invalidation to write now, or a needless one. Returns NULL if there is none. */
 static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run *run)
 {
-	bool ok = kvblk_member_writable(member);
+	bool ok = kvblk_flash_may_write(&member->flash);
 	struct kvblk_kill *kill;
 
 	guard(spinlock)(&member->flash.pool->kill_lock);
@@ -373,10 +372,10 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 	kvblk_for_each_member(pool, member, i) {
 		if (list_empty(&member->log.kills.list))
 			continue;
-		ok = kvblk_member_writable(member);
+		ok = kvblk_flash_may_write(&member->flash);
 		due = time_after_eq(jiffies, READ_ONCE(member->log.kills.retry));
 		list_for_each_entry(kill, &member->log.kills.list, link) {
-			if (!ok && (READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP ||
+			if (!ok && (kvblk_flash_in_use(&member->flash) ||
 				    READ_ONCE(member->flash.suspect)))
 				kill_report(kill, BLK_STS_IOERR);
 			if (ok && due)
@@ -523,8 +522,8 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 static bool kill_stuck(const struct kvblk_kill *kill)
 {
 	return READ_ONCE(kill->failed) ||
-	       (READ_ONCE(kill->member->flash.state) <= KVBLK_MEMBER_UP &&
-		!kvblk_member_writable(kill->member));
+	       (kvblk_flash_in_use(&kill->member->flash) &&
+		!kvblk_flash_may_write(&kill->member->flash));
 }
 
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id)

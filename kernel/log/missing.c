@@ -277,7 +277,7 @@ void kvblk_missing_dies(struct kvblk_member *member)
 		return;
 	/* pairs with kvblk_member_dies(): notes were missed if the member was dead before */
 	smp_mb();
-	if (READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP)
+	if (!kvblk_flash_in_use(&member->flash))
 		kvblk_missing_end(member->flash.pool, &member->flash.uuid);
 }
 

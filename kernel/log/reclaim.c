@@ -566,7 +566,7 @@ static void victim_publish(struct victim *v)
 		if (v->recs[i].copied &&
 		    !kvblk_index_replace(&pool->index, v->recs[i].id, &v->recs[i].slot,
 					 &v->recs[i].copy)) {
-			WARN_ON_ONCE(READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP);
+			WARN_ON_ONCE(kvblk_member_is_up(member));
 			copy_kill(v, &v->recs[i]);
 		}
 
@@ -736,8 +736,7 @@ void kvblk_reclaim_work(struct work_struct *work)
 			    kvblk_member_avail(member));
 	}
 	member->log.reclaim_run++;
-	while (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
-	       kvblk_member_writable(member) &&
+	while (kvblk_member_is_up(member) && kvblk_flash_may_write(&member->flash) &&
 	       kvblk_member_avail(member) + READ_ONCE(member->log.nr_retiring) < high) {
 		seg = victim_pick(member);
 		if (!seg)

@@ -148,7 +148,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	if (!seg)
 		return 0;
 	bytes = kvblk_header_bytes(slot->len);
-	if (kvblk_member_ok(member))
+	if (kvblk_flash_may_read(&member->flash))
 		buf = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOFAIL, get_order(bytes));
 	place = kvblk_place(member, seg - member->log.segs, gen, slot->off);
 	if (buf && !kvblk_io_read(member, kvblk_seg_pos(member, place.segment, place.unit),
@@ -159,12 +159,6 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	free_pages((unsigned long)buf, get_order(bytes));
 	kvblk_segment_put(member, seg);
 	return seq;
-}
-
-static bool restore_ended(const struct kvblk_member *member)
-{
-	return READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
-	       percpu_ref_is_dying(&member->flash.pool->users);
 }
 
 static struct kvblk_id entry_id(const struct kvblk_d_entry *entry)
@@ -226,7 +220,7 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
 		return -ENOMEM;
 	/* with a smaller index than before each insert may queue an invalidation */
-	while (kvblk_kills_full(member) && !restore_ended(member) &&
+	while (kvblk_kills_full(member) && !kvblk_flash_leaves(&member->flash) &&
 	       (member->log.missing || rs->tries++ < RESTORE_TRIES))
 		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
 				   HZ / 10);
@@ -245,7 +239,7 @@ again:
 		return 0;
 	}
 	if (ret == -EEXIST && old.state == KVBLK_SLOT_MOVING &&
-	    !restore_ended(member) && rs->tries++ < RESTORE_TRIES) {
+	    !kvblk_flash_leaves(&member->flash) && rs->tries++ < RESTORE_TRIES) {
 		/* compare once reclaim has copied, dropped or kept the other record */
 		wait_event_timeout(pool->settle_wait,
 				   !kvblk_index_find(&pool->index, rec->id, &old) ||
@@ -430,9 +424,10 @@ static void restore_order(struct kvblk_member *member, struct kvblk_segment **or
 
 static bool restore_patience(struct restore *rs)
 {
-	if (rs->waits++ == RESTORE_WAITS || restore_ended(rs->member))
+	if (rs->waits++ == RESTORE_WAITS || kvblk_flash_leaves(&rs->member->flash))
 		return false;
-	wait_event_timeout(rs->member->flash.pool->settle_wait, restore_ended(rs->member), HZ);
+	wait_event_timeout(rs->member->flash.pool->settle_wait,
+			   kvblk_flash_leaves(&rs->member->flash), HZ);
 	return true;
 }
 
@@ -449,7 +444,7 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 	/* oldest first, as the policy's clock and reclaim expect */
 	restore_order(member, order, nr);
 	for (i = 0; i < nr; i++) {
-		if (restore_ended(member))
+		if (kvblk_flash_leaves(&member->flash))
 			return -ENODEV;
 		do {
 			err = restore_segment(rs, order[i]);
@@ -610,11 +605,10 @@ static void restore_settle(struct kvblk_member *member)
 
 	for (;;) {
 		/* the member or its pool leaves: the member stays outdated */
-		if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP ||
-		    percpu_ref_is_dying(&pool->users))
+		if (!kvblk_member_is_up(member) || percpu_ref_is_dying(&pool->users))
 			return;
 		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->log.kills.nr), HZ) &&
-		    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
+		    kvblk_member_is_up(member))
 			break;
 	}
 	WRITE_ONCE(member->log.missing, NULL);
@@ -642,7 +636,7 @@ static void restore_failed(struct kvblk_member *member, int err)
 {
 	struct kvblk_pool *pool = member->flash.pool;
 
-	if (restore_ended(member))
+	if (kvblk_flash_leaves(&member->flash))
 		return;
 	dev_err(&pool->dev, "member %s: cannot restore its blocks (error %d); gets of them miss; to retry, import the pool again or run: kvblk member add\n",
 		member->flash.name, err);
@@ -669,7 +663,7 @@ void kvblk_member_restore(struct work_struct *work)
 	int err = 0;
 	u32 i;
 
-	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
+	if (kvblk_member_is_up(member)) {
 		restore_rest(member);
 		goto out;
 	}

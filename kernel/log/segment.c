@@ -359,7 +359,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 
 void kvblk_log_kick(struct kvblk_member *member)
 {
-	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
+	if (kvblk_member_is_up(member))
 		queue_work(member->flash.pool->wq, &member->log.work);
 }
 
@@ -390,7 +390,7 @@ static void segment_rotate(struct kvblk_member *member,
 		closed = true;
 	}
 	if (!member->log.current_seg[log] && log != KVBLK_LOG_HOT &&
-	    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
+	    kvblk_member_is_up(member)) {
 		next = list_first_entry_or_null(&member->log.ready,
 						struct kvblk_segment, link);
 		if (next) {
@@ -473,8 +473,8 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
 		rcu_read_lock();
 		member = kvblk_member_nth(pool, first + i);
-		if (member && (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP ||
-			       !kvblk_member_writable(member) ||
+		if (member && (!kvblk_member_is_up(member) ||
+			       !kvblk_flash_may_write(&member->flash) ||
 			       !percpu_ref_tryget_live(&member->flash.ref)))
 			member = NULL;
 		rcu_read_unlock();
@@ -590,7 +590,7 @@ void kvblk_log_work(struct work_struct *work)
 			list_del_init(&seg->link);
 		spin_unlock(&member->log.lock);
 		/* open before sealing: puts may wait for space, but nothing waits for a seal */
-		while (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
+		while (kvblk_member_is_up(member) &&
 		       (log_empty(member, KVBLK_CLASS_NEW) ||
 			READ_ONCE(member->log.nr_ready) < stock))
 			if (kvblk_segment_open(member, KVBLK_CLASS_NEW))
@@ -599,7 +599,7 @@ void kvblk_log_work(struct work_struct *work)
 			break;
 		kvblk_segment_seal(member, seg);
 	}
-	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
+	if (kvblk_member_is_up(member))
 		queue_work(member->flash.pool->wq, &member->log.reclaim_work);
 }
 
@@ -650,7 +650,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 	struct kvblk_segment *seg;
 	u32 log;
 
-	if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP)
+	if (!kvblk_member_is_up(member))
 		return;
 	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_KERNEL);
 	for (log = 0; buf && log < KVBLK_LOGS; log++) {

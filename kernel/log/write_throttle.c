@@ -46,7 +46,7 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 {
 	u64 window = READ_ONCE(member->flash.pool->tun.put_window_bytes);
 
-	return window && kvblk_member_writable(member) &&
+	return window && kvblk_flash_may_write(&member->flash) &&
 	       time_before(jiffies, READ_ONCE(member->flash.last_get) + THROTTLE_TIME) ?
 	       window : U64_MAX;
 }
@@ -57,8 +57,8 @@ static u64 queued_window(const struct kvblk_member *member, const struct kvblk_q
 {
 	u64 put = READ_ONCE(member->flash.pool->tun.put_window_bytes);
 
-	return queued->prefetch && window == U64_MAX && put && kvblk_member_ok(member) ?
-	       THROTTLE_IDLE * put : window;
+	return queued->prefetch && window == U64_MAX && put &&
+	       kvblk_flash_may_read(&member->flash) ? THROTTLE_IDLE * put : window;
 }
 
 /* Returns the task's io cgroup: compared, never dereferenced, since no reference is held. */

@@ -224,7 +224,7 @@ static int header_submit(struct key_page *page, u32 i)
 	u32 bytes = kvblk_header_bytes(page->slots[i].len);
 	struct kvblk_member *member = header->member;
 
-	if (!header->seg || !kvblk_member_ok(member))
+	if (!header->seg || !kvblk_flash_may_read(&member->flash))
 		return 0;
 	header->bv.bv_page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO,
 					 get_order(bytes));

@@ -131,8 +131,7 @@ static bool put_reachable(struct kvblk_req *req)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		any |= READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP &&
-		       !kvblk_p2p_route(req, member);
+		any |= kvblk_member_is_up(member) && !kvblk_p2p_route(req, member);
 	return any;
 }
 

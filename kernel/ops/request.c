@@ -34,7 +34,7 @@ bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 		return true;
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
-	return member && kvblk_member_ok(member);
+	return member && kvblk_flash_may_read(&member->flash);
 }
 
 bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,

@@ -947,8 +947,7 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 
 	scoped_guard(mutex, &pool->admin) {
 		member = member_on(pool, dev);
-		if (member && READ_ONCE(member->log.nr_unread) &&
-		    READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP) {
+		if (member && READ_ONCE(member->log.nr_unread) && kvblk_member_is_up(member)) {
 			kvblk_member_reread(member, false);
 			return 1;
 		}

@@ -26,7 +26,7 @@ static u32 value_max(struct kvblk_pool *pool, bool any)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (any || kvblk_member_ok(member))
+		if (any || kvblk_flash_may_read(&member->flash))
 			most = max(most, member_value_max(member));
 	return most;
 }
@@ -55,7 +55,7 @@ u64 kvblk_pool_capacity(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP)
+		if (kvblk_flash_in_use(&member->flash))
 			bytes += (u64)member->flash.nr_segs * member->flash.segment_units;
 	return bytes << KVBLK_UNIT_SHIFT;
 }
@@ -68,7 +68,7 @@ u64 kvblk_pool_free_bytes(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
+		if (kvblk_member_is_up(member))
 			bytes += (u64)kvblk_member_avail(member) *
 				 member->flash.segment_units;
 	return bytes << KVBLK_UNIT_SHIFT;
@@ -124,7 +124,7 @@ bool kvblk_member_outdated_super(const struct kvblk_member *member)
 
 static bool member_super_due(const struct kvblk_member *member)
 {
-	return kvblk_member_outdated_super(member) && kvblk_member_writable(member);
+	return kvblk_member_outdated_super(member) && kvblk_flash_may_write(&member->flash);
 }
 
 void kvblk_pool_write_epoch(struct kvblk_pool *pool)
@@ -188,8 +188,8 @@ void kvblk_member_reread(struct kvblk_member *member, bool forfeit)
 	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->admin);
-	if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_UP ||
-	    !READ_ONCE(member->log.nr_unread) || !percpu_ref_tryget_live(&pool->users))
+	if (!kvblk_member_is_up(member) || !READ_ONCE(member->log.nr_unread) ||
+	    !percpu_ref_tryget_live(&pool->users))
 		return;
 	WRITE_ONCE(member->log.forfeit, forfeit);
 	if (!queue_work(pool->wq, &member->log.restore))
@@ -213,7 +213,7 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 			outdated = true;
 		}
 		/* giving up needs a write */
-		if (kvblk_member_writable(member))
+		if (kvblk_flash_may_write(&member->flash))
 			kvblk_member_reread(member, true);
 	}
 	/* members that do not record the new epoch are outdated */

@@ -31,7 +31,7 @@ static void member_probe(struct work_struct *work)
 	while (known < member->flash.nr_segs && member->log.segs[known].unknown)
 		known += KVBLK_TABLE_ENTRIES;
 	/* devices may read and still hang on writes */
-	if (!err && READ_ONCE(member->flash.state) == KVBLK_MEMBER_UP)
+	if (!err && kvblk_member_is_up(member))
 		err = kvblk_table_write(member, known);
 	if (!READ_ONCE(member->flash.watchdog.failing_reported) &&
 	    !READ_ONCE(member->flash.watchdog.read_only_reported)) {
@@ -151,7 +151,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 		.writes = ios.writes - member->flash.watchdog.seen.writes,
 		.writes_failed = ios.writes_failed - member->flash.watchdog.seen.writes_failed,
 	};
-	if (READ_ONCE(member->flash.state) <= KVBLK_MEMBER_UP)
+	if (kvblk_flash_in_use(&member->flash))
 		watch_errors(member, &since);
 	/* a member that was idle at the last tick has not been silent since */
 	if (!inflight || !member->flash.watchdog.seen_inflight || since.done)

@@ -9,7 +9,7 @@ static int record_hold(struct kvblk_req *req)
 	media->seg = kvblk_segment_get(req->pool, &req->slot, &media->member, &media->gen);
 	if (!media->seg)
 		return -ESTALE;
-	if (!kvblk_member_ok(media->member))
+	if (!kvblk_flash_may_read(&media->member->flash))
 		return kvblk_read_miss(req, KVBLK_C_MISS_MEMBER);
 	media->stats = media->member->flash.stats;
 	return 0;

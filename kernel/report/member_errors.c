@@ -37,7 +37,7 @@ struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
 
 	rcu_read_lock();
 	member = kvblk_member_of(pool, seg);
-	if (member && (READ_ONCE(member->flash.state) > KVBLK_MEMBER_UP ||
+	if (member && (!kvblk_flash_in_use(&member->flash) ||
 		       !percpu_ref_tryget_live_rcu(&member->flash.ref)))
 		member = NULL;
 	rcu_read_unlock();
