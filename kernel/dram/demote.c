@@ -163,7 +163,7 @@ static void stage_end(struct stage *stage)
 	live.gen = (u16)resv->gen;
 	live.off = resv->unit;
 	if (stage->header && !written) {
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, resv->segment);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, resv->segment);
 		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->flash.slot : 0;
 	}
 	/* invalidates older records on missing members */

@@ -500,7 +500,9 @@ static int reader_read_units(const struct kvblk_reader *reader, u32 segment, con
 
 static void reader_bad(const struct kvblk_reader *reader, u32 segment)
 {
-	kvblk_member_error(reader->device, KVBLK_ERROR_READ, segment);
+	struct kvblk_member *member = reader->device;
+
+	kvblk_flash_error(&member->flash, KVBLK_ERROR_READ, segment);
 }
 
 static const struct kvblk_reader_ops reader_ops = {

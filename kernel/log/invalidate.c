@@ -280,8 +280,8 @@ static bool kill_end(struct kvblk_kill *kill)
 	}
 	kill->filler = NULL;
 	if (again) {
-		kvblk_member_error(member, KVBLK_ERROR_WRITE,
-				   kill->seg - member->log.segs);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE,
+				  kill->seg - member->log.segs);
 		WRITE_ONCE(kill->failed, true);
 	} else if (status) {
 		kill_forget(kill);

@@ -269,8 +269,8 @@ static void copy_damaged(struct copy *copy)
 {
 	struct victim *v = copy->victim;
 
-	kvblk_member_error(v->member, KVBLK_ERROR_CHECKSUM,
-			   v->seg - v->member->log.segs);
+	kvblk_flash_error(&v->member->flash, KVBLK_ERROR_CHECKSUM,
+			  v->seg - v->member->log.segs);
 	copy->err = -EBADMSG;
 }
 
@@ -288,7 +288,7 @@ static void copy_write(struct copy *copy)
 	if (copy->err)
 		return;
 	if (copy->io.status) {
-		kvblk_member_error(member, KVBLK_ERROR_READ, segment);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_READ, segment);
 		copy->err = -EIO;
 		return;
 	}
@@ -348,8 +348,8 @@ static void copy_end(struct copy *copy)
 	}
 	if (copy->resv.seg && copy->io.status) {
 		copy->err = -EIO;
-		kvblk_member_error(v->member, KVBLK_ERROR_WRITE,
-				   copy->resv.segment);
+		kvblk_flash_error(&v->member->flash, KVBLK_ERROR_WRITE,
+				  copy->resv.segment);
 		kvblk_kill_later(pool, vrec->id, &vrec->copy);
 		kvblk_reservation_release(&copy->resv, NULL);
 	} else if (copy->resv.seg) {
@@ -545,7 +545,7 @@ static int victim_retire(struct victim *v)
 		list_add(&seg->link, &member->log.sealed);
 		member->log.nr_sealed++;
 	}
-	kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
+	kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, segment);
 	/* the failed write may have reached the media: overwrite it with the old generation */
 	err = kvblk_table_write(member, segment);
 	scoped_guard(spinlock, &member->log.lock)
@@ -732,7 +732,7 @@ void kvblk_reclaim_work(struct work_struct *work)
 		return;
 	if (!member->log.low_reported) {
 		member->log.low_reported = true;
-		kvblk_event(pool, member, KVBLK_EVENT_LOW_SPACE,
+		kvblk_event(pool, &member->flash, KVBLK_EVENT_LOW_SPACE,
 			    kvblk_member_avail(member));
 	}
 	member->log.reclaim_run++;

@@ -652,7 +652,7 @@ static void restore_failed(struct kvblk_member *member, int err)
 		cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UNRESTORED);
 	}
 	wake_up_all(&pool->space_wait);
-	kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, -err);
+	kvblk_event(pool, &member->flash, KVBLK_EVENT_RESTORE_FAILED, -err);
 }
 
 void kvblk_member_restore(struct work_struct *work)
@@ -684,11 +684,11 @@ void kvblk_member_restore(struct work_struct *work)
 			if (member->log.nr_unread) {
 				dev_err(&pool->dev, "member %s: cannot read %u segments; gets of their blocks miss; to retry, run: kvblk member add\n",
 					member->flash.name, member->log.nr_unread);
-				kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, EIO);
+				kvblk_event(pool, &member->flash, KVBLK_EVENT_RESTORE_FAILED, EIO);
 			}
 			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
 				 member->flash.name, rs.blocks);
-			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
+			kvblk_event(pool, &member->flash, KVBLK_EVENT_MEMBER_UP, rs.blocks);
 			/* otherwise puts kick the log, because a restart must not evict blocks */
 			if (member->log.nr_free > member->flash.nr_segs / 2)
 				kvblk_log_kick(member);

@@ -250,7 +250,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	kvfree(buf);
 	if (err) {
 		/* a restart walks the headers; until then reclaim reads @open */
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->log.segs);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, seg - member->log.segs);
 	}
 
 	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_SEALED, 1);
@@ -335,7 +335,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		member->log.nr_open--;
 		spin_unlock(&member->log.lock);
 		kvblk_open_free(open);
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->log.segs);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, seg - member->log.segs);
 		return err;
 	}
 

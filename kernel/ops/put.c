@@ -464,7 +464,7 @@ static int put_flushed(struct kvblk_req *req, bool reported)
 		      KVBLK_DOUBTFUL;
 
 	if (media->io.status)
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->log.segs);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, media->seg - member->log.segs);
 	if (!failed)
 		put_exists(req, &req->slot);
 	kvblk_media_end(req);
@@ -875,7 +875,7 @@ static void put_failed(struct kvblk_req *req, bool again)
 		req->write.avoid = 0;
 		return;
 	}
-	kvblk_member_error(resv->member, KVBLK_ERROR_WRITE, resv->segment);
+	kvblk_flash_error(&resv->member->flash, KVBLK_ERROR_WRITE, resv->segment);
 	req->write.avoid = resv->member->flash.slot;
 }
 

@@ -55,7 +55,7 @@ static void member_dead_work(struct work_struct *work)
 	dev_warn(&pool->dev, "member %s: device %s lost; gets of its blocks miss; reconnect the device (%s), then run: kvblk member add\n",
 		 member->flash.name, member->flash.device,
 		 member->flash.place[0] ? member->flash.place : member->flash.path);
-	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DEAD, 0);
+	kvblk_event(pool, &member->flash, KVBLK_EVENT_MEMBER_DEAD, 0);
 	wake_up_all(&pool->space_wait);
 	kvblk_kill_retry(pool);
 	/* deletes no longer reach this member: make its recorded epoch an old one */
@@ -563,7 +563,7 @@ static void member_remove_work(struct work_struct *work)
 	wake_up_all(&pool->settle_wait);
 	synchronize_rcu();
 	dev_info(&pool->dev, "member %s: removed\n", member->flash.name);
-	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);
+	kvblk_event(pool, &member->flash, KVBLK_EVENT_MEMBER_DOWN, 0);
 	kvblk_member_free(member);
 	percpu_ref_put(&pool->users);
 }

@@ -73,7 +73,8 @@ static void watch_failing(struct kvblk_member *member, u64 failed)
 			 reported == &member->flash.watchdog.failing_reported ?
 			 "gets of its blocks miss" :
 			 "reads succeed, so its blocks are served, but puts use other members");
-		kvblk_event(pool, member, reported == &member->flash.watchdog.failing_reported ?
+		kvblk_event(pool, &member->flash,
+			    reported == &member->flash.watchdog.failing_reported ?
 			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
 		/* failed again soon after the last time: probe later */
@@ -93,7 +94,7 @@ static void watch_well(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->flash.pool;
 
 	dev_info(&pool->dev, "member %s: responds again\n", member->flash.name);
-	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
+	kvblk_event(pool, &member->flash, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	kvblk_log_kick(member);
 	/* due now: kvblk_kill_retry() follows in this tick */
 	WRITE_ONCE(member->log.kills.retry, jiffies);
@@ -114,7 +115,7 @@ static void watch_errors(struct kvblk_member *member, const struct kvblk_ios *si
 
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		if (atomic_read(&member->flash.reports[error].nr))
-			kvblk_member_report(member, error);
+			kvblk_flash_report(&member->flash, error);
 	if ((member->flash.watchdog.failing_reported ||
 	     member->flash.watchdog.read_only_reported) &&
 	    !work_busy(&member->flash.watchdog.probe) &&
@@ -177,7 +178,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 	if (suspect) {
 		dev_warn(&pool->dev, "member %s: no I/O completed for %u ms; gets of its blocks miss until it responds\n",
 			 member->flash.name, jiffies_to_msecs(silent));
-		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
+		kvblk_event(pool, &member->flash, KVBLK_EVENT_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
 	} else if (!member->flash.watchdog.failing_reported &&

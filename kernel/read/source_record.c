@@ -102,8 +102,8 @@ static int record_wrong(struct kvblk_req *req, bool producer)
 	if (producer)
 		kvblk_count_at(req->media.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 	else
-		kvblk_member_error(req->media.member, KVBLK_ERROR_CHECKSUM,
-				   req->slot.seg - req->media.member->flash.seg_base);
+		kvblk_flash_error(&req->media.member->flash, KVBLK_ERROR_CHECKSUM,
+				  req->slot.seg - req->media.member->flash.seg_base);
 	return kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
@@ -167,8 +167,8 @@ static int record_failed(struct kvblk_req *req)
 	/* a medium error is permanent: remove the entry, so that the block can be put again */
 	if (req->media.io.status == BLK_STS_MEDIUM)
 		record_drop(req);
-	kvblk_member_error(req->media.member, KVBLK_ERROR_READ,
-			   req->slot.seg - req->media.member->flash.seg_base);
+	kvblk_flash_error(&req->media.member->flash, KVBLK_ERROR_READ,
+			  req->slot.seg - req->media.member->flash.seg_base);
 	return kvblk_read_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 

@@ -106,7 +106,7 @@ static void events_send(struct work_struct *work)
  * I/O completes. Copy names, because the worker may run after pool and member are freed.
  */
 static void event_add(const char *pool, const char *name,
-		      const struct kvblk_member *member, enum kvblk_event type, u64 value,
+		      const struct kvblk_flash *flash, enum kvblk_event type, u64 value,
 		      u64 request)
 {
 	struct event *event;
@@ -124,9 +124,9 @@ static void event_add(const char *pool, const char *name,
 	event->time = ktime_get_real_ns();
 	strscpy(event->pool, pool);
 	strscpy(event->member, name);
-	if (member) {
-		strscpy(event->place, member->flash.place);
-		uuid_copy(&event->uuid, &member->flash.uuid);
+	if (flash) {
+		strscpy(event->place, flash->place);
+		uuid_copy(&event->uuid, &flash->uuid);
 	}
 	if (llist_add(&event->node, &events))
 		schedule_work(&events_work);
@@ -137,10 +137,10 @@ drop:
 	schedule_work(&events_work);
 }
 
-void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
+void kvblk_event(struct kvblk_pool *pool, const struct kvblk_flash *flash,
 		 enum kvblk_event type, u64 value)
 {
-	event_add(pool->name, member ? member->flash.name : "", member, type, value, 0);
+	event_add(pool->name, flash ? flash->name : "", flash, type, value, 0);
 }
 
 void kvblk_event_request(const char *pool, const char *member, u64 request, int err)

@@ -76,9 +76,9 @@ static const struct {
 		KVBLK_C_CHECKSUM_FAILURES, KVBLK_EVENT_CHECKSUM, "damaged block" },
 };
 
-void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error error)
+void kvblk_flash_report(struct kvblk_flash *flash, enum kvblk_member_error error)
 {
-	struct kvblk_report *report = &member->flash.reports[error];
+	struct kvblk_report *report = &flash->reports[error];
 	unsigned long next = READ_ONCE(report->next);
 	u32 segment, nr;
 
@@ -87,23 +87,21 @@ void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error er
 		return;
 	nr = atomic_xchg(&report->nr, 0);
 	segment = READ_ONCE(report->segment);
-	dev_err(&member->flash.pool->dev, "member %s: %u %s%s, the last in segment %u\n",
-		member->flash.name, nr, member_errors[error].what, nr == 1 ? "" : "s",
+	dev_err(&flash->pool->dev, "member %s: %u %s%s, the last in segment %u\n",
+		flash->name, nr, member_errors[error].what, nr == 1 ? "" : "s",
 		segment);
-	kvblk_event(member->flash.pool, member, member_errors[error].event,
-		    segment);
+	kvblk_event(flash->pool, flash, member_errors[error].event, segment);
 }
 
-void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
-			u32 segment)
+void kvblk_flash_error(struct kvblk_flash *flash, enum kvblk_member_error error, u32 segment)
 {
-	struct kvblk_report *report = &member->flash.reports[error];
+	struct kvblk_report *report = &flash->reports[error];
 
 	/* do not count errors that a reported death explains: the drive may be healthy */
-	if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_DEAD)
+	if (READ_ONCE(flash->state) == KVBLK_MEMBER_DEAD)
 		return;
-	kvblk_count_at(member->flash.stats, member_errors[error].counter, 1);
+	kvblk_count_at(flash->stats, member_errors[error].counter, 1);
 	WRITE_ONCE(report->segment, segment);
 	atomic_inc(&report->nr);
-	kvblk_member_report(member, error);
+	kvblk_flash_report(flash, error);
 }

@@ -51,8 +51,8 @@ struct genl_family;
 void kvblk_events_begin(struct genl_family *family, unsigned int group);
 /* Wait until queued events are sent. The caller ensures that no new event is reported. */
 void kvblk_events_end(void);
-/* Report an event; @member may be NULL. Any context. Drops the event if memory is short. */
-void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
+/* Report an event; @flash may be NULL. Any context. Drops the event if memory is short. */
+void kvblk_event(struct kvblk_pool *pool, const struct kvblk_flash *flash,
 		 enum kvblk_event type, u64 value);
 /* Report the end of a request. @member: its name, or "". */
 void kvblk_event_request(const char *pool, const char *member, u64 request, int err);
@@ -99,9 +99,8 @@ void kvblk_member_dies(struct kvblk_member *member);
  * Count an error in @segment of the member. The first error is reported at once by an event and a
  * log line, those of the next minute together. Any context.
  */
-void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
-			u32 segment);
+void kvblk_flash_error(struct kvblk_flash *flash, enum kvblk_member_error error, u32 segment);
 /* Report the errors collected of one kind if a report is due. */
-void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error error);
+void kvblk_flash_report(struct kvblk_flash *flash, enum kvblk_member_error error);
 
 #endif
