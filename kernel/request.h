@@ -465,10 +465,10 @@ static inline bool kvblk_media_begin(struct kvblk_req *req)
 
 void kvblk_media_end(struct kvblk_req *req);
 /*
- * Marks the request as in flight; bios to @member (or NULL) may be submitted to
+ * Marks the request as in flight; bios to @flash (or NULL) may be submitted to
  * media.io.
  */
-void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member);
+void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash);
 int kvblk_req_header_alloc(struct kvblk_req *req);
 void kvblk_req_header_free(struct kvblk_req *req);
 /*

@@ -708,7 +708,7 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
 			    member->flash.record_align) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
-			    kvblk_member_inflight(member, NULL)) ||
+			    kvblk_flash_inflight(&member->flash, NULL)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION,
 			    member->flash.incarnation) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,

@@ -47,7 +47,7 @@ static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 {
 	u32 ready = READ_ONCE(member->log.nr_ready), open = READ_ONCE(member->log.nr_open);
 
-	gauges[GAUGE_INFLIGHT] += kvblk_member_inflight(member, NULL);
+	gauges[GAUGE_INFLIGHT] += kvblk_flash_inflight(&member->flash, NULL);
 	gauges[GAUGE_QUEUED] += READ_ONCE(member->flash.queues[0].nr) +
 				READ_ONCE(member->flash.queues[1].nr);
 	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->log.throttle.waiting);

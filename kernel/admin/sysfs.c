@@ -323,7 +323,7 @@ MEMBER_SHOW(segment_size, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT)
 MEMBER_SHOW(nr_segments, "%u", member->flash.nr_segs);
 MEMBER_SHOW(free_segments, "%u", kvblk_member_avail(member));
 MEMBER_SHOW(sealed_segments, "%u", READ_ONCE(member->log.nr_sealed));
-MEMBER_SHOW(inflight, "%llu", kvblk_member_inflight(member, NULL));
+MEMBER_SHOW(inflight, "%llu", kvblk_flash_inflight(&member->flash, NULL));
 MEMBER_SHOW(record_align, "%u", member->flash.record_align);
 MEMBER_SHOW(incarnation, "%#018llx", member->flash.incarnation);
 MEMBER_SHOW(restored, "%llu", READ_ONCE(member->log.restored));

@@ -139,7 +139,7 @@ static void stage_write(struct stage *stage)
 		kvblk_payload_sum(&stage->mem, crcs);
 	kvblk_reservation_encode(&stage->resv, stage->header, &stage->rec);
 	atomic_inc(&stage->all->inflight);
-	kvblk_io_start(&stage->io, stage->resv.member, stage_completed);
+	kvblk_io_start(&stage->io, &stage->resv.member->flash, stage_completed);
 	stage->queued = (struct kvblk_queued_io) {
 		.bytes = (u64)stage->resv.units << KVBLK_UNIT_SHIFT,
 		.given_up = &stage->never,

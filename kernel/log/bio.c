@@ -50,33 +50,33 @@ void kvblk_io_exit(void)
 	destroy_workqueue(io_wq);
 }
 
-static void io_account(struct kvblk_member *member)
+static void io_account(struct kvblk_flash *flash)
 {
-	this_cpu_inc(member->flash.ios->submitted);
+	this_cpu_inc(flash->ios->submitted);
 }
 
 /*
  * Marks the member failing or read-only after tun.failing_run failures in a row, or after a
  * failure at the end of a silence: more than a bad block.
  */
-static noinline void io_failed(struct kvblk_member *member, bool write, bool first)
+static noinline void io_failed(struct kvblk_flash *flash, bool write, bool first)
 {
-	u32 limit = READ_ONCE(member->flash.pool->tun.failing_run), run;
+	u32 limit = READ_ONCE(flash->pool->tun.failing_run), run;
 
 	/* a count of bios, to be compared with @done; @error_run below counts operations */
-	this_cpu_inc(member->flash.ios->failed);
+	this_cpu_inc(flash->ios->failed);
 	if (write)
-		this_cpu_inc(member->flash.ios->writes_failed);
+		this_cpu_inc(flash->ios->writes_failed);
 	if (!first)
 		return;
-	run = atomic_inc_return(&member->flash.error_run[write]);
-	if (!limit || (run < limit && !READ_ONCE(member->flash.suspect)))
+	run = atomic_inc_return(&flash->error_run[write]);
+	if (!limit || (run < limit && !READ_ONCE(flash->suspect)))
 		return;
 	/* a full thin volume still reads; after a silence reads are unknown, too */
-	if (write && !READ_ONCE(member->flash.suspect))
-		WRITE_ONCE(member->flash.read_only, true);
+	if (write && !READ_ONCE(flash->suspect))
+		WRITE_ONCE(flash->read_only, true);
 	else
-		WRITE_ONCE(member->flash.failing, true);
+		WRITE_ONCE(flash->failing, true);
 }
 
 /*
@@ -87,46 +87,46 @@ static noinline void io_failed(struct kvblk_member *member, bool write, bool fir
 static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 {
 	struct kvblk_io *whole = io->whole ?: io;
-	struct kvblk_member *member = io->member;
+	struct kvblk_flash *flash = io->flash;
 	bool write = op_is_write(bio_op(bio));
 	blk_status_t status = bio->bi_status;
 
-	this_cpu_inc(member->flash.ios->done);
+	this_cpu_inc(flash->ios->done);
 	if (write)
-		this_cpu_inc(member->flash.ios->writes);
+		this_cpu_inc(flash->ios->writes);
 	if (unlikely(status)) {
 		/* not the errno, because a status unknown to this kernel maps to 0 */
 		bool first = !cmpxchg(&whole->status, 0, status);
 
 		/* an error of another device's memory proves nothing about the cache */
 		if (bio_op(bio) == REQ_OP_WRITE && !whole->p2p)
-			atomic_inc(&member->flash.write_errors);
+			atomic_inc(&flash->write_errors);
 		if (!whole->p2p && status != BLK_STS_PROTECTION &&
 		    bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
-			io_failed(member, write, first);
-	} else if (unlikely(atomic_read(&member->flash.error_run[write]))) {
-		atomic_set(&member->flash.error_run[write], 0);
+			io_failed(flash, write, first);
+	} else if (unlikely(atomic_read(&flash->error_run[write]))) {
+		atomic_set(&flash->error_run[write], 0);
 	}
-	if (unlikely(READ_ONCE(member->flash.suspect)))
-		WRITE_ONCE(member->flash.suspect, false);
+	if (unlikely(READ_ONCE(flash->suspect)))
+		WRITE_ONCE(flash->suspect, false);
 }
 
-u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios)
+u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios)
 {
 	struct kvblk_ios sum = {};
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		sum.done += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->done);
-		sum.failed += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->failed);
-		sum.writes += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->writes);
-		sum.writes_failed += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->writes_failed);
+		sum.done += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->done);
+		sum.failed += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->failed);
+		sum.writes += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->writes);
+		sum.writes_failed += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->writes_failed);
 	}
 	/* read @done first, so that the difference is never negative */
 	smp_rmb();
 	for_each_possible_cpu(cpu)
-		sum.submitted += READ_ONCE(per_cpu_ptr(member->flash.ios, cpu)->submitted);
+		sum.submitted += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->submitted);
 	if (ios)
 		*ios = sum;
 	return sum.submitted - sum.done;
@@ -139,9 +139,9 @@ static void io_drop(struct kvblk_io *io)
 }
 
 /* Queues a bio that would wait for a tag, or behind other bios in the queue. */
-static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
+static noinline void io_postpone(struct kvblk_flash *flash, struct bio *bio)
 {
-	struct kvblk_queue *queue = &member->flash.queues[op_is_write(bio_op(bio))];
+	struct kvblk_queue *queue = &flash->queues[op_is_write(bio_op(bio))];
 
 	guard(spinlock_irqsave)(&queue->lock);
 	bio_list_add(&queue->bios, bio);
@@ -162,7 +162,7 @@ static void io_end_bio(struct bio *bio)
 	struct kvblk_io *io = bio->bi_private;
 
 	if (unlikely(bio->bi_status) && io_would_wait(bio)) {
-		io_postpone(io->member, bio);
+		io_postpone(io->flash, bio);
 		return;
 	}
 	io_unaccount(io, bio);
@@ -170,10 +170,10 @@ static void io_end_bio(struct bio *bio)
 	io_drop(io);
 }
 
-void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
+void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
 		    void (*done)(struct kvblk_io *io))
 {
-	io->member = member;
+	io->flash = flash;
 	io->whole = NULL;
 	io->status = 0;
 	io->ioprio = 0;
@@ -196,7 +196,7 @@ static bool io_same_owner(const struct page *page, const struct page *first)
 static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 			    struct bvec_iter iter)
 {
-	struct block_device *bdev = io->member->flash.bdev;
+	struct block_device *bdev = io->flash->bdev;
 	struct request_queue *queue = bdev_get_queue(bdev);
 	u32 longest = queue_max_segment_size(queue), segments = 0, bytes = 0;
 	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
@@ -252,7 +252,7 @@ static void io_work(struct work_struct *work)
 		bv = bio->bi_io_vec;
 		ioprio = bio->bi_ioprio;
 		io_own(bio)->opf &= ~REQ_NOWAIT;
-		bio_reset(bio, io->member->flash.bdev, io_own(bio)->opf);
+		bio_reset(bio, io->flash->bdev, io_own(bio)->opf);
 		bio->bi_ioprio = ioprio;
 		io_fill(bio, io, bv);
 		submit_bio(bio);
@@ -262,63 +262,62 @@ static void io_work(struct work_struct *work)
 	}
 }
 
-int kvblk_io_member_init(struct kvblk_member *member)
+int kvblk_io_flash_init(struct kvblk_flash *flash)
 {
 	struct kvblk_queue *queue;
 
-	for (queue = member->flash.queues; queue < member->flash.queues + 2; queue++) {
+	for (queue = flash->queues; queue < flash->queues + 2; queue++) {
 		spin_lock_init(&queue->lock);
 		bio_list_init(&queue->bios);
 		INIT_WORK(&queue->work, io_work);
 	}
-	return bioset_init(&member->flash.bios, 128, offsetof(struct kvblk_bio, bio),
+	return bioset_init(&flash->bios, 128, offsetof(struct kvblk_bio, bio),
 			   BIOSET_PERCPU_CACHE);
 }
 
-void kvblk_io_member_exit(struct kvblk_member *member)
+void kvblk_io_flash_exit(struct kvblk_flash *flash)
 {
-	cancel_work_sync(&member->flash.queues[0].work);
-	cancel_work_sync(&member->flash.queues[1].work);
-	bioset_exit(&member->flash.bios);
+	cancel_work_sync(&flash->queues[0].work);
+	cancel_work_sync(&flash->queues[1].work);
+	bioset_exit(&flash->bios);
 }
 
-void kvblk_io_limits(struct kvblk_member *member)
+void kvblk_io_limits(struct kvblk_flash *flash)
 {
-	struct request_queue *queue = bdev_get_queue(member->flash.bdev);
+	struct request_queue *queue = bdev_get_queue(flash->bdev);
 	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
 	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
 	u32 segments;
 	bool nowait;
 
 	/* some releases of md take BLK_STS_AGAIN of a leg for a failure */
-	nowait = bdev_nowait(member->flash.bdev) &&
-		 member->flash.bdev->bd_disk->major != MD_MAJOR;
-	WRITE_ONCE(member->flash.nowait, nowait ? REQ_NOWAIT : 0);
+	nowait = bdev_nowait(flash->bdev) && flash->bdev->bd_disk->major != MD_MAJOR;
+	WRITE_ONCE(flash->nowait, nowait ? REQ_NOWAIT : 0);
 	most = most > physical && !queue->limits.chunk_sectors ?
 	       (most - physical) << SECTOR_SHIFT : 0;
 	segments = most / queue_max_segment_size(queue) + 1;
-	WRITE_ONCE(member->flash.fits_bytes, most);
-	WRITE_ONCE(member->flash.fits_segments,
+	WRITE_ONCE(flash->fits_bytes, most);
+	WRITE_ONCE(flash->fits_segments,
 		   queue_max_segments(queue) - min(queue_max_segments(queue), segments));
 }
 
 static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
 			  struct bvec_iter iter)
 {
-	struct kvblk_member *member = io->member;
+	struct kvblk_flash *flash = io->flash;
 	struct bio *bio;
 
-	bio = bio_alloc_bioset(member->flash.bdev, 0, opf, GFP_NOIO, &member->flash.bios);
+	bio = bio_alloc_bioset(flash->bdev, 0, opf, GFP_NOIO, &flash->bios);
 	io_own(bio)->iter = iter;
 	io_own(bio)->opf = opf;
 	bio->bi_ioprio = io->ioprio;
 	io_fill(bio, io, bv);
 	atomic_inc(&io->pending);
-	io_account(member);
-	kvblk_count_at(member->flash.stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
-						       KVBLK_C_READ_BYTES, iter.bi_size);
-	if (unlikely(READ_ONCE(member->flash.queues[op_is_write(opf)].nr)))
-		io_postpone(member, bio);
+	io_account(flash);
+	kvblk_count_at(flash->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
+							KVBLK_C_READ_BYTES, iter.bi_size);
+	if (unlikely(READ_ONCE(flash->queues[op_is_write(opf)].nr)))
+		io_postpone(flash, bio);
 	else
 		submit_bio(bio);
 }
@@ -326,13 +325,13 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr)
 {
-	struct kvblk_member *member = io->member;
+	struct kvblk_flash *flash = io->flash;
 	u32 left = iter.bi_size, part;
 
-	opf |= REQ_ALLOC_CACHE | READ_ONCE(member->flash.nowait);
+	opf |= REQ_ALLOC_CACHE | READ_ONCE(flash->nowait);
 	iter.bi_sector = pos >> SECTOR_SHIFT;
-	if (likely(left <= READ_ONCE(member->flash.fits_bytes) && !io->p2p &&
-		   nr <= READ_ONCE(member->flash.fits_segments))) {
+	if (likely(left <= READ_ONCE(flash->fits_bytes) && !io->p2p &&
+		   nr <= READ_ONCE(flash->fits_segments))) {
 		io_submit_bio(io, opf, bv, iter);
 		return;
 	}
@@ -364,7 +363,7 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 			 void (*done)(struct kvblk_io *io))
 {
-	kvblk_io_start(io, whole->member, done);
+	kvblk_io_start(io, whole->flash, done);
 	io->whole = whole;
 	io->ioprio = whole->ioprio;
 	atomic_inc(&whole->pending);
@@ -415,19 +414,18 @@ static int io_wait(struct io_waiter *waiter)
 	return io_errno(waiter->io.status);
 }
 
-static int io_sync_vectors(struct kvblk_member *member, blk_opf_t opf, u64 pos,
+static int io_sync_vectors(struct kvblk_flash *flash, blk_opf_t opf, u64 pos,
 			   const struct bio_vec *bv, u32 nr)
 {
 	struct io_waiter waiter;
 
 	init_completion(&waiter.over);
-	kvblk_io_start(&waiter.io, member, io_wake);
+	kvblk_io_start(&waiter.io, flash, io_wake);
 	kvblk_io_submit(&waiter.io, opf, pos, bv, nr);
 	return io_wait(&waiter);
 }
 
-int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
-		  void *buf, size_t len)
+int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, size_t len)
 {
 	struct bio_vec bv[64];
 	u32 nr = 0, bytes = 0;
@@ -435,7 +433,7 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 
 	if (!is_vmalloc_addr(buf)) {
 		bvec_set_virt(&bv[0], buf, len);
-		return io_sync_vectors(member, opf, pos, bv, 1);
+		return io_sync_vectors(flash, opf, pos, bv, 1);
 	}
 	while (len && !err) {
 		u32 part = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
@@ -447,7 +445,7 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 		len -= part;
 		if (len && nr < ARRAY_SIZE(bv))
 			continue;
-		err = io_sync_vectors(member, opf, pos, bv, nr);
+		err = io_sync_vectors(flash, opf, pos, bv, nr);
 		pos += bytes;
 		nr = 0;
 		bytes = 0;
@@ -459,20 +457,20 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 #define READ_TRIES	3
 #define READ_WAITS	10
 
-int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
+int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len)
 {
 	u32 tries = 0, waits = 0;
 	int err;
 
 	for (;;) {
-		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, pos, buf, len);
-		if (!err || kvblk_flash_leaves(&member->flash))
+		err = kvblk_io_sync(flash, REQ_OP_READ | REQ_META, pos, buf, len);
+		if (!err || kvblk_flash_leaves(flash))
 			return err;
 		if (err == -EIO ? ++tries == READ_TRIES : waits++ == READ_WAITS)
 			return err;
 		if (err != -EIO)
-			wait_event_timeout(member->flash.pool->settle_wait,
-					   kvblk_flash_leaves(&member->flash), HZ);
+			wait_event_timeout(flash->pool->settle_wait,
+					   kvblk_flash_leaves(flash), HZ);
 	}
 }
 
@@ -500,9 +498,7 @@ static int reader_read_units(const struct kvblk_reader *reader, u32 segment, con
 
 static void reader_bad(const struct kvblk_reader *reader, u32 segment)
 {
-	struct kvblk_member *member = reader->device;
-
-	kvblk_flash_error(&member->flash, KVBLK_ERROR_READ, segment);
+	kvblk_flash_error(reader->device, KVBLK_ERROR_READ, segment);
 }
 
 static const struct kvblk_reader_ops reader_ops = {
@@ -511,49 +507,49 @@ static const struct kvblk_reader_ops reader_ops = {
 	.bad = reader_bad,
 };
 
-struct kvblk_reader kvblk_member_reader(struct kvblk_member *member)
+struct kvblk_reader kvblk_flash_reader(struct kvblk_flash *flash)
 {
 	return (struct kvblk_reader) {
 		.ops = &reader_ops,
-		.device = member,
-		.secret = &member->flash.pool->secret,
-		.incarnation = member->flash.incarnation,
-		.data_start = member->flash.data_start,
-		.segment_units = member->flash.segment_units,
-		.nr_segs = member->flash.nr_segs,
-		.align_units = member->flash.record_align >> KVBLK_UNIT_SHIFT,
+		.device = flash,
+		.secret = &flash->pool->secret,
+		.incarnation = flash->incarnation,
+		.data_start = flash->data_start,
+		.segment_units = flash->segment_units,
+		.nr_segs = flash->nr_segs,
+		.align_units = flash->record_align >> KVBLK_UNIT_SHIFT,
 	};
 }
 
-static int io_sync_bare(struct kvblk_member *member, blk_opf_t opf, u64 pos, u32 bytes)
+static int io_sync_bare(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, u32 bytes)
 {
 	struct io_waiter waiter;
 	struct bio *bio;
 
 	init_completion(&waiter.over);
-	kvblk_io_start(&waiter.io, member, io_wake);
-	bio = bio_alloc_bioset(member->flash.bdev, 0, opf, GFP_NOIO, &member->flash.bios);
+	kvblk_io_start(&waiter.io, flash, io_wake);
+	bio = bio_alloc_bioset(flash->bdev, 0, opf, GFP_NOIO, &flash->bios);
 	io_own(bio)->opf = 0;
 	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
 	bio->bi_iter.bi_size = bytes;
 	bio->bi_private = &waiter.io;
 	bio->bi_end_io = io_end_bio;
 	atomic_inc(&waiter.io.pending);
-	io_account(member);
+	io_account(flash);
 	submit_bio(bio);
 	return io_wait(&waiter);
 }
 
-int kvblk_io_flush(struct kvblk_member *member)
+int kvblk_io_flush(struct kvblk_flash *flash)
 {
-	return bdev_write_cache(member->flash.bdev) ?
-	       io_sync_bare(member, REQ_OP_WRITE | REQ_PREFLUSH, 0, 0) : 0;
+	return bdev_write_cache(flash->bdev) ?
+	       io_sync_bare(flash, REQ_OP_WRITE | REQ_PREFLUSH, 0, 0) : 0;
 }
 
-void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes)
+void kvblk_io_discard(struct kvblk_flash *flash, u64 pos, u32 bytes)
 {
-	if (bdev_max_discard_sectors(member->flash.bdev))
-		io_sync_bare(member, REQ_OP_DISCARD, pos, bytes);
+	if (bdev_max_discard_sectors(flash->bdev))
+		io_sync_bare(flash, REQ_OP_DISCARD, pos, bytes);
 }
 
 static noinline void sigpipe_mask(struct kvblk_sigpipe *shield)

@@ -235,7 +235,7 @@ static void kill_start(struct kvblk_kill *kill)
 					       kill->unit);
 
 	kill->write_errors = atomic_read(&member->flash.write_errors);
-	kvblk_io_start(&kill->io, member, kill_written);
+	kvblk_io_start(&kill->io, &member->flash, kill_written);
 	if (kill_needless(kill)) {
 		kill_forget(kill);
 		/* deletes must fail until the other members have the new epoch */

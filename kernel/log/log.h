@@ -14,15 +14,14 @@ struct kvblk_req;
  * Reads or writes @len bytes at @pos and waits. @buf: page-aligned, from kmalloc or vmalloc.
  * Returns 0, -EIO if the place is bad, or another errno if the device was not reached.
  */
-int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
-		  void *buf, size_t len);
+int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, size_t len);
 /* Reads and returns as kvblk_io_sync(), with retries. */
-int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len);
-/* Returns a reader of @member's log: reads are retried, bad places reported. */
-struct kvblk_reader kvblk_member_reader(struct kvblk_member *member);
-int kvblk_io_flush(struct kvblk_member *member);
+int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len);
+/* Returns a reader of @flash's log: reads are retried, bad places reported. */
+struct kvblk_reader kvblk_flash_reader(struct kvblk_flash *flash);
+int kvblk_io_flush(struct kvblk_flash *flash);
 /* Discards @bytes at @pos if the device supports it, and waits. Errors are ignored. */
-void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes);
+void kvblk_io_discard(struct kvblk_flash *flash, u64 pos, u32 bytes);
 
 /* Signal state of a task that submits: a dying target must not kill it by SIGPIPE. */
 struct kvblk_sigpipe {
@@ -42,17 +41,17 @@ static inline void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 
 int kvblk_io_init(void);
 void kvblk_io_exit(void);
-int kvblk_io_member_init(struct kvblk_member *member);
-void kvblk_io_limits(struct kvblk_member *member);
-/* Frees the bio part of a member that has no bio in flight. */
-void kvblk_io_member_exit(struct kvblk_member *member);
+int kvblk_io_flash_init(struct kvblk_flash *flash);
+void kvblk_io_limits(struct kvblk_flash *flash);
+/* Frees the bio part of a flash that has no bio in flight. */
+void kvblk_io_flash_exit(struct kvblk_flash *flash);
 
 /* Returns the number of bios in flight. Stores the sums of all CPUs in @ios unless NULL. */
-u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios);
+u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios);
 
 /**
  * struct kvblk_io - bios in flight for one purpose
- * @member: member of the bios
+ * @flash: device of the bios
  * @whole: larger I/O with @io as a part, or NULL
  * @pending: bios in flight, plus one while bios are being submitted
  * @status: first error of a bio
@@ -61,7 +60,7 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *i
  * @done: called when all bios are complete, in any context
  */
 struct kvblk_io {
-	struct kvblk_member *member;
+	struct kvblk_flash *flash;
 	struct kvblk_io *whole;
 	atomic_t pending;
 	blk_status_t status;
@@ -70,7 +69,7 @@ struct kvblk_io {
 	void (*done)(struct kvblk_io *io);
 };
 
-void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
+void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
 		    void (*done)(struct kvblk_io *io));
 /*
  * Submits bios over @nr vectors, contiguous on media from @pos on. @bv must not change before

@@ -85,8 +85,8 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 				memset(&sums[pages - 1 - page], 0, sizeof(*sums));
 		return 0;
 	}
-	err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
-						  member->flash.segment_units - pages),
+	err = kvblk_io_read(&member->flash, kvblk_seg_pos(member, segment,
+							  member->flash.segment_units - pages),
 			    sums, pages * sizeof(*sums));
 	for (page = 0; page < pages && !err; page++)
 		/* a checkpoint's summary lacks the later records */
@@ -134,7 +134,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 /* Load the live records from their headers. An unreadable header drops its block. */
 static int victim_walk(struct victim *v)
 {
-	const struct kvblk_reader reader = kvblk_member_reader(v->member);
+	const struct kvblk_reader reader = kvblk_flash_reader(&v->member->flash);
 	struct kvblk_place from = kvblk_place(v->member, v->seg - v->member->log.segs,
 					      v->seg->gen, 0);
 	struct kvblk_walk walk;
@@ -234,7 +234,7 @@ static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
 	struct kvblk_member *member = copy->victim->member;
 
 	atomic_inc(&copy->victim->flying);
-	kvblk_io_start(&copy->io, member, copy_completed);
+	kvblk_io_start(&copy->io, &member->flash, copy_completed);
 	kvblk_io_submit(&copy->io, opf | REQ_IDLE,
 			kvblk_seg_pos(member, segment, unit), copy->mem.bv,
 			copy->mem.nr);
@@ -514,7 +514,7 @@ static int victim_claim(struct victim *v)
 /* Make the copies durable. Returns 0, or -EAGAIN if some may be lost. */
 static int victim_flush(struct victim *v)
 {
-	if (v->nr_copied && kvblk_io_flush(v->member))
+	if (v->nr_copied && kvblk_io_flush(&v->member->flash))
 		return -EAGAIN;
 	/* the device may have reported to another write that its cache lost the copies */
 	return v->cached && kvblk_writes_failed(v->member, v->write_errors) ? -EAGAIN : 0;
@@ -654,7 +654,8 @@ static void retired_free(struct kvblk_member *member)
 	spin_unlock(&member->log.lock);
 	list_for_each_entry_safe(seg, next, &over, link) {
 		if (READ_ONCE(pool->tun.discard))
-			kvblk_io_discard(member, kvblk_seg_pos(member, seg - member->log.segs, 0),
+			kvblk_io_discard(&member->flash,
+					 kvblk_seg_pos(member, seg - member->log.segs, 0),
 					 member->flash.segment_units << KVBLK_UNIT_SHIFT);
 		spin_lock(&member->log.lock);
 		WRITE_ONCE(seg->retired, false);

@@ -47,7 +47,7 @@ static struct restore *restore_of(struct kvblk_scan *scan)
 int kvblk_table_time(struct kvblk_member *member, u32 *time)
 {
 	struct kvblk_d_table *slots = vmalloc(2 * sizeof(*slots)), *table;
-	const struct kvblk_reader reader = kvblk_member_reader(member);
+	const struct kvblk_reader reader = kvblk_flash_reader(&member->flash);
 	int unread;
 
 	if (!slots)
@@ -151,7 +151,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	if (kvblk_flash_may_read(&member->flash))
 		buf = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOFAIL, get_order(bytes));
 	place = kvblk_place(member, seg - member->log.segs, gen, slot->off);
-	if (buf && !kvblk_io_read(member, kvblk_seg_pos(member, place.segment, place.unit),
+	if (buf && !kvblk_io_read(&member->flash, kvblk_seg_pos(member, place.segment, place.unit),
 				  buf, bytes))
 		seq = kvblk_record_decode(buf, bytes, &place, kvblk_trust_mac(&pool->secret),
 					  &rec) == KVBLK_DEC_RECORD &&
@@ -464,7 +464,7 @@ static int restore_all(struct restore *rs)
 	int err = -ENOMEM;
 
 	rs->scan.ops = &restore_ops;
-	rs->scan.reader = kvblk_member_reader(member);
+	rs->scan.reader = kvblk_flash_reader(&member->flash);
 	order = kvmalloc_array(member->flash.nr_segs, sizeof(*order), GFP_KERNEL);
 	if (order)
 		err = kvblk_scan_begin(&rs->scan);

@@ -45,7 +45,7 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 		/* a restart would reject this page */
 		if (!kvblk_table_writable(table, member->flash.incarnation, page))
 			return -ERANGE;
-		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
+		err = kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META | REQ_FUA,
 				    KVBLK_TABLE_OFFSET +
 				    (((u64)page * 2 + (seq & 1)) << KVBLK_UNIT_SHIFT),
 				    table, sizeof(*table));
@@ -176,7 +176,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 		kvblk_summary_encode(copy, page, sum, &place,
 				     &member->flash.pool->secret);
 	}
-	return kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | opf,
+	return kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META | opf,
 			     summary_pos(member, seg, to - 1), buf,
 			     (to - from) * sizeof(*buf));
 }
@@ -206,7 +206,7 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 			err = summary_write(member, seg, from, to, sum, buf, 0);
 		}
 		if (!err)
-			err = kvblk_io_flush(member);
+			err = kvblk_io_flush(&member->flash);
 		if (err)
 			return err;
 		if (bdev_write_cache(member->flash.bdev) && kvblk_writes_failed(member, errors))

@@ -298,7 +298,7 @@ static void throttle_look(struct kvblk_member *member, struct list_head *go)
 	struct kvblk_cgroup_queue *queue;
 	struct kvblk_ios ios;
 
-	kvblk_member_inflight(member, &ios);
+	kvblk_flash_inflight(&member->flash, &ios);
 	throttle_forget(member, recent && ios.done != member->log.throttle.done);
 	member->log.throttle.done = ios.done;
 	member->log.throttle.looked = jiffies;

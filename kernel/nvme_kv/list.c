@@ -236,7 +236,7 @@ static int header_submit(struct key_page *page, u32 i)
 				    page->slots[i].off);
 	refcount_inc(&page->refs);
 	atomic_inc(&page->pending);
-	kvblk_io_start(&header->io, member, header_completed);
+	kvblk_io_start(&header->io, &member->flash, header_completed);
 	kvblk_io_submit(&header->io, REQ_OP_READ,
 			kvblk_seg_pos(member, header->place.segment, header->place.unit),
 			&header->bv, 1);

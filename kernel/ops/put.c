@@ -281,7 +281,7 @@ static void put_write(struct kvblk_req *req)
 			     kvblk_put_window(resv->member) != U64_MAX);
 	if (req->write.summed && !put_carries_crcs(req))
 		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
-	kvblk_media_submit(req, resv->member);
+	kvblk_media_submit(req, &resv->member->flash);
 	queued->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
 	queued->given_up = &req->canceled;
 	queued->submit = put_submit;
@@ -428,7 +428,7 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 		kvblk_req_header_free(req);
 		kvblk_req_mem_drop(req);
 		req->slot = *slot;
-		kvblk_media_submit(req, media->member);
+		kvblk_media_submit(req, &media->member->flash);
 		kvblk_io_submit(&media->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | REQ_PREFLUSH,
 				0, NULL, 0);
 		kvblk_io_end(&media->io);

@@ -465,9 +465,9 @@ void kvblk_req_completed(struct kvblk_req *req)
 	media_completed(&req->media.io);
 }
 
-void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
+void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash)
 {
-	kvblk_io_start(&req->media.io, member, media_completed);
+	kvblk_io_start(&req->media.io, flash, media_completed);
 	req->media.io.p2p = req->mem.p2p;
 	if (unlikely(req->mem.shared) && req->cmd)
 		sharing_begin(req);

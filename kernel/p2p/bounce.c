@@ -209,7 +209,7 @@ static void part_submit(struct kvblk_bounce *b)
 	bvec_set_virt(&half->bv, half_data(b, half), round_up(bytes, KVBLK_UNIT));
 	b->asked += bytes;
 	atomic_set(&half->state, HALF_FLYING);
-	kvblk_io_start(&half->io, req->media.member, half_done);
+	kvblk_io_start(&half->io, &req->media.member->flash, half_done);
 	kvblk_io_submit(&half->io, REQ_OP_READ, pos, &half->bv, 1);
 	kvblk_io_end(&half->io);
 }

@@ -157,7 +157,7 @@ static bool member_is_multipath(struct kvblk_member *member)
 
 static int probe_io(struct kvblk_member *member, blk_opf_t opf, u64 pos, void *buf)
 {
-	return kvblk_io_sync(member, opf | REQ_NOMERGE, pos, buf, PROBE_BYTES);
+	return kvblk_io_sync(&member->flash, opf | REQ_NOMERGE, pos, buf, PROBE_BYTES);
 }
 
 /*

@@ -137,7 +137,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 						  GFP_KERNEL) : -ENOMEM;
 	if (err)
 		goto free;
-	err = kvblk_io_member_init(member);
+	err = kvblk_io_flash_init(&member->flash);
 	if (err)
 		goto ref;
 
@@ -197,7 +197,7 @@ close:
 	if (member->unsure)
 		atomic_dec(&pool->unsure);
 bios:
-	kvblk_io_member_exit(member);
+	kvblk_io_flash_exit(&member->flash);
 ref:
 	percpu_ref_exit(&member->flash.ref);
 free:
@@ -223,7 +223,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->log.reclaim_work);
 	cancel_work_sync(&member->log.kills.work);
 	kvblk_throttle_member_exit(member);
-	kvblk_io_member_exit(member);
+	kvblk_io_flash_exit(&member->flash);
 	for (i = 0; member->log.segs && i < member->flash.nr_segs; i++)
 		kvblk_open_free(member->log.segs[i].open);
 	if (member->flash.slot) {

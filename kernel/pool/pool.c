@@ -89,7 +89,7 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 		/* the device is being closed */
 		if (!member->flash.bdev_file)
 			continue;
-		kvblk_io_limits(member);
+		kvblk_io_limits(&member->flash);
 		units = max(units, member->flash.record_align >> KVBLK_UNIT_SHIFT);
 		len |= bdev_logical_block_size(bdev) - 1;
 		addr |= bdev_dma_alignment(bdev);

@@ -52,7 +52,7 @@ static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
 		       enum kvblk_found *found)
 {
 	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->flash.bdev));
-	int err = kvblk_io_read(member, pos, edge, len);
+	int err = kvblk_io_read(&member->flash, pos, edge, len);
 
 	if (err || memchr_inv(edge, 0, len))
 		*found = KVBLK_FOUND_OTHER;
@@ -96,7 +96,7 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 	*found = KVBLK_FOUND_OTHER;
 	for (i = 0; i < 2; i++) {
 		copy = &copies[i];
-		err = kvblk_io_read(member, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
+		err = kvblk_io_read(&member->flash, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
 		if (err) {
 			dev_warn(&member->flash.pool->dev, "member %s: cannot read superblock %c (error %d)\n",
 				 member->flash.name, 'A' + i, err);
@@ -163,10 +163,10 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 		/* writing a superblock that import rejects would lose the member */
 		err = kvblk_super_writable(sb, member->flash.size);
 		if (!err)
-			err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
+			err = kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META,
 					    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
 		if (!err)
-			err = kvblk_io_flush(member);
+			err = kvblk_io_flush(&member->flash);
 		failed = failed ?: err;
 		if (err && err != -EIO)
 			break;
@@ -274,7 +274,7 @@ static bool super_zero(struct kvblk_member *member, u64 pos, u64 end)
 
 	for (; !err && pos < end; pos += len) {
 		len = min_t(u64, end - pos, EDGE_BYTES);
-		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META, pos, zero, len);
+		err = kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META, pos, zero, len);
 	}
 	vfree(zero);
 	return !err;
@@ -282,14 +282,14 @@ static bool super_zero(struct kvblk_member *member, u64 pos, u64 end)
 
 bool kvblk_super_wipe(struct kvblk_member *member)
 {
-	return super_zero(member, 0, 2 * KVBLK_SB_BYTES) && !kvblk_io_flush(member);
+	return super_zero(member, 0, 2 * KVBLK_SB_BYTES) && !kvblk_io_flush(&member->flash);
 }
 
 bool kvblk_super_wipe_all(struct kvblk_member *member)
 {
 	return super_zero(member, 0, member->flash.data_start) &&
 	       super_zero(member, super_tail(member), bdev_nr_bytes(member->flash.bdev)) &&
-	       !kvblk_io_flush(member);
+	       !kvblk_io_flush(&member->flash);
 }
 
 /*

@@ -25,7 +25,7 @@ static void member_probe(struct work_struct *work)
 
 	/* either superblock may be on a bad sector */
 	for (i = 0; i < 2 && (!i || err); i++)
-		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
+		err = kvblk_io_sync(&member->flash, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
 				    page, KVBLK_UNIT);
 	/* writing an unread page would destroy its contents */
 	while (known < member->flash.nr_segs && member->log.segs[known].unknown)
@@ -142,7 +142,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_ios ios, since;
-	u64 inflight = kvblk_member_inflight(member, &ios);
+	u64 inflight = kvblk_flash_inflight(&member->flash, &ios);
 	unsigned long silent, limit;
 	bool suspect;
 

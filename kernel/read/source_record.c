@@ -72,7 +72,7 @@ static int record_start(struct kvblk_req *req)
 	now = jiffies;
 	if (READ_ONCE(req->media.member->flash.last_get) != now)
 		WRITE_ONCE(req->media.member->flash.last_get, now);
-	kvblk_media_submit(req, req->media.member);
+	kvblk_media_submit(req, &req->media.member->flash);
 	record_submit(req);
 	kvblk_io_end(&req->media.io);
 	return 0;
