@@ -924,9 +924,9 @@ static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 
 }
 
 /* Returns the units of a record for a block of @length bytes. */
-static inline u32 kvblk_member_units(const struct kvblk_member *member, u32 length)
+static inline u32 kvblk_flash_units(const struct kvblk_flash *flash, u32 length)
 {
-	return kvblk_record_units(length, member->flash.record_align >> KVBLK_UNIT_SHIFT);
+	return kvblk_record_units(length, flash->record_align >> KVBLK_UNIT_SHIFT);
 }
 
 #endif

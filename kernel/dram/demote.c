@@ -83,7 +83,7 @@ static void stage_submit(struct kvblk_queued_io *queued)
 	blk_opf_t opf = REQ_OP_WRITE | REQ_IDLE | (stage->rec.durable ? REQ_FUA : 0);
 
 	kvblk_payload_write_head(&stage->io, opf,
-				 kvblk_seg_pos(resv->member, resv->segment, resv->unit),
+				 kvblk_seg_pos(&resv->member->flash, resv->segment, resv->unit),
 				 &stage->mem, true);
 	kvblk_io_end(&stage->io);
 }
@@ -100,7 +100,7 @@ static void stage_rec(struct stage *stage)
 		stage->rec.integrity = !stage->urgent && policy == KVBLK_CHECK_HEADER ?
 				       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
 	stage->rec.durable = stage->urgent ||
-			     kvblk_durable(stage->resv.member, stage->rec.integrity);
+			     kvblk_durable(&stage->resv.member->flash, stage->rec.integrity);
 	kvblk_reservation_note(&stage->resv, stage->rec.integrity, stage->rec.durable);
 }
 

@@ -140,7 +140,7 @@ static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 toke
 	kill->token = token;
 	kill->member = member;
 	kill->unit = slot->off;
-	kill->units = kvblk_member_units(member, slot->len);
+	kill->units = kvblk_flash_units(&member->flash, slot->len);
 	kill->held = true;
 	spin_lock(&pool->kill_lock);
 	list_add_tail(&kill->link, &member->log.kills.list);
@@ -231,7 +231,7 @@ static void kill_start(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
 	u32 segment = kill->seg - member->log.segs;
-	struct kvblk_place place = kvblk_place(member, segment, kill->gen,
+	struct kvblk_place place = kvblk_place(&member->flash, segment, kill->gen,
 					       kill->unit);
 
 	kill->write_errors = atomic_read(&member->flash.write_errors);
@@ -249,7 +249,7 @@ static void kill_start(struct kvblk_kill *kill)
 				    &member->flash.pool->secret);
 		bvec_set_virt(&kill->bv, kill->filler, KVBLK_UNIT);
 		kvblk_io_submit(&kill->io, REQ_OP_WRITE | REQ_META | REQ_FUA,
-				kvblk_seg_pos(member, segment, kill->unit),
+				kvblk_seg_pos(&member->flash, segment, kill->unit),
 				&kill->bv, 1);
 	}
 	kvblk_io_end(&kill->io);
@@ -264,8 +264,8 @@ static bool kill_end(struct kvblk_kill *kill)
 	bool again;
 
 	/* the cache has lost the filler, as reported to another write */
-	if (!status && kill->filler && !kvblk_fua(member) &&
-	    kvblk_writes_failed(member, kill->write_errors))
+	if (!status && kill->filler && !kvblk_fua(&member->flash) &&
+	    kvblk_writes_failed(&member->flash, kill->write_errors))
 		status = BLK_STS_IOERR;
 	again = status && !kill_needless(kill);
 

@@ -125,29 +125,29 @@ bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
  * payload but keep its header. A running host is not notified of the loss, and a get without
  * verification would return garbage. Gets rely on rec->durable: the policy may change.
  */
-static inline bool kvblk_durable(const struct kvblk_member *member, u8 integrity)
+static inline bool kvblk_durable(const struct kvblk_flash *flash, u8 integrity)
 {
 	return integrity == KVBLK_INTEGRITY_NONE ||
-	       READ_ONCE(member->flash.pool->tun.integrity) != KVBLK_CHECK_FULL ||
-	       !bdev_write_cache(member->flash.bdev);
+	       READ_ONCE(flash->pool->tun.integrity) != KVBLK_CHECK_FULL ||
+	       !bdev_write_cache(flash->bdev);
 }
 
 /*
  * Returns whether REQ_FUA is one step of the member. Otherwise it is a write and a flush, and a
  * loss in between may be reported to another write.
  */
-static inline bool kvblk_fua(const struct kvblk_member *member)
+static inline bool kvblk_fua(const struct kvblk_flash *flash)
 {
-	return !bdev_write_cache(member->flash.bdev) || bdev_fua(member->flash.bdev);
+	return !bdev_write_cache(flash->bdev) || bdev_fua(flash->bdev);
 }
 
 /*
  * Returns whether a write has failed since flash->write_errors was @errors. The cache may then
  * have lost other writes, although a flush succeeds.
  */
-static inline bool kvblk_writes_failed(const struct kvblk_member *member, int errors)
+static inline bool kvblk_writes_failed(const struct kvblk_flash *flash, int errors)
 {
-	return atomic_read(&member->flash.write_errors) != errors;
+	return atomic_read(&flash->write_errors) != errors;
 }
 
 /* ---- segment.c ---- */
@@ -167,10 +167,9 @@ enum kvblk_safety {
 	KVBLK_DOUBTFUL,
 };
 
-static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
-				u32 unit)
+static inline u64 kvblk_seg_pos(const struct kvblk_flash *flash, u32 segment, u32 unit)
 {
-	return kvblk_unit_pos(member->flash.data_start, member->flash.segment_units, segment, unit);
+	return kvblk_unit_pos(flash->data_start, flash->segment_units, segment, unit);
 }
 
 /* Returns whether a payload in @seg must be verified before it is served. */
@@ -181,11 +180,11 @@ static inline bool kvblk_must_check(const struct kvblk_pool *pool,
 	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
 }
 
-static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
-					     u32 segment, u64 gen, u32 unit)
+static inline struct kvblk_place kvblk_place(const struct kvblk_flash *flash, u32 segment,
+					     u64 gen, u32 unit)
 {
 	return (struct kvblk_place) {
-		.incarnation = member->flash.incarnation,
+		.incarnation = flash->incarnation,
 		.generation = gen,
 		.segment = segment,
 		.unit = unit,

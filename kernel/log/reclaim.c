@@ -72,7 +72,7 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 	struct kvblk_member *member = v->member;
 	struct kvblk_segment *seg = v->seg;
 	u32 segment = seg - member->log.segs, page;
-	struct kvblk_place place = kvblk_place(member, segment, seg->gen, 0);
+	struct kvblk_place place = kvblk_place(&member->flash, segment, seg->gen, 0);
 	struct kvblk_sum sum;
 	int err;
 
@@ -85,8 +85,9 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 				memset(&sums[pages - 1 - page], 0, sizeof(*sums));
 		return 0;
 	}
-	err = kvblk_io_read(&member->flash, kvblk_seg_pos(member, segment,
-							  member->flash.segment_units - pages),
+	err = kvblk_io_read(&member->flash,
+			    kvblk_seg_pos(&member->flash, segment,
+					  member->flash.segment_units - pages),
 			    sums, pages * sizeof(*sums));
 	for (page = 0; page < pages && !err; page++)
 		/* a checkpoint's summary lacks the later records */
@@ -135,7 +136,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 static int victim_walk(struct victim *v)
 {
 	const struct kvblk_reader reader = kvblk_flash_reader(&v->member->flash);
-	struct kvblk_place from = kvblk_place(v->member, v->seg - v->member->log.segs,
+	struct kvblk_place from = kvblk_place(&v->member->flash, v->seg - v->member->log.segs,
 					      v->seg->gen, 0);
 	struct kvblk_walk walk;
 	struct kvblk_rec rec;
@@ -236,7 +237,7 @@ static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
 	atomic_inc(&copy->victim->flying);
 	kvblk_io_start(&copy->io, &member->flash, copy_completed);
 	kvblk_io_submit(&copy->io, opf | REQ_IDLE,
-			kvblk_seg_pos(member, segment, unit), copy->mem.bv,
+			kvblk_seg_pos(&member->flash, segment, unit), copy->mem.bv,
 			copy->mem.nr);
 	kvblk_io_end(&copy->io);
 }
@@ -282,7 +283,7 @@ static void copy_write(struct copy *copy)
 	struct kvblk_member *member = v->member;
 	struct kvblk_pool *pool = member->flash.pool;
 	u32 segment = v->seg - member->log.segs;
-	struct kvblk_place place = kvblk_place(member, segment, v->seg->gen,
+	struct kvblk_place place = kvblk_place(&member->flash, segment, v->seg->gen,
 					       vrec->slot.off);
 
 	if (copy->err)
@@ -316,7 +317,7 @@ static void copy_write(struct copy *copy)
 		copy->err = -ENODATA;
 		return;
 	}
-	copy->err = copy_reserve(member, kvblk_member_units(member, vrec->slot.len),
+	copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, vrec->slot.len),
 				 &copy->resv);
 	if (copy->err)
 		return;
@@ -326,7 +327,7 @@ static void copy_write(struct copy *copy)
 		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
 	}
 	/* the copy keeps its seq: a copy is no newer than its original */
-	copy->rec.durable = kvblk_durable(member, copy->rec.integrity);
+	copy->rec.durable = kvblk_durable(&member->flash, copy->rec.integrity);
 	kvblk_reservation_encode(&copy->resv, copy->buf, &copy->rec);
 	copy_fly(copy, REQ_OP_WRITE | (copy->rec.durable ? REQ_FUA : 0),
 		 copy->resv.segment, copy->resv.unit);
@@ -339,7 +340,7 @@ static void copy_end(struct copy *copy)
 	struct kvblk_pool *pool = v->member->flash.pool;
 
 	if (copy->resv.seg) {
-		v->cached |= !copy->rec.durable || !kvblk_fua(v->member);
+		v->cached |= !copy->rec.durable || !kvblk_fua(&v->member->flash);
 		vrec->copy = vrec->slot;
 		vrec->copy.seg = v->member->flash.seg_base + copy->resv.segment;
 		vrec->copy.gen = (u16)copy->resv.gen;
@@ -517,7 +518,7 @@ static int victim_flush(struct victim *v)
 	if (v->nr_copied && kvblk_io_flush(&v->member->flash))
 		return -EAGAIN;
 	/* the device may have reported to another write that its cache lost the copies */
-	return v->cached && kvblk_writes_failed(v->member, v->write_errors) ? -EAGAIN : 0;
+	return v->cached && kvblk_writes_failed(&v->member->flash, v->write_errors) ? -EAGAIN : 0;
 }
 
 /*
@@ -655,7 +656,7 @@ static void retired_free(struct kvblk_member *member)
 	list_for_each_entry_safe(seg, next, &over, link) {
 		if (READ_ONCE(pool->tun.discard))
 			kvblk_io_discard(&member->flash,
-					 kvblk_seg_pos(member, seg - member->log.segs, 0),
+					 kvblk_seg_pos(&member->flash, seg - member->log.segs, 0),
 					 member->flash.segment_units << KVBLK_UNIT_SHIFT);
 		spin_lock(&member->log.lock);
 		WRITE_ONCE(seg->retired, false);

@@ -150,8 +150,9 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	bytes = kvblk_header_bytes(slot->len);
 	if (kvblk_flash_may_read(&member->flash))
 		buf = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOFAIL, get_order(bytes));
-	place = kvblk_place(member, seg - member->log.segs, gen, slot->off);
-	if (buf && !kvblk_io_read(&member->flash, kvblk_seg_pos(member, place.segment, place.unit),
+	place = kvblk_place(&member->flash, seg - member->log.segs, gen, slot->off);
+	if (buf && !kvblk_io_read(&member->flash,
+				  kvblk_seg_pos(&member->flash, place.segment, place.unit),
 				  buf, bytes))
 		seq = kvblk_record_decode(buf, bytes, &place, kvblk_trust_mac(&pool->secret),
 					  &rec) == KVBLK_DEC_RECORD &&
@@ -207,7 +208,7 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	struct kvblk_segment *seg = rs->seg;
 	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_slot slot = slot_of(member, seg, rec, unit), old;
-	u32 units = kvblk_member_units(member, rec->length);
+	u32 units = kvblk_flash_units(&member->flash, rec->length);
 	int ret;
 	u64 seq;
 
@@ -376,7 +377,7 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 {
 	struct kvblk_member *member = rs->member;
 	struct kvblk_scan_segment found = {
-		.place = kvblk_place(member, seg - member->log.segs, seg->gen, 0),
+		.place = kvblk_place(&member->flash, seg - member->log.segs, seg->gen, 0),
 		.flags = &seg->flags,
 		.sealed = seg->state == KVBLK_SEG_SEALED,
 	};

@@ -153,7 +153,7 @@ struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index)
 static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
 		       u32 page)
 {
-	return kvblk_seg_pos(member, seg - member->log.segs,
+	return kvblk_seg_pos(&member->flash, seg - member->log.segs,
 			     member->flash.segment_units - 1 - page);
 }
 
@@ -162,7 +162,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			 u32 from, u32 to, const struct kvblk_sum *sum,
 			 struct kvblk_d_summary *buf, blk_opf_t opf)
 {
-	struct kvblk_place place = kvblk_place(member, seg - member->log.segs,
+	struct kvblk_place place = kvblk_place(&member->flash, seg - member->log.segs,
 					       seg->gen, 0);
 	u32 page;
 
@@ -187,7 +187,7 @@ static bool segment_lossy(const struct kvblk_member *member,
 {
 	int cached = READ_ONCE(seg->cached);
 
-	return cached && kvblk_writes_failed(member, cached);
+	return cached && kvblk_writes_failed(&member->flash, cached);
 }
 
 /* Makes all summary pages but page 0 durable, and all that the member has cached. */
@@ -209,7 +209,8 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 			err = kvblk_io_flush(&member->flash);
 		if (err)
 			return err;
-		if (bdev_write_cache(member->flash.bdev) && kvblk_writes_failed(member, errors))
+		if (bdev_write_cache(member->flash.bdev) &&
+		    kvblk_writes_failed(&member->flash, errors))
 			err = -EIO;
 	}
 	return err;
@@ -480,7 +481,7 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		rcu_read_unlock();
 		if (!member)
 			continue;
-		units = kvblk_member_units(member, length);
+		units = kvblk_flash_units(&member->flash, length);
 		if (units + 1 <= member->flash.segment_units && (!suits || suits(what, member)))
 			err = kvblk_kills_full(member) ? -EAGAIN :
 			      kvblk_member_reserve(member, KVBLK_CLASS_NEW, units, resv);
@@ -494,7 +495,7 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 void kvblk_reservation_encode(const struct kvblk_reservation *resv, void *buf,
 			      const struct kvblk_rec *rec)
 {
-	struct kvblk_place place = kvblk_place(resv->member, resv->segment, resv->gen,
+	struct kvblk_place place = kvblk_place(&resv->member->flash, resv->segment, resv->gen,
 					       resv->unit);
 
 	kvblk_record_encode(buf, rec, &place, &resv->member->flash.pool->secret);
@@ -504,7 +505,7 @@ void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool d
 {
 	struct kvblk_segment *seg = resv->seg;
 
-	durable &= kvblk_fua(resv->member);
+	durable &= kvblk_fua(&resv->member->flash);
 	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
 		WRITE_ONCE(seg->bare, true);
 	if (!durable && !READ_ONCE(seg->cached))
@@ -565,7 +566,7 @@ void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot
 		return;
 	seg = &member->log.segs[slot->seg - member->flash.seg_base];
 	if ((u16)READ_ONCE(seg->gen) == slot->gen)
-		atomic_sub(kvblk_member_units(member, slot->len), &seg->live_units);
+		atomic_sub(kvblk_flash_units(&member->flash, slot->len), &seg->live_units);
 }
 
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)

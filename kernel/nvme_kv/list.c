@@ -232,13 +232,13 @@ static int header_submit(struct key_page *page, u32 i)
 		return -ENOMEM;
 	header->bv.bv_len = bytes;
 	header->page = page;
-	header->place = kvblk_place(member, header->seg - member->log.segs, header->gen,
+	header->place = kvblk_place(&member->flash, header->seg - member->log.segs, header->gen,
 				    page->slots[i].off);
 	refcount_inc(&page->refs);
 	atomic_inc(&page->pending);
 	kvblk_io_start(&header->io, &member->flash, header_completed);
 	kvblk_io_submit(&header->io, REQ_OP_READ,
-			kvblk_seg_pos(member, header->place.segment, header->place.unit),
+			kvblk_seg_pos(&member->flash, header->place.segment, header->place.unit),
 			&header->bv, 1);
 	kvblk_io_end(&header->io);
 	return 0;

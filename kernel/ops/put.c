@@ -251,7 +251,7 @@ static void put_submit(struct kvblk_queued_io *queued)
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
 	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_io *io = &req->media.io;
-	u64 pos = kvblk_seg_pos(resv->member, resv->segment, resv->unit);
+	u64 pos = kvblk_seg_pos(&resv->member->flash, resv->segment, resv->unit);
 
 	io->ioprio = queued->ioprio;
 	if (!READ_ONCE(req->canceled)) {
@@ -272,7 +272,7 @@ static void put_write(struct kvblk_req *req)
 
 	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	req->media.fua = put_lasts(req) ||
-			 kvblk_durable(resv->member, req->integrity) ? REQ_FUA : 0;
+			 kvblk_durable(&resv->member->flash, req->integrity) ? REQ_FUA : 0;
 	req->write.write_errors = atomic_read(&resv->member->flash.write_errors);
 	kvblk_reservation_note(resv, req->integrity, req->media.fua);
 	/* if the put may be queued, its task computes checksums, not the throttle's work */
@@ -912,8 +912,8 @@ static bool put_lossy(const struct kvblk_req *req)
 {
 	const struct kvblk_member *member = req->media.resv.member;
 
-	return put_lasts(req) && !kvblk_fua(member) &&
-	       kvblk_writes_failed(member, req->write.write_errors);
+	return put_lasts(req) && !kvblk_fua(&member->flash) &&
+	       kvblk_writes_failed(&member->flash, req->write.write_errors);
 }
 
 /* Ends the media half. Returns 0 if the block is published, -EIO, -ECANCELED or -EALREADY. */

@@ -202,7 +202,8 @@ static void part_submit(struct kvblk_bounce *b)
 	struct half *half = half_of(b, b->asked);
 	u32 bytes = min(b->end - b->asked, b->part);
 	struct kvblk_req *req = b->req;
-	u64 pos = kvblk_seg_pos(req->media.member, req->media.seg - req->media.member->log.segs,
+	u64 pos = kvblk_seg_pos(&req->media.member->flash,
+				req->media.seg - req->media.member->log.segs,
 				req->slot.off + req->header_units) + b->asked;
 
 	/* bytes behind the payload's end are padding on media */

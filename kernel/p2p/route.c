@@ -245,7 +245,7 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 	if (!there && !page)
 		return KVBLK_ROUTE_TRIAL;
 	if (!kvblk_member_reserve(member, KVBLK_CLASS_NEW, units, &resv)) {
-		pos = kvblk_seg_pos(member, resv.segment, resv.unit);
+		pos = kvblk_seg_pos(&member->flash, resv.segment, resv.unit);
 		if (there) {
 			state = probe_at(member, pos, there) ? KVBLK_ROUTE_DIRECT :
 							       KVBLK_ROUTE_BOUNCE;

@@ -40,7 +40,8 @@ static noinline void record_submit_bounce(struct kvblk_req *req, u64 pos)
 static void record_submit(struct kvblk_req *req)
 {
 	const struct kvblk_media *media = &req->media;
-	u64 pos = kvblk_seg_pos(media->member, media->seg - media->member->log.segs, req->slot.off);
+	u64 pos = kvblk_seg_pos(&media->member->flash, media->seg - media->member->log.segs,
+				req->slot.off);
 
 	if (req->media.bounce)
 		record_submit_bounce(req, pos);
@@ -114,7 +115,7 @@ static int record_damaged(struct kvblk_req *req)
 
 static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
-	struct kvblk_place place = kvblk_place(req->media.member,
+	struct kvblk_place place = kvblk_place(&req->media.member->flash,
 					       req->media.seg - req->media.member->log.segs,
 					       req->media.gen, req->slot.off);
 
