@@ -232,8 +232,8 @@ static int header_submit(struct key_page *page, u32 i)
 		return -ENOMEM;
 	header->bv.bv_len = bytes;
 	header->page = page;
-	header->place = kvblk_place(&member->flash, header->seg - member->log.segs, header->gen,
-				    page->slots[i].off);
+	header->place = kvblk_place(&member->flash, page->slots[i].seg - member->flash.seg_base,
+				    header->gen, page->slots[i].off);
 	refcount_inc(&page->refs);
 	atomic_inc(&page->pending);
 	kvblk_io_start(&header->io, &member->flash, header_completed);

@@ -203,7 +203,7 @@ static void part_submit(struct kvblk_bounce *b)
 	u32 bytes = min(b->end - b->asked, b->part);
 	struct kvblk_req *req = b->req;
 	u64 pos = kvblk_seg_pos(&req->media.member->flash,
-				req->media.seg - req->media.member->log.segs,
+				req->slot.seg - req->media.member->flash.seg_base,
 				req->slot.off + req->header_units) + b->asked;
 
 	/* bytes behind the payload's end are padding on media */

@@ -39,9 +39,8 @@ static noinline void record_submit_bounce(struct kvblk_req *req, u64 pos)
 
 static void record_submit(struct kvblk_req *req)
 {
-	const struct kvblk_media *media = &req->media;
-	u64 pos = kvblk_seg_pos(&media->member->flash, media->seg - media->member->log.segs,
-				req->slot.off);
+	const struct kvblk_flash *flash = &req->media.member->flash;
+	u64 pos = kvblk_seg_pos(flash, req->slot.seg - flash->seg_base, req->slot.off);
 
 	if (req->media.bounce)
 		record_submit_bounce(req, pos);
@@ -115,8 +114,8 @@ static int record_damaged(struct kvblk_req *req)
 
 static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
-	struct kvblk_place place = kvblk_place(&req->media.member->flash,
-					       req->media.seg - req->media.member->log.segs,
+	const struct kvblk_flash *flash = &req->media.member->flash;
+	struct kvblk_place place = kvblk_place(flash, req->slot.seg - flash->seg_base,
 					       req->media.gen, req->slot.off);
 
 	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
