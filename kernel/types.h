@@ -78,6 +78,7 @@ static inline bool kvblk_nvme_key(const u8 *key, u32 len)
 struct kvblk_file;
 struct kvblk_pool;
 struct kvblk_member;
+struct kvblk_flash;
 
 /* ---- the log ---- */
 
@@ -385,8 +386,20 @@ struct kvblk_kills {
 	struct work_struct work;
 };
 
+/**
+ * struct kvblk_flash_ops - what a flash asks of the log on it
+ * @write_probe: writes contents that are there already, so that the watchdog knows whether the
+ *	device writes. Returns 0, also if there is nothing to write, or an errno. May sleep
+ * @responds: continues work that waited for the device. Does not sleep
+ */
+struct kvblk_flash_ops {
+	int (*write_probe)(struct kvblk_flash *flash);
+	void (*responds)(struct kvblk_flash *flash);
+};
+
 /*
  * struct kvblk_flash - a block device of a pool: all that gets need, and no log
+ * @ops: set once
  * @ref: counts I/O in flight and works; killed at removal
  * @slot: 1 + its index in pool->members, 0 while it has none
  * @name: last component of the device's path, unique in the pool
@@ -409,6 +422,7 @@ struct kvblk_kills {
  */
 struct kvblk_flash {
 	struct kvblk_pool *pool;
+	const struct kvblk_flash_ops *ops;
 	struct percpu_ref ref;
 	struct completion ref_done;
 	u32 slot;
@@ -519,6 +533,12 @@ struct kvblk_member {
 	bool unsure;			/* dead or removed, in pool->unsure; pool->admin */
 	bool outdated;			/* the epoch has advanced since; pool->admin */
 };
+
+/* Returns the member of a flash. Only for the log, which set flash->ops. */
+static inline struct kvblk_member *kvblk_flash_member(struct kvblk_flash *flash)
+{
+	return container_of(flash, struct kvblk_member, flash);
+}
 
 /* ---- DRAM ---- */
 

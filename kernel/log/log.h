@@ -225,6 +225,7 @@ struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member);
 void kvblk_open_free(struct kvblk_open *open);
 /* Returns the summary entry of record @index; allocates its page. May sleep. */
 struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index);
+extern const struct kvblk_flash_ops kvblk_log_flash_ops;
 void kvblk_log_kick(struct kvblk_member *member);
 void kvblk_log_work(struct work_struct *work);
 void kvblk_checkpoint_work(struct work_struct *work);

@@ -671,6 +671,36 @@ void kvblk_checkpoint_work(struct work_struct *work)
 	queue_delayed_work(member->flash.pool->wq, &member->log.checkpoint, HZ);
 }
 
+/* ---- what the flash asks ---- */
+
+/* Writes a page of the segment table, which may be rewritten at any time. */
+static int log_write_probe(struct kvblk_flash *flash)
+{
+	struct kvblk_member *member = kvblk_flash_member(flash);
+	u32 known = 0;
+
+	if (!kvblk_member_is_up(member))
+		return 0;
+	/* writing an unread page would destroy its contents */
+	while (known < flash->nr_segs && member->log.segs[known].unknown)
+		known += KVBLK_TABLE_ENTRIES;
+	return kvblk_table_write(member, known);
+}
+
+static void log_responds(struct kvblk_flash *flash)
+{
+	struct kvblk_member *member = kvblk_flash_member(flash);
+
+	kvblk_log_kick(member);
+	/* due now: kvblk_kill_retry() follows in this tick */
+	WRITE_ONCE(member->log.kills.retry, jiffies);
+}
+
+const struct kvblk_flash_ops kvblk_log_flash_ops = {
+	.write_probe = log_write_probe,
+	.responds = log_responds,
+};
+
 /* ---- readers ---- */
 
 struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,

@@ -117,7 +117,7 @@ static void pool_tick(struct work_struct *work)
 	/* take no lock that is held across I/O, or else the watchdog hangs with the I/O */
 	rcu_read_lock();
 	kvblk_for_each_member(pool, member, i)
-		kvblk_member_watch(member);
+		kvblk_flash_watch(&member->flash);
 	rcu_read_unlock();
 	kvblk_pool_seq(pool);
 	kvblk_pool_give_up(pool);

@@ -106,6 +106,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	if (!member)
 		return ERR_PTR(-ENOMEM);
 	member->flash.pool = pool;
+	member->flash.ops = &kvblk_log_flash_ops;
 	member->flash.path = no_free_ptr(spec->path);
 	strscpy(member->flash.place, spec->place);
 	init_completion(&member->flash.ref_done);
@@ -129,7 +130,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->log.checkpoint, kvblk_checkpoint_work);
 	member->log.kills.retry = jiffies;
-	kvblk_watch_init(member);
+	kvblk_watch_init(&member->flash);
 	member->flash.last_get = jiffies - HZ;
 	member->flash.stats = &pool->stats->own;
 	member->flash.ios = alloc_percpu(struct kvblk_ios);

@@ -214,8 +214,8 @@ bool kvblk_member_outdated_super(const struct kvblk_member *member);
 void kvblk_pool_limits(struct kvblk_pool *pool);
 /* Return whether a member of this uuid is alive on this node. Takes kvblk_pools_lock. */
 bool kvblk_member_active(const u8 uuid[16]);
-/* Check the member's progress and errors. Called each second; does not sleep. */
-void kvblk_member_watch(struct kvblk_member *member);
-void kvblk_watch_init(struct kvblk_member *member);
+/* Check the device's progress and errors. Called each second; does not sleep. */
+void kvblk_flash_watch(struct kvblk_flash *flash);
+void kvblk_watch_init(struct kvblk_flash *flash);
 
 #endif
