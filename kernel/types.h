@@ -79,6 +79,7 @@ struct kvblk_file;
 struct kvblk_pool;
 struct kvblk_member;
 struct kvblk_flash;
+struct kvblk_reservation;
 
 /* ---- the log ---- */
 
@@ -291,7 +292,7 @@ struct kvblk_route {
 };
 
 /**
- * struct kvblk_member_p2p - a member's routes into device memory; see p2p/route.c
+ * struct kvblk_flash_p2p - a flash's routes into device memory; see p2p/route.c
  * @routes: by provider; providers_lock
  * @work: tries out the route to @page
  * @busy: @work is queued
@@ -299,7 +300,7 @@ struct kvblk_route {
  * @whole: @page belongs to one caller as a whole
  * @next: jiffies before which @work is not queued
  */
-struct kvblk_member_p2p {
+struct kvblk_flash_p2p {
 	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];
 	struct work_struct work;
 	atomic_t busy;
@@ -390,10 +391,13 @@ struct kvblk_kills {
  * struct kvblk_flash_ops - what a flash asks of the log on it
  * @write_probe: writes contents that are there already, so that the watchdog knows whether the
  *	device writes. Returns 0, also if there is nothing to write, or an errno. May sleep
+ * @reserve: reserves @units that a probe of a route may overwrite, until the caller releases
+ *	@resv. Returns 0 or an errno
  * @responds: continues work that waited for the device. Does not sleep
  */
 struct kvblk_flash_ops {
 	int (*write_probe)(struct kvblk_flash *flash);
+	int (*reserve)(struct kvblk_flash *flash, u32 units, struct kvblk_reservation *resv);
 	void (*responds)(struct kvblk_flash *flash);
 };
 
@@ -460,7 +464,7 @@ struct kvblk_flash {
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	struct kvblk_watchdog watchdog;
 	struct kvblk_report reports[KVBLK_ERRORS];
-	struct kvblk_member_p2p p2p;
+	struct kvblk_flash_p2p p2p;
 };
 
 /*

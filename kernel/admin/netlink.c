@@ -1032,7 +1032,7 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		member = nl_member_get(pool, name);
 	if (member) {
 		routes.member = member;
-		err = kvblk_p2p_ways(member, &cursor->part, nl_fill_route, &routes);
+		err = kvblk_p2p_ways(&member->flash, &cursor->part, nl_fill_route, &routes);
 		kvblk_member_put(member);
 	} else {
 		NL_SET_ERR_MSG_ATTR(cb->extack, name,

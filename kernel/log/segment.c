@@ -687,6 +687,11 @@ static int log_write_probe(struct kvblk_flash *flash)
 	return kvblk_table_write(member, known);
 }
 
+static int log_reserve(struct kvblk_flash *flash, u32 units, struct kvblk_reservation *resv)
+{
+	return kvblk_member_reserve(kvblk_flash_member(flash), KVBLK_CLASS_NEW, units, resv);
+}
+
 static void log_responds(struct kvblk_flash *flash)
 {
 	struct kvblk_member *member = kvblk_flash_member(flash);
@@ -698,6 +703,7 @@ static void log_responds(struct kvblk_flash *flash)
 
 const struct kvblk_flash_ops kvblk_log_flash_ops = {
 	.write_probe = log_write_probe,
+	.reserve = log_reserve,
 	.responds = log_responds,
 };
 

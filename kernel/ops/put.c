@@ -131,7 +131,7 @@ static bool put_reachable(struct kvblk_req *req)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		any |= kvblk_member_is_up(member) && !kvblk_p2p_route(req, member);
+		any |= kvblk_member_is_up(member) && !kvblk_p2p_route(req, &member->flash);
 	return any;
 }
 
@@ -294,7 +294,7 @@ static bool put_suits(void *what, struct kvblk_member *member)
 	struct kvblk_req *req = what;
 
 	if (member->flash.slot == req->write.avoid ||
-	    (req->mem.p2p && kvblk_p2p_route(req, member)))
+	    (req->mem.p2p && kvblk_p2p_route(req, &member->flash)))
 		return false;
 	/* a retried put does not wait again */
 	if (req->write.tries || !kvblk_throttle_full(member))
@@ -655,7 +655,7 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 	}
 	if (err)
 		return err == -EAGAIN ? STEP_WAIT : put_full(req);
-	if (req->mem.p2p && kvblk_p2p_route(req, resv->member)) {
+	if (req->mem.p2p && kvblk_p2p_route(req, &resv->member->flash)) {
 		kvblk_reservation_release(resv, NULL);
 		req->write.no_p2p = true;
 		return STEP_LOOK;
@@ -869,7 +869,7 @@ static void put_failed(struct kvblk_req *req, bool again)
 	struct kvblk_reservation *resv = &req->media.resv;
 
 	if (req->mem.p2p && again) {
-		kvblk_p2p_failed(req, resv->member);
+		kvblk_p2p_failed(req, &resv->member->flash);
 		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
 		req->write.no_p2p = true;
 		req->write.avoid = 0;

@@ -46,14 +46,14 @@ struct kvblk_way {
 int kvblk_p2p_init(void);
 void kvblk_p2p_exit(void);
 /*
- * Returns 0 if @member may transfer directly to or from the memory of @req, or -EREMOTEIO if not.
+ * Returns 0 if @flash may transfer directly to or from the memory of @req, or -EREMOTEIO if not.
  * A probe is started if the route is unknown.
  */
-int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member);
-/* Returns whether the route of @member to the memory at @addr is known to bounce. */
-bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member);
+int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_flash *flash);
+/* Returns whether the route of @flash to the memory at @addr is known to bounce. */
+bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_flash *flash);
 /* Stops direct transfers on the route if it may have caused the failure of @req. May sleep. */
-void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member);
+void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_flash *flash);
 /*
  * Checks a completed get with req->media.trial. Returns -EAGAIN after the direct read, which must
  * be repeated through kernel memory, and 0 after the comparison.
@@ -62,20 +62,18 @@ int kvblk_p2p_trial(struct kvblk_req *req);
 void kvblk_p2p_trial_end(struct kvblk_req *req);
 void kvblk_p2p_work(struct work_struct *work);
 /* Calls @report for each provider's route from *@at on, incremented, until an error. May sleep. */
-int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
+int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
 		   int (*report)(const struct kvblk_way *way, void *arg), void *arg);
 #else
 static inline int kvblk_p2p_init(void) { return 0; }
 static inline void kvblk_p2p_exit(void) {}
-static inline int kvblk_p2p_route(struct kvblk_req *req,
-				  struct kvblk_member *member)
+static inline int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_flash *flash)
 {
 	return -EREMOTEIO;
 }
 
-static inline void kvblk_p2p_failed(struct kvblk_req *req,
-				    struct kvblk_member *member) {}
-static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member)
+static inline void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_flash *flash) {}
+static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_flash *flash)
 {
 	return true;
 }
@@ -83,7 +81,7 @@ static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *memb
 static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
 static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}
-static inline int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
+static inline int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
 				 int (*report)(const struct kvblk_way *way, void *arg),
 				 void *arg)
 {

@@ -39,7 +39,7 @@
 /*
  * struct provider - a device with memory that members can access
  * @serial: number, never reused, by which routes refer to the provider
- * @nr: index in kvblk_member.routes
+ * @nr: index in kvblk_flash_p2p.routes
  */
 struct provider {
 	struct list_head link;
@@ -135,9 +135,9 @@ static struct notifier_block pci_notifier = { .notifier_call = pci_changed };
 
 /* ---- routes ---- */
 
-static struct device *member_device(struct kvblk_member *member)
+static struct device *flash_device(struct kvblk_flash *flash)
 {
-	struct device *dev = disk_to_dev(member->flash.bdev->bd_disk);
+	struct device *dev = disk_to_dev(flash->bdev->bd_disk);
 
 	while (dev && !dev_is_pci(dev))
 		dev = dev->parent;
@@ -148,23 +148,23 @@ static struct device *member_device(struct kvblk_member *member)
  * Returns whether the disk belongs to an nvme subsystem. All paths of it lead to one drive, so that
  * a probe is valid for all. That would not be true for the legs of a RAID.
  */
-static bool member_is_multipath(struct kvblk_member *member)
+static bool flash_is_multipath(struct kvblk_flash *flash)
 {
-	struct device *parent = disk_to_dev(member->flash.bdev->bd_disk)->parent;
+	struct device *parent = disk_to_dev(flash->bdev->bd_disk)->parent;
 
 	return parent && parent->class && !strcmp(parent->class->name, "nvme-subsystem");
 }
 
-static int probe_io(struct kvblk_member *member, blk_opf_t opf, u64 pos, void *buf)
+static int probe_io(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf)
 {
-	return kvblk_io_sync(&member->flash, opf | REQ_NOMERGE, pos, buf, PROBE_BYTES);
+	return kvblk_io_sync(flash, opf | REQ_NOMERGE, pos, buf, PROBE_BYTES);
 }
 
 /*
  * Transfers data in both directions between media and @there, and compares it in host memory.
  * Nowhere else does the CPU read more than the end of a transfer from such memory.
  */
-static bool probe_at(struct kvblk_member *member, u64 pos, void __force *there)
+static bool probe_at(struct kvblk_flash *flash, u64 pos, void __force *there)
 {
 	u8 *host = kmalloc(2 * PROBE_BYTES, GFP_KERNEL);
 	u8 *back = host + PROBE_BYTES;
@@ -176,13 +176,13 @@ static bool probe_at(struct kvblk_member *member, u64 pos, void __force *there)
 	memcpy_toio((void __iomem *)there, host, PROBE_BYTES);
 	/* flush the posted writes */
 	readb((void __iomem *)there);
-	if (probe_io(member, REQ_OP_WRITE, pos, there) ||
-	    probe_io(member, REQ_OP_READ, pos, back) ||
+	if (probe_io(flash, REQ_OP_WRITE, pos, there) ||
+	    probe_io(flash, REQ_OP_READ, pos, back) ||
 	    memcmp(host, back, PROBE_BYTES))
 		goto out;
 	get_random_bytes(host, PROBE_BYTES);
-	if (probe_io(member, REQ_OP_WRITE, pos, host) ||
-	    probe_io(member, REQ_OP_READ, pos, there))
+	if (probe_io(flash, REQ_OP_WRITE, pos, host) ||
+	    probe_io(flash, REQ_OP_READ, pos, there))
 		goto out;
 	memcpy_fromio(back, (void __iomem *)there, PROBE_BYTES);
 	right = !memcmp(host, back, PROBE_BYTES);
@@ -195,7 +195,7 @@ out:
  * Probes a write from a caller's page to media. Returns 1 if the data is right, -EINVAL if wrong,
  * -EIO if the member rejects the write, or another errno if inconclusive.
  */
-static int probe_from(struct kvblk_member *member, u64 pos, void __force *there)
+static int probe_from(struct kvblk_flash *flash, u64 pos, void __force *there)
 {
 	u8 *before = kmalloc(3 * PROBE_BYTES, GFP_KERNEL);
 	u8 *after = before + PROBE_BYTES, *back = after + PROBE_BYTES;
@@ -208,13 +208,13 @@ static int probe_from(struct kvblk_member *member, u64 pos, void __force *there)
 	memcpy_fromio(before, (void __iomem *)there, PROBE_BYTES);
 	/* all ones (reads of no device) or all zeroes (a fresh page) prove nothing */
 	if (!memchr_inv(before, before[0], PROBE_BYTES) ||
-	    probe_io(member, REQ_OP_WRITE, pos, back))
+	    probe_io(flash, REQ_OP_WRITE, pos, back))
 		goto out;
-	ret = probe_io(member, REQ_OP_WRITE, pos, there);
+	ret = probe_io(flash, REQ_OP_WRITE, pos, there);
 	if (ret)
 		goto out;
 	ret = -EAGAIN;
-	if (probe_io(member, REQ_OP_READ, pos, back))
+	if (probe_io(flash, REQ_OP_READ, pos, back))
 		goto out;
 	memcpy_fromio(after, (void __iomem *)there, PROBE_BYTES);
 	if (!memcmp(before, back, PROBE_BYTES))
@@ -231,11 +231,10 @@ out:
  * @from: set to the result of probe_from(). The caller holds a page of the provider, so that the
  * driver cannot unbind.
  */
-static enum kvblk_route_state route_probe(struct pci_dev *pdev,
-					  struct kvblk_member *member,
+static enum kvblk_route_state route_probe(struct pci_dev *pdev, struct kvblk_flash *flash,
 					  struct page *page, int *from)
 {
-	u32 units = member->flash.record_align >> KVBLK_UNIT_SHIFT;
+	u32 units = flash->record_align >> KVBLK_UNIT_SHIFT;
 	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
 	struct kvblk_reservation resv;
 	void *there;
@@ -244,13 +243,13 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 	there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
 	if (!there && !page)
 		return KVBLK_ROUTE_TRIAL;
-	if (!kvblk_member_reserve(member, KVBLK_CLASS_NEW, units, &resv)) {
-		pos = kvblk_seg_pos(&member->flash, resv.segment, resv.unit);
+	if (!flash->ops->reserve(flash, units, &resv)) {
+		pos = kvblk_seg_pos(flash, resv.segment, resv.unit);
 		if (there) {
-			state = probe_at(member, pos, there) ? KVBLK_ROUTE_DIRECT :
-							       KVBLK_ROUTE_BOUNCE;
+			state = probe_at(flash, pos, there) ? KVBLK_ROUTE_DIRECT :
+							      KVBLK_ROUTE_BOUNCE;
 		} else {
-			*from = probe_from(member, pos, page_address(page));
+			*from = probe_from(flash, pos, page_address(page));
 			state = *from == -EIO ? KVBLK_ROUTE_BOUNCE :
 						KVBLK_ROUTE_TRIAL;
 		}
@@ -261,10 +260,9 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 	return state;
 }
 
-static struct kvblk_route *route_of(const struct provider *p,
-				    struct kvblk_member *member)
+static struct kvblk_route *route_of(const struct provider *p, struct kvblk_flash *flash)
 {
-	struct kvblk_route *route = &member->flash.p2p.routes[p->nr];
+	struct kvblk_route *route = &flash->p2p.routes[p->nr];
 
 	lockdep_assert_held(&providers_lock);
 	if (route->serial != p->serial) {
@@ -281,17 +279,16 @@ static struct kvblk_route *route_of(const struct provider *p,
 }
 
 /* Returns the reason why a route cannot be direct, or NULL if a probe must decide. */
-static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
-			      int *distance)
+static const char *route_look(struct pci_dev *pdev, struct kvblk_flash *flash, int *distance)
 {
 	struct device *dev;
 
 	*distance = -1;
-	if (!blk_queue_pci_p2pdma(bdev_get_queue(member->flash.bdev)))
+	if (!blk_queue_pci_p2pdma(bdev_get_queue(flash->bdev)))
 		return "queue";
-	dev = member_device(member);
+	dev = flash_device(flash);
 	if (!dev)
-		return member_is_multipath(member) ? NULL : "unreachable";
+		return flash_is_multipath(flash) ? NULL : "unreachable";
 	*distance = pci_p2pdma_distance(pdev, dev, false);
 	return *distance < 0 ? "unreachable" : NULL;
 }
@@ -316,8 +313,7 @@ static void route_prove(struct kvblk_route *route, u32 proven)
 }
 
 /* Returns the state of a route, with @proven and @serial for trials. */
-static enum kvblk_route_state route_state(phys_addr_t addr,
-					  struct kvblk_member *member,
+static enum kvblk_route_state route_state(phys_addr_t addr, struct kvblk_flash *flash,
 					  u32 *proven, u32 *serial)
 {
 	struct kvblk_route *route;
@@ -327,7 +323,7 @@ static enum kvblk_route_state route_state(phys_addr_t addr,
 	p = provider_find(addr);
 	if (!p)
 		return KVBLK_ROUTE_UNKNOWN;
-	route = &member->flash.p2p.routes[p->nr];
+	route = &flash->p2p.routes[p->nr];
 	/* pairs with route_of() */
 	if (smp_load_acquire(&route->serial) != p->serial)
 		return KVBLK_ROUTE_UNKNOWN;
@@ -358,7 +354,7 @@ static struct provider *provider_discover(phys_addr_t addr)
 
 void kvblk_p2p_work(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member, flash.p2p.work);
+	struct kvblk_flash *flash = container_of(work, struct kvblk_flash, p2p.work);
 	enum kvblk_route_state state;
 	struct pci_dev *pdev = NULL;
 	struct kvblk_route *route;
@@ -368,7 +364,7 @@ void kvblk_p2p_work(struct work_struct *work)
 	u32 serial;
 
 	mutex_lock(&providers_lock);
-	p = provider_discover(page_to_phys(member->flash.p2p.page));
+	p = provider_discover(page_to_phys(flash->p2p.page));
 	if (p) {
 		serial = p->serial;
 		pdev = pci_dev_get(p->pdev);
@@ -377,10 +373,9 @@ void kvblk_p2p_work(struct work_struct *work)
 	if (!pdev)
 		goto out;
 
-	why = route_look(pdev, member, &distance);
+	why = route_look(pdev, flash, &distance);
 	state = why ? KVBLK_ROUTE_BOUNCE :
-		      route_probe(pdev, member,
-				  member->flash.p2p.whole ? member->flash.p2p.page : NULL, &from);
+		      route_probe(pdev, flash, flash->p2p.whole ? flash->p2p.page : NULL, &from);
 	if (!why && state == KVBLK_ROUTE_BOUNCE)
 		why = "probe";
 
@@ -388,7 +383,7 @@ void kvblk_p2p_work(struct work_struct *work)
 	list_for_each_entry(p, &providers, link) {
 		if (p->serial != serial)
 			continue;
-		route = route_of(p, member);
+		route = route_of(p, flash);
 		if (route->state != KVBLK_ROUTE_UNKNOWN &&
 		    route->state != KVBLK_ROUTE_TRIAL)
 			continue;
@@ -405,12 +400,12 @@ void kvblk_p2p_work(struct work_struct *work)
 	mutex_unlock(&providers_lock);
 	pci_dev_put(pdev);
 out:
-	put_page(member->flash.p2p.page);
+	put_page(flash->p2p.page);
 	/* pause, or else an inconclusive probe would be repeated at once */
-	WRITE_ONCE(member->flash.p2p.next, jiffies + HZ);
+	WRITE_ONCE(flash->p2p.next, jiffies + HZ);
 	/* last, because the next probe sets p2p_page */
-	atomic_set_release(&member->flash.p2p.busy, 0);
-	kvblk_member_put(member);
+	atomic_set_release(&flash->p2p.busy, 0);
+	kvblk_flash_put(flash);
 }
 
 /*
@@ -418,26 +413,25 @@ out:
  * page, so that the probe may use it. The page reference keeps the provider's driver bound,
  * because pci_alloc_p2pmem() does not check whether another driver's device has memory.
  */
-static void route_discover(struct page *page, bool whole, struct kvblk_member *member)
+static void route_discover(struct page *page, bool whole, struct kvblk_flash *flash)
 {
-	if (time_before(jiffies, READ_ONCE(member->flash.p2p.next)) ||
-	    atomic_cmpxchg(&member->flash.p2p.busy, 0, 1))
+	if (time_before(jiffies, READ_ONCE(flash->p2p.next)) ||
+	    atomic_cmpxchg(&flash->p2p.busy, 0, 1))
 		return;
-	if (!percpu_ref_tryget_live(&member->flash.ref)) {
-		atomic_set(&member->flash.p2p.busy, 0);
+	if (!percpu_ref_tryget_live(&flash->ref)) {
+		atomic_set(&flash->p2p.busy, 0);
 		return;
 	}
 	get_page(page);
-	member->flash.p2p.page = page;
-	member->flash.p2p.whole = whole;
-	queue_work(member->flash.pool->wq, &member->flash.p2p.work);
+	flash->p2p.page = page;
+	flash->p2p.whole = whole;
+	queue_work(flash->pool->wq, &flash->p2p.work);
 }
 
 /* Calls @look for the first vector of each run of one provider, until @look fails. */
-static int mem_each_provider(struct kvblk_req *req, struct kvblk_member *member,
-			     int (*look)(struct kvblk_req *req,
-					 struct bio_vec *bv,
-					 struct kvblk_member *member))
+static int mem_each_provider(struct kvblk_req *req, struct kvblk_flash *flash,
+			     int (*look)(struct kvblk_req *req, struct bio_vec *bv,
+					 struct kvblk_flash *flash))
 {
 	const struct kvblk_mem *mem = &req->mem;
 	struct page *last = NULL;
@@ -451,7 +445,7 @@ static int mem_each_provider(struct kvblk_req *req, struct kvblk_member *member,
 		    (last && zone_device_pages_have_same_pgmap(last, page)))
 			continue;
 		last = page;
-		err = look(req, &mem->bv[i], member);
+		err = look(req, &mem->bv[i], flash);
 	}
 	return err;
 }
@@ -507,14 +501,13 @@ static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 	return 0;
 }
 
-static int look_known(struct kvblk_req *req, struct bio_vec *bv,
-		      struct kvblk_member *member)
+static int look_known(struct kvblk_req *req, struct bio_vec *bv, struct kvblk_flash *flash)
 {
 	struct page *page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
 	bool put = req->type->reads, whole = false;
 	u32 proven = 0, serial = 0;
 
-	switch (route_state(bv_addr(bv), member, &proven, &serial)) {
+	switch (route_state(bv_addr(bv), flash, &proven, &serial)) {
 	case KVBLK_ROUTE_DIRECT:
 		return 0;
 	case KVBLK_ROUTE_BOUNCE:
@@ -529,13 +522,12 @@ static int look_known(struct kvblk_req *req, struct bio_vec *bv,
 			return -EREMOTEIO;
 		fallthrough;
 	default:
-		route_discover(page, whole, member);
+		route_discover(page, whole, flash);
 		return -EREMOTEIO;
 	}
 }
 
-static int look_failed(struct kvblk_req *req, struct bio_vec *bv,
-		       struct kvblk_member *member)
+static int look_failed(struct kvblk_req *req, struct bio_vec *bv, struct kvblk_flash *flash)
 {
 	struct kvblk_route *route;
 	struct provider *p;
@@ -544,7 +536,7 @@ static int look_failed(struct kvblk_req *req, struct bio_vec *bv,
 	p = provider_find(bv_addr(bv));
 	if (!p)
 		return 0;
-	route = route_of(p, member);
+	route = route_of(p, flash);
 	/* of transfers in flight together only the first failure counts */
 	if (route->state != KVBLK_ROUTE_DIRECT && route->state != KVBLK_ROUTE_TRIAL)
 		return 0;
@@ -555,9 +547,9 @@ static int look_failed(struct kvblk_req *req, struct bio_vec *bv,
 	return 0;
 }
 
-int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member)
+int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_flash *flash)
 {
-	int err = mem_each_provider(req, member, look_known);
+	int err = mem_each_provider(req, flash, look_known);
 
 	if (err && req->media.trial) {
 		memset_io(req->media.trial->there, 0, req->media.trial->bytes);
@@ -566,11 +558,11 @@ int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member)
 	return err;
 }
 
-bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member)
+bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_flash *flash)
 {
 	u32 proven, serial;
 
-	return route_state(addr, member, &proven, &serial) == KVBLK_ROUTE_BOUNCE;
+	return route_state(addr, flash, &proven, &serial) == KVBLK_ROUTE_BOUNCE;
 }
 
 void kvblk_p2p_trial_end(struct kvblk_req *req)
@@ -579,8 +571,7 @@ void kvblk_p2p_trial_end(struct kvblk_req *req)
 	req->media.trial = NULL;
 }
 
-static void trial_report(const struct kvblk_trial *trial, struct kvblk_member *member,
-			 bool right)
+static void trial_report(const struct kvblk_trial *trial, struct kvblk_flash *flash, bool right)
 {
 	struct kvblk_route *route;
 	struct provider *p;
@@ -589,7 +580,7 @@ static void trial_report(const struct kvblk_trial *trial, struct kvblk_member *m
 	p = provider_find(trial->addr);
 	if (!p || p->serial != trial->serial)
 		return;
-	route = route_of(p, member);
+	route = route_of(p, flash);
 	if (route->state != KVBLK_ROUTE_TRIAL)
 		return;
 	if (right)
@@ -625,12 +616,12 @@ int kvblk_p2p_trial(struct kvblk_req *req)
 		trial->taken = true;
 		return -EAGAIN;
 	}
-	trial_report(trial, req->media.member, right);
+	trial_report(trial, &req->media.member->flash, right);
 	kvblk_p2p_trial_end(req);
 	return 0;
 }
 
-void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member)
+void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_flash *flash)
 {
 	kvblk_p2p_trial_end(req);
 	switch (req->media.io.status) {
@@ -646,25 +637,25 @@ void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member)
 		/* errors independent of the memory's owner */
 		return;
 	default:
-		mem_each_provider(req, member, look_failed);
+		mem_each_provider(req, flash, look_failed);
 	}
 }
 
-static void provider_way(struct pci_dev *pdev, struct kvblk_member *member,
+static void provider_way(struct pci_dev *pdev, struct kvblk_flash *flash,
 			 const struct provider *p, struct kvblk_way *way)
 {
-	struct kvblk_route *route = p ? route_of(p, member) : NULL;
+	struct kvblk_route *route = p ? route_of(p, flash) : NULL;
 
 	way->device = pci_name(pdev);
 	way->state = route ? route->state : KVBLK_ROUTE_UNKNOWN;
-	way->why = route_look(pdev, member, &way->distance);
+	way->why = route_look(pdev, flash, &way->distance);
 	if (way->why)
 		way->state = KVBLK_ROUTE_BOUNCE;
 	else if (route)
 		way->why = route->why;
 }
 
-int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
+int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
 		   int (*report)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	struct pci_dev *pdev = NULL;
@@ -687,7 +678,7 @@ int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 		 */
 		if (nr++ < *at)
 			continue;
-		provider_way(pdev, member, known, &way);
+		provider_way(pdev, flash, known, &way);
 		err = report(&way, arg);
 		if (err) {
 			pci_dev_put(pdev);

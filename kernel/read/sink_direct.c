@@ -9,7 +9,7 @@ static bool direct_known_bounce(struct kvblk_req *req)
 
 	if (!kvblk_req_known_device(req, &addr))
 		return false;
-	return kvblk_p2p_bounces(addr, req->media.member) ||
+	return kvblk_p2p_bounces(addr, &req->media.member->flash) ||
 	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
 }
 
@@ -28,7 +28,7 @@ static int device_prepare(struct kvblk_req *req)
 {
 	req->read.sink = &kvblk_sink_device;
 	return kvblk_must_check(req->pool, req->media.seg) && !kvblk_read_caller_checks(req) ?
-	       -EREMOTEIO : kvblk_p2p_route(req, req->media.member);
+	       -EREMOTEIO : kvblk_p2p_route(req, &req->media.member->flash);
 }
 
 static int direct_prepare(struct kvblk_req *req)
@@ -72,7 +72,7 @@ const struct kvblk_sink kvblk_sink_direct = {
 
 static int device_failed(struct kvblk_req *req)
 {
-	kvblk_p2p_failed(req, req->media.member);
+	kvblk_p2p_failed(req, &req->media.member->flash);
 	kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
 	return -EAGAIN;
 }
