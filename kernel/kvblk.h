@@ -26,6 +26,9 @@
  * The header of a layer has the layer's name; that of ops is request.h, which p2p and dram
  * may include. types.h has the structures of all layers.
  *
+ * A member is a flash, struct kvblk_flash (device, geometry, I/O, health), with a log on it, struct
+ * kvblk_log (segments, superblock, works). bio.c, the watchdog and routes know the flash only.
+ *
  * Data flows one way:
  *
  *   batch, uring -> put, get, delete -> index, segment (reservation) -> io (bios) ->
