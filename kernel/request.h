@@ -284,7 +284,7 @@ struct kvblk_batch;
  * @canceled: set with WRITE_ONCE() by KVBLK_IOC_CANCEL
  * @wants_fault: the caller's memory is not resident. A user-space pager may take any
  *	time to make it so, so nothing is held when src.fault is set
- * @header: record header of header_units of 4 KiB, physically contiguous
+ * @header: record header of header_bytes, physically contiguous
  * @slot: index entry found (get, delete) or made (put)
  */
 struct kvblk_req {
@@ -310,7 +310,7 @@ struct kvblk_req {
 	bool canceled;
 	bool wants_fault;
 	u16 tenant;
-	u32 header_units;
+	u32 header_bytes;
 	u32 bytes;			/* length of all pieces */
 	u32 partly;			/* get: bytes at @src that its task clears if it fails */
 	u32 expiry;
@@ -469,7 +469,8 @@ void kvblk_media_end(struct kvblk_req *req);
  * media.io.
  */
 void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash);
-int kvblk_req_header_alloc(struct kvblk_req *req);
+/* Allocates the header of a record of @length bytes. Returns 0 or -ENOMEM. May sleep. */
+int kvblk_req_header_alloc(struct kvblk_req *req, u32 length);
 void kvblk_req_header_free(struct kvblk_req *req);
 /*
  * Allocates kernel memory for the payload. Returns 0, -ENOMEM, or -EAGAIN with

@@ -153,7 +153,7 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 
 static int req_crcs_read(struct kvblk_req *req)
 {
-	if (req->crcs_room != kvblk_nr_chunks(req->bytes) * sizeof(__le32))
+	if (req->crcs_room != kvblk_crcs_bytes(req->bytes))
 		return -EINVAL;
 	req->crcs = kmalloc(req->crcs_room, GFP_KERNEL_ACCOUNT);
 	if (!req->crcs)

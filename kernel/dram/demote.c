@@ -109,7 +109,7 @@ static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
 	struct kvblk_dram_block *obj = stage->obj;
-	u32 sums = kvblk_nr_chunks(obj->rec.length) * sizeof(__le32);
+	u32 sums = kvblk_crcs_bytes(obj->rec.length);
 	__le32 *crcs;
 
 	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
@@ -130,7 +130,7 @@ static void stage_write(struct stage *stage)
 		return;
 	bvec_set_virt(&obj->bv[0], stage->header, stage->header_bytes);
 	stage_rec(stage);
-	crcs = stage->header + KVBLK_HDR_CRCS;
+	crcs = kvblk_header_crcs(stage->header);
 	if (obj->rec.crcs)
 		memcpy(crcs, obj->rec.crcs, sums);
 	else if (stage->rec.integrity == KVBLK_INTEGRITY_NONE)

@@ -85,12 +85,6 @@ static u64 summary_mac(const struct kvblk_d_summary *sum,
 		       &secret->mac);
 }
 
-u32 kvblk_nr_chunks(u32 length)
-{
-	return (length >> KVBLK_CHUNK_SHIFT) +
-	       !!(length & ((1u << KVBLK_CHUNK_SHIFT) - 1));
-}
-
 static u32 bytes_to_units(u32 bytes)
 {
 	return (bytes >> KVBLK_UNIT_SHIFT) + !!(bytes & (KVBLK_UNIT - 1));
@@ -133,7 +127,7 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 			 const struct kvblk_secret *secret)
 {
 	size_t size = kvblk_header_bytes(rec->length);
-	size_t crcs = sizeof(__le32) * kvblk_nr_chunks(rec->length);
+	size_t crcs = kvblk_crcs_bytes(rec->length);
 	struct kvblk_d_record *hdr = buf;
 	u8 *key = buf + KVBLK_HDR_KEY;
 	u8 *tail = buf + KVBLK_HDR_CRCS + crcs;

@@ -61,7 +61,10 @@ struct kvblk_rec {
 	const __le32 *crcs;
 };
 
-/* Return the header's units for a payload of @length bytes: 1, or 2 above 48 MiB. */
+/*
+ * Return the header's units for a payload of @length bytes: 1, or 2 above 48 MiB. Index entries
+ * and summaries do not name the integrity, so the length alone must determine the units.
+ */
 unsigned int kvblk_header_units(u32 length);
 
 static inline u32 kvblk_header_bytes(u32 length)
@@ -69,12 +72,29 @@ static inline u32 kvblk_header_bytes(u32 length)
 	return kvblk_header_units(length) << KVBLK_UNIT_SHIFT;
 }
 
+static inline u32 kvblk_nr_chunks(u32 length)
+{
+	return (length >> KVBLK_CHUNK_SHIFT) +
+	       !!(length & ((1u << KVBLK_CHUNK_SHIFT) - 1));
+}
+
+/* Return the bytes of the checksums of @length bytes of payload. */
+static inline u32 kvblk_crcs_bytes(u32 length)
+{
+	return kvblk_nr_chunks(length) * sizeof(__le32);
+}
+
+/* Return where the checksums lie in a header. */
+static inline __le32 *kvblk_header_crcs(void *header)
+{
+	return header + KVBLK_HDR_CRCS;
+}
+
 /*
  * Return the units of header and padded payload, rounded up to @align_units, a power of two.
  * @length: at most KVBLK_VALUE_MAX.
  */
 u32 kvblk_record_units(u32 length, u32 align_units);
-u32 kvblk_nr_chunks(u32 length);
 
 /*
  * Write the header of @rec, kvblk_header_units() units, to @buf. The chunk checksums must be at

@@ -127,7 +127,7 @@ bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *s
 			 const __le32 *crcs)
 {
 	if (sums)
-		return !memcmp(sums->crcs, crcs, kvblk_nr_chunks(mem->bytes) * sizeof(*crcs));
+		return !memcmp(sums->crcs, crcs, kvblk_crcs_bytes(mem->bytes));
 	return check_all(mem->bv, payload_iter(mem), crcs);
 }
 
@@ -237,7 +237,7 @@ static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem
 	struct kvblk_sums *sums;
 
 	sums = kvmalloc(struct_size(sums, parts, parts) +
-			kvblk_nr_chunks(mem->bytes) * sizeof(*sums->crcs),
+			kvblk_crcs_bytes(mem->bytes),
 			GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!sums)
 		return NULL;

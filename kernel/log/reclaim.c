@@ -323,7 +323,7 @@ static void copy_write(struct copy *copy)
 		return;
 	/* the victim's seal proves the payload; the new segment's may be lost in a crash */
 	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE) {
-		kvblk_payload_sum(&copy->mem, copy->buf + KVBLK_HDR_CRCS);
+		kvblk_payload_sum(&copy->mem, kvblk_header_crcs(copy->buf));
 		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
 	}
 	/* the copy keeps its seq: a copy is no newer than its original */

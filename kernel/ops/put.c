@@ -109,8 +109,8 @@ static bool put_carries_crcs(const struct kvblk_req *req)
 /* Fills in the checksums, unless they are computed during the write. */
 static void put_crcs(struct kvblk_req *req, u32 policy)
 {
-	u32 bytes = kvblk_nr_chunks(req->bytes) * sizeof(__le32);
-	void *crcs = req->header + KVBLK_HDR_CRCS;
+	__le32 *crcs = kvblk_header_crcs(req->header);
+	u32 bytes = kvblk_crcs_bytes(req->bytes);
 
 	req->integrity = put_integrity(req, policy);
 	if (req->integrity == KVBLK_INTEGRITY_PRODUCER)
@@ -225,8 +225,7 @@ static int put_memory(struct kvblk_req *req)
 		if (err)
 			return err;
 	}
-	req->header_units = kvblk_header_units(req->bytes);
-	err = kvblk_req_header_alloc(req);
+	err = kvblk_req_header_alloc(req, req->bytes);
 	if (err)
 		return err;
 	put_crcs(req, policy);
@@ -246,7 +245,6 @@ static void put_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
 	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->write.summed;
-	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
 	/* as O_DIRECT, because writeback throttling (wbt) delays background writes */
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
 	struct kvblk_reservation *resv = &req->media.resv;
@@ -255,10 +253,10 @@ static void put_submit(struct kvblk_queued_io *queued)
 
 	io->ioprio = queued->ioprio;
 	if (!READ_ONCE(req->canceled)) {
-		bvec_set_virt(&req->mem.bv[0], req->header, header);
+		bvec_set_virt(&req->mem.bv[0], req->header, req->header_bytes);
 		if (sum)
-			kvblk_payload_write(io, opf, pos + header, &req->mem,
-					    req->header + KVBLK_HDR_CRCS);
+			kvblk_payload_write(io, opf, pos + req->header_bytes, &req->mem,
+					    kvblk_header_crcs(req->header));
 		put_seal(req);
 		kvblk_payload_write_head(io, opf, pos, &req->mem, !sum);
 	}
@@ -280,7 +278,7 @@ static void put_write(struct kvblk_req *req)
 			    (req->integrity == KVBLK_INTEGRITY_CRC32C &&
 			     kvblk_put_window(resv->member) != U64_MAX);
 	if (req->write.summed && !put_carries_crcs(req))
-		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
+		kvblk_payload_sum(&req->mem, kvblk_header_crcs(req->header));
 	kvblk_media_submit(req, &resv->member->flash);
 	queued->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
 	queued->given_up = &req->canceled;

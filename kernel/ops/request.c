@@ -146,14 +146,14 @@ static struct req_dram_block *req_dram_block(struct kvblk_req *req)
 }
 
 /* Clears the magic of a stale header, or else a get could take it for one it has read. */
-int kvblk_req_header_alloc(struct kvblk_req *req)
+int kvblk_req_header_alloc(struct kvblk_req *req, u32 length)
 {
 	u64 *header = (u64 *)req_dram_block(req)->header;
 
-	if (req->header_units > 1)
+	req->header_bytes = kvblk_header_bytes(length);
+	if (req->header_bytes > KVBLK_UNIT)
 		header = (u64 *)__get_free_pages(GFP_KERNEL_ACCOUNT,
-						 get_order(req->header_units <<
-							   KVBLK_UNIT_SHIFT));
+						 get_order(req->header_bytes));
 	if (!header)
 		return -ENOMEM;
 	*header = 0;
@@ -163,9 +163,8 @@ int kvblk_req_header_alloc(struct kvblk_req *req)
 
 void kvblk_req_header_free(struct kvblk_req *req)
 {
-	if (req->header && req->header_units > 1)
-		free_pages((unsigned long)req->header,
-			   get_order(req->header_units << KVBLK_UNIT_SHIFT));
+	if (req->header && req->header_bytes > KVBLK_UNIT)
+		free_pages((unsigned long)req->header, get_order(req->header_bytes));
 	req->header = NULL;
 }
 
@@ -228,7 +227,7 @@ int kvblk_req_dram_block(struct kvblk_req *req, u32 length)
 
 bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_rec *rec)
 {
-	u32 bytes = kvblk_nr_chunks(rec->length) * sizeof(*rec->crcs);
+	u32 bytes = kvblk_crcs_bytes(rec->length);
 	__le32 *crcs;
 
 	obj->rec = *rec;

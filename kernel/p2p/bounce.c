@@ -204,7 +204,7 @@ static void part_submit(struct kvblk_bounce *b)
 	struct kvblk_req *req = b->req;
 	u64 pos = kvblk_seg_pos(&req->media.member->flash,
 				req->slot.seg - req->media.member->flash.seg_base,
-				req->slot.off + req->header_units) + b->asked;
+				req->slot.off) + req->header_bytes + b->asked;
 
 	/* bytes behind the payload's end are padding on media */
 	bvec_set_virt(&half->bv, half_data(b, half), round_up(bytes, KVBLK_UNIT));

@@ -49,13 +49,13 @@ static void prefetch_enter(struct kvblk_req *req)
 {
 	struct kvblk_queued_io *queued = &req->media.queued;
 
-	bvec_set_virt(&req->mem.bv[0], req->header, req->header_units << KVBLK_UNIT_SHIFT);
+	bvec_set_virt(&req->mem.bv[0], req->header, req->header_bytes);
 	kvblk_media_submit(req, &req->media.member->flash);
 	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
 						 req->op.priority);
 	queued->priority = req->op.priority;
 	queued->prefetch = true;
-	queued->bytes = req->mem.bytes + (req->header_units << KVBLK_UNIT_SHIFT);
+	queued->bytes = req->mem.bytes + req->header_bytes;
 	queued->given_up = &req->canceled;
 	queued->submit = prefetch_submit;
 	kvblk_throttle_enter(queued, req->media.member);
@@ -74,8 +74,7 @@ static int prefetch_begun(struct kvblk_req *req)
 		req->result.flags |= KVBLK_RES_MEMORY;
 		return kvblk_req_over(req, 0);
 	}
-	req->header_units = kvblk_header_units(req->read.want);
-	err = kvblk_req_header_alloc(req);
+	err = kvblk_req_header_alloc(req, req->read.want);
 	if (!err)
 		err = prefetch_memory(req);
 	if (!err) {

@@ -78,7 +78,7 @@ static int get_range(struct kvblk_req *req)
 	/* read whole chunks, because checksums cover chunks */
 	req->read.from = round_down(op->offset, 1u << KVBLK_CHUNK_SHIFT);
 	if (unlikely(req->crcs_addr) &&
-	    kvblk_nr_chunks(kvblk_read_end(req) - req->read.from) * sizeof(__le32) > req->crcs_room)
+	    kvblk_crcs_bytes(kvblk_read_end(req) - req->read.from) > req->crcs_room)
 		return -EMSGSIZE;
 	return 0;
 }
@@ -155,7 +155,7 @@ static int get_crcs_out(struct kvblk_req *req)
 
 	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
 		return 0;
-	bytes = kvblk_nr_chunks(kvblk_read_end(req) - req->read.from) * sizeof(__le32);
+	bytes = kvblk_crcs_bytes(kvblk_read_end(req) - req->read.from);
 	if (kvblk_user_write(req->crcs_addr, req->crcs ?: kvblk_read_crcs(req), bytes,
 			     req->src.fault))
 		return -EFAULT;

@@ -95,8 +95,7 @@ static inline u32 kvblk_read_end(const struct kvblk_req *req)
 /* Returns the checksums of the chunks that are read. */
 static inline const __le32 *kvblk_read_crcs(const struct kvblk_req *req)
 {
-	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
-					   req->block->rec.crcs;
+	const __le32 *crcs = req->header ? kvblk_header_crcs(req->header) : req->block->rec.crcs;
 
 	return crcs + (req->read.from >> KVBLK_CHUNK_SHIFT);
 }

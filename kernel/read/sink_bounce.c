@@ -22,7 +22,7 @@ static int bounce_prepare(struct kvblk_req *req)
 /* Has each part verified before its copy. */
 static int bounce_check(struct kvblk_req *req)
 {
-	kvblk_bounce_check(req->media.bounce, req->header + KVBLK_HDR_CRCS);
+	kvblk_bounce_check(req->media.bounce, kvblk_header_crcs(req->header));
 	return 0;
 }
 

@@ -113,15 +113,14 @@ static int dram_damaged(struct kvblk_req *req)
 /* Returns 1, or -EAGAIN to continue at @state without the DRAM block. */
 static int dram_start(struct kvblk_req *req)
 {
-	u32 chunks = kvblk_nr_chunks(kvblk_read_end(req) - req->read.from);
+	u32 bytes = kvblk_crcs_bytes(kvblk_read_end(req) - req->read.from);
 	int err = dram_identify(req);
 
 	if (err)
 		return kvblk_read_over(req, err);
 	/* or else the DRAM block would be held until the page for the checksums is resident */
 	if (req->crcs_addr && req->integrity != KVBLK_INTEGRITY_NONE && !req->crcs) {
-		req->crcs = kmemdup(kvblk_read_crcs(req), chunks * sizeof(*req->crcs),
-				    GFP_KERNEL_ACCOUNT);
+		req->crcs = kmemdup(kvblk_read_crcs(req), bytes, GFP_KERNEL_ACCOUNT);
 		if (!req->crcs)
 			return kvblk_read_over(req, -ENOMEM);
 	}

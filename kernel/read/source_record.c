@@ -54,8 +54,7 @@ static int record_start(struct kvblk_req *req)
 	unsigned long now;
 	int err;
 
-	req->header_units = kvblk_header_units(req->slot.len);
-	err = kvblk_req_header_alloc(req);
+	err = kvblk_req_header_alloc(req, req->slot.len);
 	if (!err)
 		err = kvblk_sink_prepare(req);
 	if (err) {
@@ -68,7 +67,7 @@ static int record_start(struct kvblk_req *req)
 	req->read.state = KVBLK_READ_INFLIGHT;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
-	bvec_set_virt(&req->mem.bv[0], req->header, req->header_units << KVBLK_UNIT_SHIFT);
+	bvec_set_virt(&req->mem.bv[0], req->header, req->header_bytes);
 	now = jiffies;
 	if (READ_ONCE(req->media.member->flash.last_get) != now)
 		WRITE_ONCE(req->media.member->flash.last_get, now);
@@ -118,8 +117,8 @@ static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	struct kvblk_place place = kvblk_place(flash, req->slot.seg - flash->seg_base,
 					       req->media.gen, req->slot.off);
 
-	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
-				&place, kvblk_trust_entry(req->id, req->slot.len),
+	if (kvblk_record_decode(req->header, req->header_bytes, &place,
+				kvblk_trust_entry(req->id, req->slot.len),
 				rec) != KVBLK_DEC_RECORD)
 		return record_wrong(req, false);
 	/* another key with the same id: a miss, no damage */
