@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Admission: asks the policy which puts members may write.
- *
- * The rules:
- * - A chain of puts is asked about as a whole, before its first put starts, and is admitted
- *   up to some block.
- * - The policy is not asked about a put that DRAM keeps until the block leaves DRAM; see
- *   dram/demote.c.
+ * Admission: asks the policy which puts members may write. A chain is asked about as a whole,
+ * before its first put starts, and is admitted up to some block. A put that DRAM keeps is asked
+ * about when the block leaves DRAM; see dram/demote.c.
  */
 #include <linux/slab.h>
 

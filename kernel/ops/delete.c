@@ -55,10 +55,7 @@ again:
 	if (err == 1)
 		return -EAGAIN;
 	req->erase.stale = unsure || err < 0;
-	/*
-	 * From here on gets miss, and the delete completes when that is durable. The media
-	 * half, and the pool with it, may end before the DRAM block is looked up.
-	 */
+	/* the media half, and the pool with it, may end before the DRAM block is looked up */
 	percpu_ref_get(&pool->users);
 	kvblk_media_submit(req, NULL);
 	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->media.io);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Drains: KVBLK_IOC_DRAIN waits for operations of an open file in flight at the call, not for
- * later operations.
+ * Drains: KVBLK_IOC_DRAIN waits for operations of an open file in flight at the call, not for later
+ * operations. A drain polls: operations wake no drain.
  *
- * The rules:
- * - An operation counts from allocation to free, in the phase that was current at the start.
- *   The counters are per CPU, so operations without a drain cost almost nothing.
- * - A drain waits until the other phase is empty, makes the empty phase current, and waits
- *   until the previous phase is empty. All earlier operations are complete then.
- * - A drain polls: operations wake no drain.
+ * An operation counts from allocation to free, in the phase that was current at the start, per CPU,
+ * so that operations without a drain cost almost nothing. A drain waits until the other phase is
+ * empty, makes the empty phase current, and waits until the previous phase is empty. All earlier
+ * operations are complete then.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>

@@ -25,63 +25,39 @@
 
 #include "request.h"
 
-/**
- * struct lease_key - a leased id
- * @node: in pool->lease.keys, by @id
- * @memory: in pool->lease.in_memory while @at is KVBLK_LEASE_MEMORY
- * @id: id of the block
- * @count: number of files that hold the id
- * @len: bytes charged
- * @at: place where the pool is charged, see place_of()
- */
+/* A leased id. */
 struct lease_key {
-	struct rhash_head node;
-	struct list_head memory;
+	struct rhash_head node;		/* in pool->lease.keys, by @id */
+	struct list_head memory;	/* in pool->lease.in_memory if @at is KVBLK_LEASE_MEMORY */
 	struct kvblk_id id;
-	u32 count;
-	u32 len;
-	u8 at;
+	u32 count;			/* number of files that hold the id */
+	u32 len;			/* bytes charged */
+	u8 at;				/* place where the pool is charged, see place_of() */
 };
 
-/* Key of a hold. */
 struct hold_name {
 	struct kvblk_id id;
 	const struct kvblk_file *file;
 };
 
-/**
- * struct lease_hold - a leased id of an open file
- * @node: in pool->lease.holds, by @name
- * @name: id and file
- * @key: the leased id
- * @count: number of leases of the file that list the id
- * @place: place where the file is charged, see place_of()
- */
+/* A leased id of an open file. */
 struct lease_hold {
-	struct rhash_head node;
+	struct rhash_head node;		/* in pool->lease.holds, by @name */
 	struct hold_name name;
 	struct lease_key *key;
-	u32 count;
-	u8 place;
+	u32 count;			/* leases of the file that list the id */
+	u8 place;			/* place where the file is charged, see place_of() */
 };
 
 static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void *));
 
-/**
- * struct lease - keys leased together
- * @node: in pool->lease.by_end, by @expires
- * @file: charged for @holds, with a reference
- * @id: index in file->leases
- * @expires: deadline, jiffies
- * @nr: number of @holds
- * @holds: leased ids
- */
+/* Keys leased together. */
 struct lease {
-	struct rb_node node;
-	struct kvblk_file *file;
-	u64 id;
-	unsigned long expires;
-	u32 nr;
+	struct rb_node node;		/* in pool->lease.by_end, by @expires */
+	struct kvblk_file *file;	/* charged for @holds, with a reference */
+	u64 id;				/* index in file->leases */
+	unsigned long expires;		/* jiffies */
+	u32 nr;				/* entries of @holds */
 	struct lease_hold *holds[];
 };
 
@@ -104,7 +80,6 @@ static const struct rhashtable_params hold_params = {
 	.automatic_shrinking = true,
 };
 
-/* Memory for a new key and a new hold. */
 struct lease_fresh {
 	struct lease_key *key;
 	struct lease_hold *hold;
@@ -137,7 +112,6 @@ static u32 key_bytes(const struct kvblk_pool *pool, const struct kvblk_slot *slo
 	       KVBLK_UNIT_SHIFT;
 }
 
-/* Returns the share of @bytes that may be leased. */
 static u64 share_of(struct kvblk_pool *pool, u64 bytes)
 {
 	return div_u64(bytes, 1000) * READ_ONCE(pool->tun.lease_permille);
@@ -246,10 +220,7 @@ static void hold_drop(struct kvblk_file *file, struct lease_hold *hold)
 	kfree(hold);
 }
 
-/*
- * Takes the file's hold on @id, or inserts @fresh->hold. Returns NULL if the file may lease
- * no more, or ERR_PTR(-ENOMEM).
- */
+/* Takes the file's hold on @id, or @fresh->hold. Returns NULL at the limit, or ERR_PTR(-ENOMEM). */
 static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 				   const struct kvblk_slot *slot, struct lease_fresh *fresh)
 {
@@ -281,10 +252,7 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 	return hold;
 }
 
-/*
- * Leases an entry that is still present. Returns NULL if it was removed or @file may lease no
- * more, or ERR_PTR(-ENOMEM).
- */
+/* Leases an entry. Returns NULL if removed or at the file's limit, or ERR_PTR(-ENOMEM). */
 static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 				    struct kvblk_slot *slot, struct lease_fresh *fresh)
 {
@@ -353,7 +321,6 @@ static bool lease_before(struct rb_node *a, const struct rb_node *b)
 			   rb_entry(b, struct lease, node)->expires);
 }
 
-/* Removes a lease from its file and from the pool. */
 static void lease_hide(struct lease *lease)
 {
 	struct kvblk_file *file = lease->file;

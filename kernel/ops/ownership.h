@@ -28,19 +28,12 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
-/**
- * enum kvblk_req_state - owner of a request
- * @KVBLK_REQ_NEW: the submitter
- * @KVBLK_REQ_INFLIGHT: the bios; the submitter may only detach the request
- * @KVBLK_REQ_DONE: the submitter; for a ring's once kvblk_ownership_claim() succeeds
- * @KVBLK_REQ_DETACHED: the bios, then a work that frees the request, because the submitter
- *	was killed or does not wait
- */
+/* Owner of a request. */
 enum kvblk_req_state {
-	KVBLK_REQ_NEW,
-	KVBLK_REQ_INFLIGHT,
-	KVBLK_REQ_DONE,
-	KVBLK_REQ_DETACHED,
+	KVBLK_REQ_NEW,			/* the submitter */
+	KVBLK_REQ_INFLIGHT,		/* the bios; the submitter may only detach the request */
+	KVBLK_REQ_DONE,	/* the submitter; for a ring's once kvblk_ownership_claim() succeeds */
+	KVBLK_REQ_DETACHED, /* the bios, then a work: the submitter was killed or does not wait */
 };
 
 /* Completion list of ring operations submitted on one CPU. */
@@ -52,24 +45,15 @@ struct kvblk_completion_list {
 	u64 nr_shared;			/* number of the last one in sharing */
 };
 
-/**
- * struct kvblk_ownership - ownership of a request
- * @link: in completions->waiting
- * @completions: completion list for the task; unused by a batch
- * @state: &enum kvblk_req_state
- * @since: jiffies of the completion
- * @pages: pinned pages counted in completions->pages
- * @coming: the task's work is queued
- * @rescued: the media half was ended for the task
- */
+/* Ownership of a request. */
 struct kvblk_ownership {
-	struct list_head link;
-	struct kvblk_completion_list *completions;
-	atomic_t state;
-	unsigned long since;
-	unsigned long pages;
-	bool coming;
-	bool rescued;
+	struct list_head link;		/* in completions->waiting */
+	struct kvblk_completion_list *completions;	/* for the task; unused by a batch */
+	atomic_t state;			/* enum kvblk_req_state */
+	unsigned long since;		/* jiffies of the completion */
+	unsigned long pages;		/* pinned pages counted in completions->pages */
+	bool coming;			/* the task's work is queued */
+	bool rescued;			/* the media half was ended for the task */
 };
 
 /* Hands the request to the submitter. Returns false if it was detached. Any context. */
@@ -79,10 +63,7 @@ static inline bool kvblk_ownership_done(struct kvblk_ownership *ownership)
 	       KVBLK_REQ_INFLIGHT;
 }
 
-/*
- * Puts the request on the completion list at @now, with @pages pinned. Returns whether the
- * task must be notified.
- */
+/* Lists the completed request at @now, with @pages pinned. Returns whether to notify the task. */
 static inline bool kvblk_ownership_queue(struct kvblk_ownership *ownership, unsigned long now,
 					 unsigned long pages)
 {
@@ -128,10 +109,7 @@ static inline bool kvblk_ownership_detach(struct kvblk_ownership *ownership)
 			      KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT;
 }
 
-/*
- * Takes the first request for the work if it completed at @then or before, or if more than
- * @limit pages are pinned. Returns it, or NULL.
- */
+/* Takes the first request if done by @then or with over @limit pages pinned. Returns it or NULL. */
 static inline struct kvblk_ownership *
 kvblk_ownership_take(struct kvblk_completion_list *completions,
 		     unsigned long then, unsigned long limit)

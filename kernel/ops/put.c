@@ -15,33 +15,20 @@
 #include "request.h"
 #include "trace.h"
 
-/**
- * enum put_step - next step of a put that has not been submitted
- * @STEP_LOOK: look up the entry and act on the verdict
- * @STEP_KEEP: put the block into DRAM
- * @STEP_ADMIT: ask the admission policy
- * @STEP_FETCH: pin or copy the caller's memory
- * @STEP_CLEAR: remove an older block
- * @STEP_ENTER: reserve space and an entry
- * @STEP_WRITE: submit the write
- * @STEP_WAIT: none: wait, then start again
- * @STEP_INFLIGHT: none: I/O is in flight; the request may be freed
- * @STEP_DONE: none: the put has its result
- */
+/* Next step of a put that has not been submitted. */
 enum put_step {
-	STEP_LOOK,
-	STEP_KEEP,
-	STEP_ADMIT,
-	STEP_FETCH,
-	STEP_CLEAR,
-	STEP_ENTER,
-	STEP_WRITE,
-	STEP_WAIT,
-	STEP_INFLIGHT,
-	STEP_DONE,
+	STEP_LOOK,			/* look up the entry and act on the verdict */
+	STEP_KEEP,			/* put the block into DRAM */
+	STEP_ADMIT,			/* ask the admission policy */
+	STEP_FETCH,			/* pin or copy the caller's memory */
+	STEP_CLEAR,			/* remove an older block */
+	STEP_ENTER,			/* reserve space and an entry */
+	STEP_WRITE,			/* submit the write */
+	STEP_WAIT,			/* none: wait, then start again */
+	STEP_INFLIGHT,			/* none: I/O is in flight; the request may be freed */
+	STEP_DONE,			/* none: the put has its result */
 };
 
-/* Completes a put that has no result yet. */
 static enum put_step put_end(struct kvblk_req *req, int res)
 {
 	kvblk_req_over(req, res);
@@ -135,7 +122,6 @@ static bool put_reachable(struct kvblk_req *req)
 	return any;
 }
 
-/* Copies the payload into kernel memory; counts bytes that the CPU had to read from a device. */
 static int put_copy_in(struct kvblk_req *req)
 {
 	/* a retried put must not wait for its file's budget */
@@ -184,10 +170,7 @@ static int put_memory(struct kvblk_req *req)
 	phys_addr_t addr;
 	int err;
 
-	/*
-	 * kept while it waited for space: reuse if alignment, stable writes and integrity
-	 * match
-	 */
+	/* kept during a wait for space: reuse it unless what determines it has changed */
 	if (req->header && req->write.align.both == align.both &&
 	    req->write.stable == READ_ONCE(pool->stable_writes) &&
 	    req->integrity == put_integrity(req, policy) &&
@@ -397,10 +380,7 @@ static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *o
 	return put_clears(req) ? put_older(req, old) : put_next(req, old);
 }
 
-/*
- * Makes a present block durable, because only the member's volatile cache may have it. If no
- * flush helps, writes the block again.
- */
+/* Makes a present block durable, or writes it again if no flush helps. */
 static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	struct kvblk_media *media = &req->media;
@@ -489,7 +469,6 @@ static enum put_step put_clear(struct kvblk_req *req, const struct kvblk_slot *o
 	return step;
 }
 
-/* Acts on the verdict about @old. */
 static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
 {
 	const struct kvblk_put_case put = put_case(req, old);
@@ -571,10 +550,7 @@ static int put_tag(struct kvblk_req *req)
 	return err;
 }
 
-/*
- * Returns the step after an attempt to prepare memory: @next after success, or else a wait,
- * with @wants_fault if for a page fault.
- */
+/* Returns the step after preparing memory: @next, a wait, perhaps for a page fault, or the end. */
 static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step next)
 {
 	bool fault = err == -EFAULT && !req->src.fault;
@@ -594,7 +570,6 @@ static enum put_step put_fetch(struct kvblk_req *req)
 	return put_fetched(req, err, put_clears(req) ? STEP_CLEAR : STEP_ENTER);
 }
 
-/* Drops the reference on the replaced record's segment. */
 static void put_let_go(struct kvblk_req *req)
 {
 	if (req->write.old_seg)
@@ -838,10 +813,7 @@ static int put_give_up(struct kvblk_req *req)
 
 #define PUT_TRIES	3
 
-/*
- * Retries a failed write: through kernel memory if the P2P route is to blame, otherwise on
- * another member. Returns 0: in flight; 1: complete; -EIO.
- */
+/* Retries a write, without P2P or on another member. Returns 0: in flight; 1: complete; -EIO. */
 static int put_elsewhere(struct kvblk_req *req)
 {
 	struct kvblk_sigpipe sigpipe;

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Puts into DRAM: a block that stays there until it is evicted (dram/demote.c), or the copy of
- * a block that a member gets now.
- */
+/* Puts into DRAM: blocks that stay until evicted (dram/demote.c), or copies of members' blocks. */
 #include "request.h"
 
 /*

@@ -7,70 +7,39 @@
 
 #include "index/index.h"
 
-/**
- * enum kvblk_older - what a put does about older blocks of its key
- * @KVBLK_OLDER_STAYS: fail if a block is present. An older record may come back later:
- *	blocks of a key are identical
- * @KVBLK_OLDER_NONE: fail if a block is present, and let no older record come back
- * @KVBLK_OLDER_GOES: replace a block that is present, and let no older record come back
- * @KVBLK_OLDER_MUST: as KVBLK_OLDER_GOES, but -ENOENT if no block is present
- */
+/* What a put does about older blocks of its key. */
 enum kvblk_older {
-	KVBLK_OLDER_STAYS,
-	KVBLK_OLDER_NONE,
-	KVBLK_OLDER_GOES,
-	KVBLK_OLDER_MUST,
+	KVBLK_OLDER_STAYS,	/* fail if a block is present; identical older ones may come back */
+	KVBLK_OLDER_NONE,	/* fail if a block is present; let no older record come back */
+	KVBLK_OLDER_GOES,	/* replace a present block; let no older record come back */
+	KVBLK_OLDER_MUST,	/* as KVBLK_OLDER_GOES, but -ENOENT if no block is present */
 };
 
-/**
- * enum kvblk_put_verdict - what to do about the entry
- * @KVBLK_PUT_WRITE: no block is present: write one
- * @KVBLK_PUT_EXPIRE: remove the expired entry, then write
- * @KVBLK_PUT_TAKE_OVER: write in place of the entry, because no get finds its block
- * @KVBLK_PUT_REPLACE: remove the older block, then write
- * @KVBLK_PUT_DEMOTE: have the block written from DRAM to a member, then look up again
- * @KVBLK_PUT_FLUSH: make the present record durable, unless it is
- * @KVBLK_PUT_EXISTS: fail, because the block is present
- * @KVBLK_PUT_BUSY: fail, because another put owns the entry
- * @KVBLK_PUT_FAIL: fail, because the older record must go, but its member does not respond
- * @KVBLK_PUT_WAIT: look up again when the entry has settled
- */
+/* What to do about the entry. */
 enum kvblk_put_verdict {
-	KVBLK_PUT_WRITE,
-	KVBLK_PUT_EXPIRE,
-	KVBLK_PUT_TAKE_OVER,
-	KVBLK_PUT_REPLACE,
-	KVBLK_PUT_DEMOTE,
-	KVBLK_PUT_FLUSH,
-	KVBLK_PUT_EXISTS,
-	KVBLK_PUT_BUSY,
-	KVBLK_PUT_FAIL,
-	KVBLK_PUT_WAIT,
+	KVBLK_PUT_WRITE,	/* no block is present: write one */
+	KVBLK_PUT_EXPIRE,	/* remove the expired entry, then write */
+	KVBLK_PUT_TAKE_OVER,	/* write in place of the entry: no get finds its block */
+	KVBLK_PUT_REPLACE,	/* remove the older block, then write */
+	KVBLK_PUT_DEMOTE,	/* have DRAM's block written to a member, then look up again */
+	KVBLK_PUT_FLUSH,	/* make the present record durable, unless it is */
+	KVBLK_PUT_EXISTS,	/* fail, because the block is present */
+	KVBLK_PUT_BUSY,		/* fail, because another put owns the entry */
+	KVBLK_PUT_FAIL,	/* fail: the older record must go, but its member does not respond */
+	KVBLK_PUT_WAIT,		/* look up again when the entry has settled */
 };
 
-/**
- * struct kvblk_put_case - a put, and the entry of its key
- * @state: &enum kvblk_slot_state, KVBLK_SLOT_FREE without an entry; the rest of the entry is
- *	then unused
- * @served: the entry's member responds, or the block is in DRAM only
- * @expired: the entry has expired
- * @foreign: the entry belongs to another tenant
- * @in_dram: the block is in DRAM only
- * @same_length: both blocks have the same length
- * @durable: the caller wants the block durable
- * @retried: a write of the put failed, and any block that is present is newer than the put
- * @older: &enum kvblk_older
- */
+/* A put, and the entry of its key. */
 struct kvblk_put_case {
-	u8 state;
-	bool served;
-	bool expired;
-	bool foreign;
-	bool in_dram;
-	bool same_length;
-	bool durable;
-	bool retried;
-	u8 older;
+	u8 state;	/* of the entry; KVBLK_SLOT_FREE: none, and the rest of it is unused */
+	bool served;	/* the entry's member responds, or the block is in DRAM only */
+	bool expired;	/* the entry has expired */
+	bool foreign;	/* the entry belongs to another tenant */
+	bool in_dram;	/* the block is in DRAM only */
+	bool same_length;	/* as the put */
+	bool durable;	/* the caller wants the block durable */
+	bool retried;	/* a write of the put failed: a present block is newer than the put */
+	u8 older;	/* enum kvblk_older */
 };
 
 /*

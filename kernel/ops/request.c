@@ -530,10 +530,7 @@ void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
 		req->result.flags |= KVBLK_RES_DEVICE_READ;
 }
 
-/*
- * Returns whether the memory is a device's, at @addr. Asked before all of it is pinned, which
- * would take longer than the copy does.
- */
+/* Returns whether the memory is a device's, at @addr. Cheaper than to pin all before a copy. */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr)
 {
 	return READ_ONCE(req->pool->device_seen) &&
