@@ -44,10 +44,7 @@
 /* Far above the segment numbers' reach; keeps sizes from overflowing. */
 #define SLOTS_MAX	BIT_ULL(36)
 
-/*
- * A slot packed into 160 bits. The high 4 bits of the length are in @a, where there was space.
- * SLOT_EXPIRES saves entries without an expiry the cache miss on the array of expiries.
- */
+/* A slot packed into 160 bits. SLOT_EXPIRES saves others a miss on the array of expiries. */
 #define SLOT_TAG_HIGH	GENMASK_ULL(39, 0)
 #define SLOT_STATE	GENMASK_ULL(41, 40)
 #define SLOT_LEASED	BIT_ULL(42)
@@ -73,25 +70,18 @@ struct packed {
 	u16 tag;
 };
 
-/**
- * struct kvblk_bucket - a cache line of packed slots; written under the stripe's lock, inside
- * its seqcount
- * @tags: low bits of all tags and the two bytes behind them, for a single comparison
- * @tag: low bits of each slot's tag
- * @c: &struct packed.c of each slot
- * @heat: ticks of the last touches. Bytes of their own, because they are stored without the
- *	lock: such a store may hit a wrong slot, but cannot bring back an old one
- * @unused: one free byte
- * @a: &struct packed.a of each slot
- * @b: &struct packed.b of each slot
+/*
+ * A cache line of packed slots; written under the stripe's lock, inside its seqcount. Heat has
+ * bytes of its own, because it is stored without the lock: such a store may hit a wrong slot, but
+ * cannot bring back an old one.
  */
 struct kvblk_bucket {
 	union {
-		__le64 tags;
+		__le64 tags;			/* low bits of all tags and two bytes behind */
 		struct {
-			__le16 tag[BUCKET_SLOTS];
+			__le16 tag[BUCKET_SLOTS];	/* low bits of each slot's tag */
 			u16 c[BUCKET_SLOTS];
-			u8 heat[BUCKET_SLOTS];
+			u8 heat[BUCKET_SLOTS];	/* ticks of the last touches */
 			u8 unused;
 		};
 	};
@@ -99,17 +89,11 @@ struct kvblk_bucket {
 	u64 b[BUCKET_SLOTS];
 } __aligned(64);
 
-/**
- * struct kvblk_stripe - lock of a run of buckets. Not padded to cache lines: that all stripes
- * fit into a cache matters more than false sharing
- * @lock: protects the other fields, and slots, expiries and tags of the buckets
- * @seq: odd while these change
- * @nr_used: slots that are not FREE; read without the lock
- */
+/* Lock of a run of buckets. Unpadded: a fit of all into a cache matters more than false sharing. */
 struct kvblk_stripe {
 	spinlock_t lock;	/* the stripe and its buckets */
-	seqcount_spinlock_t seq;
-	u32 nr_used;
+	seqcount_spinlock_t seq;	/* odd during changes */
+	u32 nr_used;			/* slots that are not FREE; read without the lock */
 };
 
 struct place {
@@ -123,10 +107,7 @@ struct home {
 	u64 bucket[2];
 };
 
-/*
- * A relocation of 1 to 3 places: each slot moves to the next place. The first place is in a
- * candidate bucket, the last one is vacant.
- */
+/* A relocation: each slot moves to the next place, from a candidate bucket to a vacant place. */
 struct path {
 	struct place at[3];
 	unsigned int nr;
@@ -210,10 +191,7 @@ static struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
 	};
 }
 
-/*
- * Unpack @p, which was loaded from @at. Written by fields, because the compiler would assemble a
- * whole struct in registers, which are too few.
- */
+/* Unpack @p, loaded from @at. By fields, because a whole struct would need too many registers. */
 static __always_inline void slot_unpack(const struct kvblk_index *idx,
 					struct place at, struct packed p,
 					struct kvblk_slot *slot)
@@ -300,10 +278,7 @@ static struct kvblk_stripe *stripe_of(const struct kvblk_index *idx, u64 bucket)
 	return &idx->stripes[bucket >> idx->stripe_shift];
 }
 
-/*
- * Return the slots of @bucket that may have @tag, as the top bit of each 16. Branch-free, because
- * which slot matches is unpredictable.
- */
+/* Return the slots that may have @tag, as the top bit of each 16; branch-free: unpredictable. */
 static __always_inline u64 bucket_match(const struct kvblk_index *idx,
 					u64 bucket, u64 tag)
 {
@@ -657,10 +632,7 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
 	return ret;
 }
 
-/*
- * Return whether the entry stays the same for listeners when it becomes @new. False for dead and
- * expired ones, because a walk may have skipped them.
- */
+/* Return whether @new changes nothing for listeners. False if dead: a walk may have skipped it. */
 static bool slot_same(const struct kvblk_index *idx, struct place at,
 		      const struct kvblk_slot *new)
 {

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The index: maps a block's 128-bit id to the place of its record.
+ * The index: maps a block's 128-bit id to the place of its record. A fixed array of cache-line
+ * buckets with three 20-byte slots each; two candidate buckets an id; at most two moves an insert.
+ * After kvblk_index_init() nothing is allocated but the array of caller tags.
  *
- * A fixed array of cache-line buckets with three 20-byte slots each; two candidate buckets
- * an id; at most two moves an insert. After kvblk_index_init() nothing is allocated but the
- * array of caller tags. Readers take no lock, and no RCU, because nothing is freed while the
- * pool exists: a seqcount for each stripe of buckets makes them retry. Writers lock the
- * stripe of the id.
+ * Readers take no lock, and no RCU, because nothing is freed while the pool exists: a seqcount for
+ * each stripe of buckets makes them retry. Writers lock the stripe of the id. Process context only,
+ * or else a reader that interrupts a writer on its own CPU spins for ever. Functions do not sleep
+ * unless noted.
  *
- * Context: process context only, or else a reader that interrupts a writer on its own CPU
- * spins for ever. Functions do not sleep unless noted.
+ * A LIVE or MOVING slot whose generation is not its segment's is dead: not found, free for inserts.
  *
- * Listeners are notified of each tagged entry that becomes LIVE or leaves, under the lock of
- * its stripe, so that the changes of one id are in order. A dead entry leaves when its slot
- * is reused or swept.
+ * Listeners are notified of each tagged entry that becomes LIVE or leaves, under the lock of its
+ * stripe, so that the changes of one id are in order. A dead entry leaves when its slot is reused
+ * or swept.
  *
- * The rule: a WRITING, MOVING or leased slot is removed only by its owner, who names the
- * exact slot that it expects, or by the death of its segment (not of a WRITING one).
+ * The rule: a WRITING, MOVING or leased slot is removed only by its owner, who names the exact slot
+ * that it expects, or by the death of its segment (not of a WRITING one).
  *
  * Pure logic: compiled for user space by selftests/host and `kvblk replay`.
  */
@@ -36,49 +36,28 @@
 #define KVBLK_INDEX_LEN_BITS	26	/* length - 1: 64 MiB */
 #define KVBLK_INDEX_TENANT_BITS	14
 
-/**
- * enum kvblk_slot_state - who owns a slot
- * @KVBLK_SLOT_FREE: no owner; any insert may take it
- * @KVBLK_SLOT_WRITING: owned by the put that inserted it, until its I/O completes
- * @KVBLK_SLOT_LIVE: no owner; readable
- * @KVBLK_SLOT_MOVING: owned by reclaim, which copies the record; readable
- */
+/* Owner of a slot. */
 enum kvblk_slot_state {
-	KVBLK_SLOT_FREE,
-	KVBLK_SLOT_WRITING,
-	KVBLK_SLOT_LIVE,
-	KVBLK_SLOT_MOVING,
+	KVBLK_SLOT_FREE,	/* no owner; any insert may take it */
+	KVBLK_SLOT_WRITING,	/* owned by the put that inserted it, until its I/O completes */
+	KVBLK_SLOT_LIVE,	/* no owner; readable */
+	KVBLK_SLOT_MOVING,	/* owned by reclaim, which copies the record; readable */
 };
 
-/**
- * struct kvblk_slot - an unpacked slot
- * @seg: pool-wide segment number
- * @off: offset of the record in the segment, 4 KiB units
- * @len: payload length in bytes, 1 to 64 MiB
- * @gen: low 16 bits of the segment's generation when the record was written
- * @tenant: tenant id
- * @state: &enum kvblk_slot_state
- * @prio: the put's priority, 0 to 3
- * @leased: a lease pins the entry
- * @heat: tick of the last touch, 0 for never (a copy; see kvblk_index_touch())
- * @expiry: low bits of the pool's clock when the block expires, 0 for never
- * @caller_tag: the caller's tag; only 0 before kvblk_index_keep_tags()
- * @place: slot position, for kvblk_index_touch(); in evicted slots and in notifications, the
- *	token (see kvblk_index_token())
- */
+/* An unpacked slot. */
 struct kvblk_slot {
-	u32 seg;
-	u32 off;
-	u32 len;
-	u16 gen;
+	u32 seg;	/* pool-wide segment number */
+	u32 off;	/* of the record in the segment, 4 KiB units */
+	u32 len;	/* payload length in bytes, 1 to 64 MiB */
+	u16 gen;	/* low 16 bits of the segment's generation when written */
 	u16 tenant;
-	u8 state;
-	u8 prio;
-	bool leased;
-	u8 heat;
-	u32 expiry;
-	u64 caller_tag;
-	u64 place;
+	u8 state;	/* enum kvblk_slot_state */
+	u8 prio;	/* the put's priority, 0 to 3 */
+	bool leased;	/* a lease pins the entry */
+	u8 heat;	/* tick of the last touch, 0: never (a copy; see kvblk_index_touch()) */
+	u32 expiry;	/* low bits of the pool's clock at the expiry, 0: never */
+	u64 caller_tag;	/* only 0 before kvblk_index_keep_tags() */
+	u64 place;	/* position; in evicted slots and notifications, kvblk_index_token() */
 };
 
 /* Return whether both slots are of the same record, in whatever states. */
@@ -90,10 +69,7 @@ static inline bool kvblk_same_record(const struct kvblk_slot *a, const struct kv
 /* Longest TTL, seconds: 34 years. Blocks with a longer one do not expire. */
 #define KVBLK_TTL_MAX		0x40000000u
 
-/*
- * Return whether @expiry has passed at @now, the low bits of the pool's clock. The clock wraps in
- * 136 years: a time up to 68 years ahead is the later one.
- */
+/* Return whether @expiry has passed at @now, which wraps: up to 68 years ahead count as later. */
 static inline bool kvblk_expired(u32 expiry, u32 now)
 {
 	return expiry && (s32)(now - expiry) >= 0;
@@ -103,52 +79,30 @@ static inline bool kvblk_expired(u32 expiry, u32 now)
 struct kvblk_bucket;
 struct kvblk_stripe;
 
-/**
- * struct kvblk_index - the index of a pool
- * @buckets: nr_buckets cache lines, vmalloc; slots under the stripe's lock, heat bytes
- *	written without a lock
- * @expiry: a u32 for each slot, under the stripe's lock; valid if the slot expires
- * @tags: a u64 for each slot, under the stripe's lock; NULL while all tags are 0. Set once by
- *	kvblk_index_keep_tags(), read with READ_ONCE()
- * @tags_lock: protects the allocation of @tags
- * @nr_buckets: number of buckets, a multiple of @stripe_buckets
- * @stripes: locks and seqcounts
- * @nr_stripes: number of @stripes
- * @stripe_shift: binary logarithm of @stripe_buckets
- * @stripe_buckets: buckets in a stripe, at least 2
- * @seg_gen: low 16 bits of each segment's current generation, by segment number; owned by the
- *	pool, read with READ_ONCE(). A LIVE or MOVING slot whose generation differs is
- *	dead: not found, and free for inserts
- * @nr_segs: entries of @seg_gen; a slot with a larger segment number is dead
- * @pinned: for each 2^@pinned_shift segments, whether inserts must not evict entries there.
- *	Owned by the pool, read with READ_ONCE(); NULL: evict anywhere
- * @pinned_shift: see @pinned
- * @nr_evicted: live entries that inserts evicted
- * @listened: whether to call @notify; read with READ_ONCE(). Set it before
- *	kvblk_index_tagged(), or else changes between the two are missed
- * @notify: called with the stripe's lock held when an entry with a caller tag is added or
- *	removed; must not sleep or take a stripe's lock. Moved entries may be added twice.
- *	Set before the index is used
- * @expired: called like @notify when the sweep frees an expired entry, or NULL. Set before the
- *	index is used
- */
+/* The index of a pool. */
 struct kvblk_index {
-	struct kvblk_bucket *buckets;
-	u32 *expiry;
-	u64 *tags;
+	struct kvblk_bucket *buckets;	/* slots under the stripe's lock, heat without */
+	u32 *expiry;		/* by slot, under the stripe's lock; valid if the slot expires */
+	u64 *tags;	/* by slot, under the stripe's lock; NULL while all are 0; READ_ONCE() */
 	struct mutex tags_lock;	/* allocation of tags */
-	u64 nr_buckets;
+	u64 nr_buckets;		/* a multiple of @stripe_buckets */
 	struct kvblk_stripe *stripes;
 	u32 nr_stripes;
-	u32 stripe_shift;
-	u32 stripe_buckets;
-	const u16 *seg_gen;
-	u32 nr_segs;
-	const bool *pinned;
-	u32 pinned_shift;
-	atomic64_t nr_evicted;
-	bool listened;
+	u32 stripe_shift;	/* binary logarithm of @stripe_buckets */
+	u32 stripe_buckets;	/* buckets in a stripe, at least 2 */
+	const u16 *seg_gen;	/* the pool's: generations by segment, low bits; READ_ONCE() */
+	u32 nr_segs;		/* entries of @seg_gen; slots of larger segments are dead */
+	const bool *pinned;	/* the pool's: granules without eviction, or NULL; READ_ONCE() */
+	u32 pinned_shift;	/* log2 of the segments in a granule */
+	atomic64_t nr_evicted;	/* live entries that inserts evicted */
+	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_tagged() */
+	/*
+	 * called under the stripe's lock when an entry with a caller tag is added or removed; must
+	 * not sleep or take such a lock. Moved entries may be added twice. Set before the index is
+	 * used
+	 */
 	void (*notify)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
+	/* as @notify, when the sweep frees an expired entry, or NULL */
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
 };
 
@@ -159,10 +113,7 @@ void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots);
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 		     u32 nr_segs);
 
-/*
- * Allocate the array of caller tags, once. Call it before the first insert with a tag, so that a
- * pool without tags does not pay for it. Returns 0 or -ENOMEM. May sleep.
- */
+/* Allocate the caller tags, before the first insert with one. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_index_keep_tags(struct kvblk_index *idx);
 bool kvblk_index_keeps_tags(const struct kvblk_index *idx);
 
@@ -173,14 +124,12 @@ void kvblk_index_destroy(struct kvblk_index *idx);
 #define KVBLK_INDEX_BUCKET	3
 
 /*
- * Copy the entries of @bucket that have a caller tag, are LIVE or MOVING, and neither dead nor
- * expired at @now, to @slots. Returns their number. A walk over all buckets while @listened is
- * set misses no entry.
+ * Copy the tagged LIVE and MOVING entries of @bucket that are neither dead nor expired at @now to
+ * @slots. Returns their number. A walk over all buckets while @listened is set misses no entry.
  */
 unsigned int kvblk_index_tagged(struct kvblk_index *idx, u64 bucket, u32 now,
 				struct kvblk_slot slots[KVBLK_INDEX_BUCKET]);
 
-/* Return the index's memory in bytes. */
 u64 kvblk_index_bytes(const struct kvblk_index *idx);
 
 /* Return the number of slots, at least what kvblk_index_init() was given. */
@@ -192,23 +141,14 @@ u64 kvblk_index_used(const struct kvblk_index *idx);
 /* Prefetch the cache lines of @id, ahead of a batch. */
 void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
 
-/*
- * Prefetch the other lines that an insert of @id reads. Its own lines must be in the cache: call
- * this half as far ahead as kvblk_index_prefetch().
- */
+/* Prefetch what else an insert reads. Call it half as far ahead as kvblk_index_prefetch(). */
 void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id);
 
-/*
- * Copy the entry of @id to @slot, whatever its state. Returns false if there is no live one;
- * @slot may have been written nevertheless.
- */
+/* Copy the entry of @id, in any state, to @slot. Returns false if none or dead; may write @slot. */
 bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
 		      struct kvblk_slot *slot);
 
-/*
- * kvblk_index_find() for @nr ids, at most 64, whose lines are prefetched. Returns a bit for each
- * id that is found, the lowest for the first.
- */
+/* kvblk_index_find() for up to 64 prefetched ids. Returns a bit for each id found, lowest first. */
 u64 kvblk_index_find_many(const struct kvblk_index *idx,
 			  const struct kvblk_id *ids, unsigned int nr,
 			  struct kvblk_slot *slots);
@@ -242,10 +182,7 @@ bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id,
 			 const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
 
-/*
- * kvblk_index_replace() unless a lease pins the entry. Reclaim thus makes a block MOVING that it
- * drops, because a MOVING one can't be leased.
- */
+/* kvblk_index_replace() unless leased. Reclaim makes what it drops MOVING: not to be leased. */
 bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id,
 		       const struct kvblk_slot *old,
 		       const struct kvblk_slot *new);
@@ -257,10 +194,7 @@ bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id,
 bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 		       const struct kvblk_slot *old, bool leased);
 
-/*
- * Record a touch of @slot, from kvblk_index_find(), at @tick (1 to 255). Lockless: if the entry
- * has moved, another one is touched, which is harmless.
- */
+/* Touch the entry of a found @slot at @tick, 1 to 255. Without a lock: may touch another entry. */
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot,
 		       u8 tick);
 
