@@ -24,7 +24,6 @@
 
 /* ---- writes to members ---- */
 
-/* A write of a DRAM block. */
 struct stage {
 	struct kvblk_io io;
 	struct kvblk_queued_io queued;
@@ -43,7 +42,6 @@ struct stage {
 	struct kvblk_mem mem;
 };
 
-/* State of a batch of writes. */
 enum stages_state {
 	STAGES_INFLIGHT,
 	STAGES_LEFT,			/* only silent members' writes are left; no task waits */
@@ -249,10 +247,7 @@ static struct stages *stages_new(struct kvblk_pool *pool)
 	return all;
 }
 
-/*
- * Leaves the batch to a work and begins a new batch. Returns false if the batch has completed,
- * memory is short, or too many batches were left.
- */
+/* Leaves the batch to a work and begins a new one. Returns false if the batch must be awaited. */
 static bool stages_leave(struct stages *all)
 {
 	struct kvblk_dram *dram = &all->pool->dram;
@@ -280,7 +275,7 @@ static void stages_flush(struct kvblk_pool *pool)
 
 	if (!all->nr)
 		return;
-	/* flying was 1 before the first write */
+	/* inflight was 1 before the first write */
 	if (!atomic_dec_and_test(&all->inflight))
 		while (!wait_for_completion_timeout(&all->completed, LOOK))
 			if (stages_end(all) && stages_leave(all))
@@ -441,10 +436,7 @@ static void run_ask(struct kvblk_pool *pool, struct run *run)
 		run_ask_chain(pool, run, run->ask, nr);
 }
 
-/*
- * Claims the entry: for @next, which takes leases over, or (NULL) for good, which leases
- * prevent. Returns false if another task owns the entry.
- */
+/* Claims the entry for @next, with its leases, or (NULL) for good, if unleased. Returns success. */
 static bool block_claim(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 			const struct kvblk_slot *slot, const struct kvblk_slot *next)
 {
@@ -619,7 +611,6 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		WRITE_ONCE(dram->rest, jiffies + HZ / 10);
 }
 
-/* Returns the bytes at which eviction stops. */
 static u64 room_made(u64 limit)
 {
 	return limit - limit / 8;

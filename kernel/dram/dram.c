@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * DRAM blocks: blocks in host memory, before or instead of on a member. This file puts and
- * finds them; demote.c evicts them.
- *
- * A put copies the block here and completes. When memory is needed, the coldest blocks leave.
- * A block that was requested again is written to a member. The policy's admission decides on
- * the rest, chain by chain, and most blocks are never written.
+ * DRAM blocks: blocks in host memory, before or instead of on a member. A put copies the block here
+ * and completes. When memory is needed, the coldest blocks leave (demote.c). A block that was
+ * requested again is written to a member. The policy's admission decides on the rest, chain by
+ * chain, and most blocks are never written.
  *
  * The rules:
- * - The index decides. A DRAM block is valid only while the entry of the id has the same
- *   place: segment KVBLK_DRAM_SEG and a number that is new with each put. Otherwise the DRAM
- *   block is stale: new gets miss, and the next user frees the memory.
- * - A block without a copy on a member leaves in one way: one task claims the entry and
- *   removes it, or makes it MOVING until LIVE on a member. A leased entry cannot be claimed
- *   for removal.
- * - The bytes do not change while a reference is held, even if the block is removed.
- *   References are held while bytes are used, but never while waiting for a task or a pager,
- *   because the memory cannot be reclaimed meanwhile.
- * - The shrinker drops and never writes: no I/O, no allocation. Gets of dropped blocks miss.
- *   Leased blocks are left to the work.
+ * - The index decides. A DRAM block is valid only while the entry of the id has the same place:
+ *   segment KVBLK_DRAM_SEG and a number that is new with each put. Otherwise the DRAM block is
+ *   stale: new gets miss, and the next user frees the memory.
+ * - A block without a copy on a member leaves in one way: one task claims the entry and removes it,
+ *   or makes it MOVING until LIVE on a member. A leased entry cannot be claimed for removal.
+ * - The bytes do not change while a reference is held, even if the block is removed. References are
+ *   held while bytes are used, but never while waiting for a task or a pager, because the memory
+ *   cannot be reclaimed meanwhile.
+ * - The shrinker drops and never writes: no I/O, no allocation. Gets of dropped blocks miss. Leased
+ *   blocks are left to the work.
  *
- * The pool owns the memory, limited by dram_bytes. Callers' memory cgroups are not charged,
- * because a block outlives the task that put it and serves other cgroups. The memory is
- * reported as reclaimable (KReclaimable).
+ * The pool owns the memory, limited by dram_bytes and reported as reclaimable (KReclaimable).
+ * Callers' memory cgroups are not charged, because a block outlives its put and serves other
+ * cgroups.
  */
 #include <linux/log2.h>
 #include <linux/slab.h>
@@ -418,8 +415,7 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 /* ---- new blocks ---- */
 
 /*
- * Inserts @obj, replacing a stale block, or a valid one if the caller owns the entry
- * (@owner). Returns 0, -EEXIST or another error.
+ * Inserts @obj in place of a stale block, or (@owner of the entry) of any. Returns 0 or an errno.
  */
 static int dram_block_list(struct kvblk_pool *pool, struct kvblk_dram_block *obj, bool owner)
 {

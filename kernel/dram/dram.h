@@ -17,20 +17,13 @@ void kvblk_dram_exit(struct kvblk_pool *pool);
 /* Evicts DRAM blocks if dram_bytes was lowered. Called each second. Does not sleep. */
 void kvblk_dram_tick(struct kvblk_pool *pool);
 bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
-/*
- * Allocates a DRAM block. The caller fills in @rec, and the payload from @bv[1] on. Returns NULL
- * if dram_bytes is reached or memory is short. May sleep.
- */
+/* Allocates a block; the caller fills @rec, and @bv from 1 on. Returns it or NULL. May sleep. */
 struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len);
-/*
- * Inserts @obj as the block of its id, and consumes @obj. Returns 0, -EEXIST if the id has a
- * block, -ENOSPC or -ENOMEM. May sleep.
- */
+/* Inserts @obj, and consumes it. Returns 0, -EEXIST, -ENOSPC or -ENOMEM. May sleep. */
 int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /*
- * Keeps @obj as a copy of a member's block at @slot, and takes a reference. Eviction skips @obj
- * until kvblk_dram_block_queue(). Returns false if a valid copy exists or memory is short.
- * May sleep.
+ * Keeps @obj as a copy of a member's block at @slot, with a reference. Eviction skips it until
+ * kvblk_dram_block_queue(). Returns false if a valid copy exists or memory is short. May sleep.
  */
 bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 			   const struct kvblk_slot *slot);
@@ -59,11 +52,7 @@ void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id);
  */
 void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
 
-/*
- * ---- shared by dram.c and demote.c ----
- *
- * Only kvblk_dram_blocks_init() and kvblk_dram_blocks_exit() may sleep.
- */
+/* ---- shared by dram.c and demote.c; only the last two may sleep ---- */
 
 /* Returns the bytes charged for a block: whole pages. */
 static inline u64 kvblk_dram_block_bytes(u32 length)
