@@ -140,10 +140,7 @@ static bool part_gone(const struct kvblk_part *part)
 	return part_is_device(part) && READ_ONCE(part->region->gone);
 }
 
-/*
- * Returns whether the CPU copies through the caller's own mapping, and its address @addr: for
- * device memory that mapping has the type that the driver chose. See p2p/bounce.c.
- */
+/* Returns whether the CPU copies through the caller's mapping, at @addr; see p2p/bounce.c. */
 static bool part_user(const struct kvblk_part *part, u64 *addr)
 {
 	*addr = part->addr;
@@ -258,10 +255,7 @@ static void page_copy(void *kernel, struct bio_vec *bv, bool in)
 		memcpy(there, kernel, bv->bv_len);
 }
 
-/*
- * The tail is shorter than a logical block and aligned to one, so it lies in a single page of
- * the caller.
- */
+/* The tail is shorter than a logical block and aligned to one: within one page of the caller. */
 static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 {
 	if (mem->tail_user.bv_len)
@@ -483,7 +477,6 @@ static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in
 	return left;
 }
 
-/* Iterator over the caller's bytes. */
 struct walk {
 	const struct kvblk_src *src;
 	u32 part;

@@ -3,17 +3,15 @@
  * Registered memory: pinned once, for many operations.
  *
  * The rules:
- * - Host memory is pinned until its region ends, and is charged as locked memory to the user
- *   that registered it, as io_uring's buffers are: the file, and so the region, may outlive
- *   any mm.
- * - Memory of a PCI device is not charged. Its driver may reclaim it at any time, to be
- *   unbound or because it was freed, but cannot while pages are pinned. So GUP allows no
- *   long-term pins of it (mm/gup.c: is_valid_gup_args()). The driver removes the mapping from
- *   the caller's address space first. So the pins end with the mapping, and the region cannot
- *   be used afterwards.
- * - An operation that transfers to such a region, directly or by the CPU, holds the pins
- *   meanwhile: kvblk_region_use(). It waits neither for a page fault nor for space with the
- *   pins. A ring's operation holds them until its result is taken.
+ * - Host memory is pinned until its region ends, and charged as locked memory to the user that
+ *   registered it, as io_uring's buffers are: the file, and so the region, may outlive any mm.
+ * - Memory of a PCI device is not charged. Its driver may reclaim it at any time, but not while
+ *   pages are pinned. So GUP allows no long-term pins of it (mm/gup.c: is_valid_gup_args()). The
+ *   driver first removes the mapping from the caller's address space: the pins end with the
+ *   mapping, and the region cannot be used afterwards.
+ * - An operation that transfers to such a region, directly or by the CPU, holds the pins meanwhile:
+ *   kvblk_region_use(). With the pins it waits neither for a page fault nor for space. A ring's
+ *   operation holds them until its result is taken.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>
