@@ -59,22 +59,14 @@ struct call {
 	struct nvme_uring_cmd cmd;
 };
 
-/**
- * struct call_type - properties of an opcode
- * @mode: mode in which the node must be open
- * @options: accepted options
- * @data: true if the command transfers data
- * @keyless: true if the key is optional
- * @op: &enum kvblk_opcode of the operation
- * @begin: checks or executes the command; sets @goes_on if the operation is needed. Returns 0, a
- *	status, an errno, or -EAGAIN if a ring's worker must repeat the call
- */
+/* Properties of an opcode. */
 struct call_type {
-	fmode_t mode;
-	u8 options;
-	bool data;
-	bool keyless;
-	u8 op;
+	fmode_t mode;			/* FMODE_* of the open node */
+	u8 options;			/* accepted */
+	bool data;			/* the command transfers data */
+	bool keyless;			/* the key is optional */
+	u8 op;				/* of the operation, enum kvblk_opcode */
+	/* Returns 0, a status, an errno; -EAGAIN: in a worker. Sets goes_on to run @op */
 	int (*begin)(struct call *call);
 };
 
@@ -229,7 +221,6 @@ static int call_wait(struct call *call)
 
 /* ---- commands ---- */
 
-/* Returns whether the data is in a registered buffer of the ring. */
 static bool call_fixed(const struct call *call)
 {
 	return call->ring && call->ring->flags & IORING_URING_CMD_FIXED;

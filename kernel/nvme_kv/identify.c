@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Identify data of the node for NVMe commands: a controller with a single key-value namespace.
- * Only admin commands that tools need to use the node are supported.
- */
+/* Identify data of the node for NVMe commands: a controller with a single key-value namespace. */
 #include <linux/nvme.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>

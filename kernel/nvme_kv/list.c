@@ -44,28 +44,17 @@ struct header_read {
 	struct bio_vec bv;
 };
 
-/**
- * struct key_page - headers read together
- * @refs: references of the walk and of each header in flight
- * @pending: headers in flight, plus one while headers are being submitted
- * @completed: completed when no header is in flight
- * @pool: the pool; holds a reference to pool->users
- * @file: the open file; reference held
- * @given_up: bytes counted as detached in the file's budget
- * @nr: number of valid @slots and @headers
- * @slots: entries found in the index, in order
- * @headers: header of each slot; without a page if not read
- */
+/* Headers read together. */
 struct key_page {
-	refcount_t refs;
-	atomic_t pending;
-	struct completion completed;
-	struct kvblk_pool *pool;
-	struct kvblk_file *file;
-	u32 given_up;
-	u32 nr;
-	struct kvblk_slot slots[PAGE_KEYS];
-	struct header_read headers[PAGE_KEYS];
+	refcount_t refs;			/* the walk's, and one for each header in flight */
+	atomic_t pending;	/* headers in flight, plus one while headers are being submitted */
+	struct completion completed;		/* no header is in flight */
+	struct kvblk_pool *pool;		/* with a reference to pool->users */
+	struct kvblk_file *file;		/* with a reference */
+	u32 given_up;				/* bytes counted as detached in the file's budget */
+	u32 nr;					/* valid @slots and @headers */
+	struct kvblk_slot slots[PAGE_KEYS];	/* entries found in the index, in order */
+	struct header_read headers[PAGE_KEYS];	/* of each slot; without a page if not read */
 };
 
 static void header_unpin(struct header_read *header)
@@ -291,9 +280,7 @@ static int page_read(struct key_page *page, u64 deadline)
 	return err;
 }
 
-/*
- * Returns the length of the key in the header, without the prefix, or 0 if the header is invalid.
- */
+/* Returns the length of the key in the header, less its prefix, or 0 if the header is invalid. */
 static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 		      const struct header_read *header, const u8 **key)
 {
