@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Gets into a device's memory that the member cannot reach, through a chunk of kernel memory. The
- * chunk has two halves: while the CPU copies one, the member fills the other. If several such
- * gets are active, some copy while others are filled. Then a chunk is filled as a whole, with
- * half the interrupts and wakeups.
+ * chunk has two halves: while the CPU copies one, the member fills the other. If several such gets
+ * are active, some copy while others are filled: a chunk is then filled as a whole, with half the
+ * interrupts and wakeups.
  *
  * The rules:
- * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole
- *   block, so that no get waits. Data of another tenant is wiped.
- * - Parts are copied in order, each after its verification. An error is returned once no I/O is
- *   in flight. The caller clears the bytes copied so far, because that may need page faults.
- * - Copies use the caller's mapping. It has the memory type chosen by the device's driver, mostly
- *   write-combining, where string copies stream (Intel SDM vol. 1, 7.3.9.3). The kernel's mapping
- *   is uncached.
+ * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole block,
+ *   so that no get waits. Data of another tenant is wiped.
+ * - Parts are copied in order, each after its verification. An error is returned once no I/O is in
+ *   flight. The caller clears the bytes copied so far, because that may need page faults.
+ * - Copies use the caller's mapping, whose memory type the device's driver chose: mostly
+ *   write-combining, where string copies stream (Intel SDM vol. 1, 7.3.9.3). The kernel's is
+ *   uncached.
  * - Copies take no page faults, because a segment is held. If a fault is needed, the get is
  *   repeated with memory for the whole block.
  */
@@ -34,35 +34,21 @@ struct half {
 	atomic_t state;
 };
 
-/*
- * struct kvblk_bounce - a chunk, and the get that uses it
- * @mem: KVBLK_BOUNCE_BYTES
- * @node: NUMA node of @mem
- * @busy: in use by a get; under pool->bounce.lock
- * @tenant: tenant of the last get
- * @part: bytes of one I/O, half or all of @mem
- * @req: the get
- * @completed: resumes @req when its awaited I/O is complete; any context
- * @at: payload offset of the part to copy next
- * @asked: payload offset of the part to read next
- * @end: payload offset of the end
- * @begun: bytes were copied to the caller
- * @err: error to return when no I/O is in flight
- */
+/* A chunk, and the get that uses it. */
 struct kvblk_bounce {
-	struct page *mem;
-	int node;
-	bool busy;
-	u16 tenant;
-	u32 part;
+	struct page *mem;		/* KVBLK_BOUNCE_BYTES */
+	int node;			/* NUMA node of @mem */
+	bool busy;			/* in use by a get; pool->bounce.lock */
+	u16 tenant;			/* tenant of the last get */
+	u32 part;			/* bytes of one I/O, half or all of @mem */
 	struct kvblk_req *req;
-	void (*completed)(struct kvblk_req *req);
+	void (*completed)(struct kvblk_req *req);	/* resumes @req; any context */
 	const __le32 *crcs;		/* checksums of the block, or NULL */
-	u32 at;
-	u32 asked;
-	u32 end;
-	bool begun;
-	int err;
+	u32 at;				/* payload offset of the part to copy next */
+	u32 asked;			/* payload offset of the part to read next */
+	u32 end;			/* payload offset of the end */
+	bool begun;			/* bytes were copied to the caller */
+	int err;			/* error to return when no I/O is in flight */
 	struct half half[2];
 };
 

@@ -11,10 +11,7 @@
 struct kvblk_bounce;
 struct kvblk_req;
 
-/*
- * Takes a chunk for a get that holds its segment. Returns NULL if all are in use. May sleep.
- * @completed: called, in any context, when I/O awaited by kvblk_bounce_run() is complete.
- */
+/* Takes a chunk for a get. Returns NULL if none is idle. @completed resumes it; any context. */
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 				      void (*completed)(struct kvblk_req *req));
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
@@ -45,19 +42,13 @@ struct kvblk_way {
 #ifdef CONFIG_PCI_P2PDMA
 int kvblk_p2p_init(void);
 void kvblk_p2p_exit(void);
-/*
- * Returns 0 if @flash may transfer directly to or from the memory of @req, or -EREMOTEIO if not.
- * A probe is started if the route is unknown.
- */
+/* Returns 0 if @flash reaches the memory of @req directly, or -EREMOTEIO; may start a probe. */
 int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_flash *flash);
 /* Returns whether the route of @flash to the memory at @addr is known to bounce. */
 bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_flash *flash);
 /* Stops direct transfers on the route if it may have caused the failure of @req. May sleep. */
 void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_flash *flash);
-/*
- * Checks a completed get with req->media.trial. Returns -EAGAIN after the direct read, which must
- * be repeated through kernel memory, and 0 after the comparison.
- */
+/* Checks a get with media.trial. Returns -EAGAIN: read again through kernel memory; 0: compared. */
 int kvblk_p2p_trial(struct kvblk_req *req);
 void kvblk_p2p_trial_end(struct kvblk_req *req);
 void kvblk_p2p_work(struct work_struct *work);

@@ -36,16 +36,12 @@
 #define TRIAL_FAILURES	4
 #define TRIAL_PAUSE	(60 * HZ)	/* after the first failure, then longer */
 
-/*
- * struct provider - a device with memory that members can access
- * @serial: number, never reused, by which routes refer to the provider
- * @nr: index in kvblk_flash_p2p.routes
- */
+/* A device with memory that members can access. */
 struct provider {
 	struct list_head link;
 	struct pci_dev *pdev;		/* reference held */
-	u32 serial;
-	u32 nr;
+	u32 serial;	/* never reused; routes refer to the provider by this number */
+	u32 nr;		/* index in kvblk_flash_p2p.routes */
 	struct rcu_head rcu;
 };
 
@@ -144,10 +140,7 @@ static struct device *flash_device(struct kvblk_flash *flash)
 	return dev;
 }
 
-/*
- * Returns whether the disk belongs to an nvme subsystem. All paths of it lead to one drive, so that
- * a probe is valid for all. That would not be true for the legs of a RAID.
- */
+/* Returns whether a probe is valid for all paths: of an nvme subsystem, not for legs of a RAID. */
 static bool flash_is_multipath(struct kvblk_flash *flash)
 {
 	struct device *parent = disk_to_dev(flash->bdev->bd_disk)->parent;
@@ -160,10 +153,7 @@ static int probe_io(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf
 	return kvblk_io_sync(flash, opf | REQ_NOMERGE, pos, buf, PROBE_BYTES);
 }
 
-/*
- * Transfers data in both directions between media and @there, and compares it in host memory.
- * Nowhere else does the CPU read more than the end of a transfer from such memory.
- */
+/* Transfers data both ways between media and @there, and compares the copies in host memory. */
 static bool probe_at(struct kvblk_flash *flash, u64 pos, void __force *there)
 {
 	u8 *host = kmalloc(2 * PROBE_BYTES, GFP_KERNEL);
@@ -191,10 +181,7 @@ out:
 	return right;
 }
 
-/*
- * Probes a write from a caller's page to media. Returns 1 if the data is right, -EINVAL if wrong,
- * -EIO if the member rejects the write, or another errno if inconclusive.
- */
+/* Probes a write of a caller's page. Returns 1, -EINVAL: wrong, -EIO: rejected, other: unknown. */
 static int probe_from(struct kvblk_flash *flash, u64 pos, void __force *there)
 {
 	u8 *before = kmalloc(3 * PROBE_BYTES, GFP_KERNEL);
@@ -455,23 +442,15 @@ static phys_addr_t bv_addr(const struct bio_vec *bv)
 	return page_to_phys(bv->bv_page) + bv->bv_offset;
 }
 
-/*
- * struct kvblk_trial - a get that is read directly and through kernel memory
- * @there: destination in the device's memory
- * @addr: physical address of @there
- * @serial: serial of the provider
- * @at: offset in the payload, from req->read.from on
- * @taken: @data has the bytes of the direct read
- * @data: mark written before the direct read, then the bytes read
- */
+/* A get that is read directly and through kernel memory. */
 struct kvblk_trial {
-	void __iomem *there;
-	phys_addr_t addr;
-	u32 serial;
-	u32 at;
+	void __iomem *there;	/* destination in the device's memory */
+	phys_addr_t addr;	/* physical address of @there */
+	u32 serial;		/* of the provider */
+	u32 at;			/* offset in the payload, from req->read.from on */
 	u32 bytes;
-	bool taken;
-	u8 data[PROBE_BYTES];
+	bool taken;		/* @data has the bytes of the direct read */
+	u8 data[PROBE_BYTES];	/* mark written before the direct read, then the bytes read */
 };
 
 /* Writes a random mark to the destination, which the member must overwrite. */
@@ -672,10 +651,7 @@ int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
 		list_for_each_entry(p, &providers, link)
 			if (p->pdev == pdev)
 				known = p;
-		/*
-		 * Do not allocate to find out whether there is memory: a driver (mlx5, vfio) may
-		 * have set pdev->p2pdma without a pool, which would oops.
-		 */
+		/* do not try to allocate: drivers without a pool (mlx5, vfio) would oops */
 		if (nr++ < *at)
 			continue;
 		provider_way(pdev, flash, known, &way);
