@@ -35,10 +35,7 @@
 /* A cache line: the position of the oldest print, followed by prints. */
 #define OFFER_LINE	32
 #define OFFER_WAYS	(OFFER_LINE - 1)
-/*
- * Offers to remember for each block of the pool: about as many come in a turn of the log if few
- * are admitted.
- */
+/* Offers to remember for each block of the pool: about what comes in a turn if few are admitted. */
 #define OFFERS_PER_BLOCK	6
 /* First part of a segment's stay in which touches do not earn a copy. */
 #define STALE_PERMILLE	150
@@ -272,10 +269,7 @@ static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 		   FIELD_PREP(GHOST_KIND, kind) | now);
 }
 
-/*
- * Return the number of @parent's children before @child, FORKS_SHARED at most. A child that is
- * offered again, since it was declined or reclaimed, counts once.
- */
+/* Count @parent's children before @child, to FORKS_SHARED at most; repeated children count once. */
 static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
 {
 	u64 *slot = &p->forks[(u32)parent % KVBLK_POLICY_FORKS];
@@ -325,10 +319,7 @@ static u32 poor_permille(const struct kvblk_policy *p)
 	       min_t(u64, crowded, CROWDED_PERMILLE);
 }
 
-/*
- * Return whether chains of @kind are requested less than required, by more than chance. A count's
- * deviation is about its square root.
- */
+/* Return whether @kind is requested too little by more than chance, about a count's square root. */
 static bool kind_poor(const struct kvblk_policy *p, u32 kind)
 {
 	u32 seen = READ_ONCE(p->kinds[kind].seen);
@@ -355,16 +346,12 @@ static bool chance(struct kvblk_policy *p, u32 permille)
 	return below(atomic_inc_return(&p->dice), permille);
 }
 
-/*
- * Return true for @permille ids in a thousand. The answer is the same for each call with @lo and
- * @salt, because a ring's put that has to wait is begun anew.
- */
+/* Return chance() by @lo and @salt alone, because a ring's put that had to wait is begun anew. */
 static bool chance_of(u64 lo, u32 salt, u32 permille)
 {
 	return below((u32)(lo >> 32) ^ (u32)lo ^ salt, permille);
 }
 
-/* Return the print of @lo, never 0. */
 static u16 offer_print(u64 lo)
 {
 	return (u16)(lo >> 48) ?: 1;
@@ -406,9 +393,7 @@ static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 		u16 *line = offer_line(p, offers, lo), *before = offer_find(line, lo);
 
 		if (before && lead == i) {
-			/*
-			 * keep a single put's print, because admission may be asked again at once
-			 */
+			/* keep a single put's print, because admission may be asked again */
 			if (chain->chain)
 				WRITE_ONCE(*before, 0);
 			lead++;
@@ -425,10 +410,7 @@ static bool decline(struct kvblk_policy *p, u32 kind)
 	       kind_poor(p, kind) && !chance(p, PROBE_PERMILLE);
 }
 
-/*
- * Admit all blocks of a chain but the last, or none; decide on the last separately. A chain that
- * goes on has no last block.
- */
+/* Admit all blocks of a chain but the last, or none; decide on the last, if any, separately. */
 static u32 admit_chain(struct kvblk_policy *p,
 		       const struct kvblk_policy_chain *chain)
 {

@@ -49,172 +49,94 @@
 #define KVBLK_POLICY_REINSERT	1000
 #define KVBLK_POLICY_REINSERT_MAX	4000
 
-/**
- * enum kvblk_policy_class - contents of a segment
- * @KVBLK_CLASS_NEW: puts
- * @KVBLK_CLASS_HOT: records that reclaim wrote again
- * @KVBLK_NR_CLASSES: number of classes
- */
+/* Contents of a segment. */
 enum kvblk_policy_class {
-	KVBLK_CLASS_NEW,
-	KVBLK_CLASS_HOT,
+	KVBLK_CLASS_NEW,		/* puts */
+	KVBLK_CLASS_HOT,		/* records that reclaim wrote again */
 	KVBLK_NR_CLASSES,
 };
 
-/**
- * struct kvblk_policy_chain - the absent blocks of a put batch
- * @ids: ids of the absent blocks, in prefix order (not in the order of writing)
- * @nr: entries of @ids, at least 1
- * @parent: id.lo of the block before @ids[0]: a present one of the batch, or the first put's
- *	parent; 0 if unknown
- * @parent_present: the parent is in the index
- * @priority: the highest of the puts, 0 to 3
- * @chain: the batch is flagged as one chain; else a single put
- * @goes_on: the chain's next blocks come in another batch
- * @wanted: the blocks have been requested before
- */
+/* The absent blocks of a put batch. */
 struct kvblk_policy_chain {
-	const struct kvblk_id *ids;
-	u32 nr;
-	u64 parent;
-	bool parent_present;
-	u8 priority;
-	bool chain;
-	bool goes_on;
-	bool wanted;
+	const struct kvblk_id *ids; /* absent ones, in prefix order (not in the order of writing) */
+	u32 nr;				/* entries of @ids, at least 1 */
+	u64 parent;	/* id.lo before @ids[0]: of the batch, or the first put's parent, or 0 */
+	bool parent_present;		/* the parent is in the index */
+	u8 priority;			/* the highest of the puts, 0 to 3 */
+	bool chain;			/* flagged as one chain; otherwise a single put */
+	bool goes_on;			/* the chain's next blocks come in another batch */
+	bool wanted;			/* the blocks have been requested before */
 };
 
-/**
- * struct kvblk_policy_seg - a sealed segment that could be reclaimed
- * @stamp: result of kvblk_policy_open() or of the last kvblk_policy_classify(); unique, the
- *	smallest is the oldest
- * @bytes: size of the segment
- * @live_bytes: estimate of the bytes that the index still refers to; at most @bytes
- * @class: &enum kvblk_policy_class
- */
+/* A sealed segment that could be reclaimed. */
 struct kvblk_policy_seg {
-	u64 stamp;
-	u64 bytes;
-	u64 live_bytes;
-	u8 class;
+	u64 stamp;	/* of kvblk_policy_open() or the last renewal; unique, smallest: oldest */
+	u64 bytes;	/* size */
+	u64 live_bytes;	/* bytes that the index still refers to; an estimate, at most @bytes */
+	u8 class;	/* enum kvblk_policy_class */
 };
 
-/**
- * struct kvblk_policy_rec - a live record of the segment being reclaimed
- * @id: the block's id
- * @parent: id.lo of its parent, 0 if unknown
- * @bytes: size on media, header included
- * @heat: the index entry's heat
- * @priority: 0 to 3
- * @leased: pinned by a lease: kept, outside the budget
- * @expires: expires within about a turn of the log: not worth a copy
- * @keep: result: write the record again to a KVBLK_CLASS_HOT segment
- */
+/* A live record of the segment being reclaimed. */
 struct kvblk_policy_rec {
 	struct kvblk_id id;
-	u64 parent;
-	u32 bytes;
-	u8 heat;
-	u8 priority;
-	bool leased;
-	bool expires;
-	bool keep;
+	u64 parent;	/* id.lo of its parent, 0 if unknown */
+	u32 bytes;	/* size on media, header included */
+	u8 heat;	/* the index entry's heat */
+	u8 priority;	/* 0 to 3 */
+	bool leased;	/* pinned by a lease: kept, outside the budget */
+	bool expires;	/* expires within about a turn of the log: not worth a copy */
+	bool keep;	/* result: write the record again to a KVBLK_CLASS_HOT segment */
 };
 
-/**
- * struct kvblk_policy_stats - counts since kvblk_policy_init(), in blocks
- * @admitted: offered and admitted
- * @declined: offered and declined
- * @ghost_hits: chains admitted because they had been declined before
- * @kept: kept by kvblk_policy_classify(), leased ones not counted
- * @kept_bytes: bytes of @kept
- * @dropped: dropped by kvblk_policy_classify()
- * @over_budget: dropped only because the reinsertion budget was used up
- * @renewed: segments that kvblk_policy_classify() left in place
- */
+/* Counts since kvblk_policy_init(), in blocks. */
 struct kvblk_policy_stats {
 	atomic64_t admitted;
 	atomic64_t declined;
-	atomic64_t ghost_hits;
-	atomic64_t kept;
+	atomic64_t ghost_hits;	/* chains admitted because they had been declined before */
+	atomic64_t kept;	/* by kvblk_policy_classify(), leased ones not counted */
 	atomic64_t kept_bytes;
-	atomic64_t dropped;
-	atomic64_t over_budget;
-	atomic64_t renewed;
+	atomic64_t dropped;	/* by kvblk_policy_classify() */
+	atomic64_t over_budget;	/* dropped only because the reinsertion budget was used up */
+	atomic64_t renewed;	/* segments that kvblk_policy_classify() left in place */
 };
 
-/**
- * struct kvblk_policy_rate - how often blocks are requested again; racy
- * @seen: observations
- * @again: observations that ended with another request
- */
+/* How often blocks are requested again; racy. */
 struct kvblk_policy_rate {
-	u32 seen;
-	u32 again;
+	u32 seen;			/* observations */
+	u32 again;			/* observations that ended with another request */
 };
 
-/**
- * struct kvblk_policy - admission and reclaim policy of a pool
- * @admit_permille: see KVBLK_POLICY_ADMIT; tunable, any time, WRITE_ONCE()
- * @first_permille: see KVBLK_POLICY_FIRST; changed by kvblk_policy_set_first()
- * @second_permille: see KVBLK_POLICY_SECOND; tunable, any time, WRITE_ONCE()
- * @reinsert_permille: bytes reclaim may write again for each 1000 bytes put;
- *	tunable, any time, WRITE_ONCE()
- * @stats: counters
- * @lock: protects @capacity, @opened_bytes, @budget, @seq; leaf, bh-safe, taken once a
- *	segment, never in the lookup or put path
- * @capacity: bytes of all segments
- * @opened_bytes: bytes of the segments opened since the last tick
- * @budget: bytes that reclaim may still write again
- * @seq: low half of the last stamp
- * @now: ticks since init, starts at 1; written under @lock, read anywhere
- * @reclaims: reclaim has begun, so that a put displaces other blocks
- * @dice: state of the admission's random numbers; racy
- * @ghost: fingerprints of declined blocks, and of admitted ones that are watched; racy, lossy
- * @nr_ghosts: entries of @ghost, a power of two
- * @offers: fingerprints of blocks declined at their first offer; NULL while @first_permille
- *	was never below 1000; racy, lossy
- * @nr_offers: entries of @offers
- * @kinds: rate of each kind of chain; racy
- * @all: rate of all kinds, by blocks; racy
- * @forks: parents and the first children of each; racy, lossy
- */
+/* Admission and reclaim policy of a pool. */
 struct kvblk_policy {
-	u32 admit_permille;
-	u32 first_permille;
-	u32 second_permille;
-	u32 reinsert_permille;
+	u32 admit_permille;	/* see KVBLK_POLICY_ADMIT; tunable, any time, WRITE_ONCE() */
+	u32 first_permille;	/* see KVBLK_POLICY_FIRST; set by kvblk_policy_set_first() */
+	u32 second_permille;	/* see KVBLK_POLICY_SECOND; tunable, any time, WRITE_ONCE() */
+	u32 reinsert_permille;	/* bytes written again for each 1000 put; tunable, WRITE_ONCE() */
 	struct kvblk_policy_stats stats;
 
-	spinlock_t lock;	/* see @lock above */
-	u64 capacity;
-	u64 opened_bytes;
-	s64 budget;
-	u32 seq;
-	u32 now;
+	spinlock_t lock;	/* protects @capacity to @now; leaf, bh-safe */
+	u64 capacity;		/* bytes of all segments */
+	u64 opened_bytes;	/* of the segments opened since the last tick */
+	s64 budget;		/* bytes that reclaim may still write again */
+	u32 seq;		/* low half of the last stamp */
+	u32 now;		/* ticks since init, starts at 1; read anywhere */
 
-	bool reclaims;
-	atomic_t dice;
-	u32 *ghost;
-	u32 nr_ghosts;
-	u16 *offers;
-	u64 nr_offers;
+	bool reclaims;		/* reclaim has begun, so that a put displaces other blocks */
+	atomic_t dice;		/* state of the admission's random numbers; racy */
+	u32 *ghost;		/* prints of declined and of watched blocks; racy, lossy */
+	u32 nr_ghosts;		/* entries of @ghost, a power of two */
+	u16 *offers;	/* of blocks declined at first offer; NULL if never used; racy, lossy */
+	u64 nr_offers;		/* entries of @offers */
 
-	struct kvblk_policy_rate kinds[KVBLK_POLICY_KINDS];
-	struct kvblk_policy_rate all;
-	u64 *forks;
+	struct kvblk_policy_rate kinds[KVBLK_POLICY_KINDS];	/* of each kind of chain; racy */
+	struct kvblk_policy_rate all;	/* rate of all kinds, by blocks; racy */
+	u64 *forks;		/* parents and their first children; racy, lossy */
 };
 
-/**
- * kvblk_policy_init - initialize a pool's policy with default tunables
- * @p: the policy, any content
- * @capacity: bytes of all segments of the pool
- * @nr_blocks: expected number of blocks (slots of the index); sizes the ghost, two to four
- *	bytes for each
- *
- * May sleep. The policy's only allocation but for kvblk_policy_set_first().
- *
- * Return: 0 or -ENOMEM.
+/*
+ * Initialize a policy with default tunables. @capacity: bytes of all segments. @nr_blocks: expected
+ * number of blocks (slots of the index); sizes the ghost, two to four bytes for each. Returns 0 or
+ * -ENOMEM. May sleep.
  */
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks);
 
@@ -222,15 +144,10 @@ void kvblk_policy_destroy(struct kvblk_policy *p);
 
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
 
-/**
- * kvblk_policy_set_first - change @first_permille
- * @p: the policy
- * @permille: 0 to 1000
- *
- * The first value below 1000 allocates the memory of offers, 12 bytes for each block of the
- * pool, for good. May sleep; the caller serializes calls.
- *
- * Return: 0, or -ENOMEM with nothing changed.
+/*
+ * Change @first_permille, 0 to 1000. The first value below 1000 allocates 12 bytes for each block
+ * of the pool, for good. Returns 0, or -ENOMEM with nothing changed. May sleep; the caller
+ * serializes calls.
  */
 int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille);
 
@@ -246,45 +163,24 @@ static inline u8 kvblk_policy_tick(const struct kvblk_policy *p)
 	return kvblk_policy_heat(READ_ONCE(p->now));
 }
 
-/**
- * kvblk_policy_open - account for a segment opened for writing
- * @p: the policy
- * @class: &enum kvblk_policy_class
- * @bytes: the segment's size
- *
- * Advances the tick and the reinsertion budget. After a restart, call it for each segment
- * found, in the order of their opening. Any context.
- *
- * Return: the segment's &kvblk_policy_seg.stamp.
+/*
+ * Account for a segment of @bytes opened for writing: advance the tick and the reinsertion budget.
+ * After a restart, call it for each segment found, in the order of their opening. Returns the
+ * segment's &kvblk_policy_seg.stamp. Any context.
  */
 u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
 		      u64 bytes);
 
-/**
- * kvblk_policy_admit - decide which absent blocks to write
- * @p: the policy
- * @chain: the blocks
- *
- * Call it once for each put batch flagged as a chain, and for each other put. A single put
- * may be asked about again and gets the same answer. Remembers declined blocks. Any context;
- * takes no lock.
- *
- * Return: the number of leading blocks of @chain->ids to write, 0 to @chain->nr; the rest is
- * declined.
+/*
+ * Decide which absent blocks to write. Call it once for each put batch flagged as a chain, and for
+ * each other put. A single put may be asked about again and gets the same answer. Remembers
+ * declined blocks. Returns the number of leading blocks to write; the rest is declined. Any
+ * context; takes no lock.
  */
 u32 kvblk_policy_admit(struct kvblk_policy *p,
 		       const struct kvblk_policy_chain *chain);
 
-/**
- * kvblk_policy_pick - choose the segment to reclaim next
- * @p: the policy
- * @segs: the sealed segments of one member, any order
- * @nr: entries of @segs
- *
- * Any context; takes no lock.
- *
- * Return: index into @segs, or -1 if @nr is 0.
- */
+/* Return the index of the segment of a member to reclaim next, or -1 if @nr is 0. Takes no lock. */
 int kvblk_policy_pick(const struct kvblk_policy *p,
 		      const struct kvblk_policy_seg *segs, u32 nr);
 
@@ -297,23 +193,15 @@ static inline u32 kvblk_policy_tries(u32 nr)
 	return min(nr / 4, 32U);
 }
 
-/**
- * kvblk_policy_classify - decide which records of a victim to write again
- * @p: the policy
- * @seg: the victim
- * @recs: its live records, in the order of their offsets; sets @keep in each
- * @nr: entries of @recs
- * @force: reclaim the segment in any case
+/*
+ * Decide which records of the victim @seg to write again: set @keep in each of @recs, which are in
+ * the order of their offsets. Returns the number with @keep set, or -EAGAIN, unless @force, to
+ * leave a mostly hot segment in place. It then counts as opened when it was last in use: store the
+ * new @seg->stamp and pick again, with @force after kvblk_policy_tries() attempts.
  *
- * A segment that is mostly hot is better left in place. It then counts as opened when it was
- * last in use: store the new @seg->stamp and pick again, with @force after
- * kvblk_policy_tries() attempts.
- *
- * Write kept records again in the order of @recs, because a block's dependents lie before
- * it, in the copy, too. A copy keeps its heat. Charges the budget. Process context; takes
- * @p->lock briefly.
- *
- * Return: the number of records with @keep set, or -EAGAIN to leave the segment in place.
+ * Write kept records again in the order of @recs, because a block's dependents lie before it, in
+ * the copy, too. A copy keeps its heat. Charges the budget. Process context; takes @p->lock
+ * briefly.
  */
 int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 			  struct kvblk_policy_rec *recs, u32 nr, bool force);
