@@ -28,21 +28,16 @@
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
-/*
- * struct kvblk_file - an open node
- * @refs: the open file, and operations that hold some of @budget
- * @budget: memory charged to this file, see kvblk_file_limit()
- * @drainer: drain counters of the file's operations
- */
+/* An open node. */
 struct kvblk_file {
-	refcount_t refs;
-	struct kvblk_budget budget;
+	refcount_t refs;		/* the open file, operations that hold some of @budget */
+	struct kvblk_budget budget;	/* memory charged to this file, see kvblk_file_limit() */
 	struct kvblk_pool *pool;
 	fmode_t mode;			/* open for FMODE_READ, FMODE_WRITE */
 	u16 tenant;
 	siphash_key_t key;
 	struct xarray regions;
-	struct kvblk_drainer *drainer;
+	struct kvblk_drainer *drainer;	/* drain counters of the file's operations */
 	spinlock_t lock;		/* protects reqs */
 	struct list_head reqs;		/* operations with a cookie that have not completed */
 	struct xarray leases;		/* by id; pool->lease.lock */
@@ -65,145 +60,93 @@ struct kvblk_drainer_count {
 	u64 completed[2];
 };
 
-/**
- * struct kvblk_drainer - drain counters of an open file; see ops/drain.c
- * @refs: the file, and detached operations, which may outlive the file
- * @draining: held by the task that drains
- * @phase: phase in which new operations are counted
- * @drains: number of drains that started
- * @drained: number of the last drain that succeeded
- * @counts: counters of each CPU
- */
+/* Drain counters of an open file; see ops/drain.c. */
 struct kvblk_drainer {
-	refcount_t refs;
-	struct mutex draining;		/* protects phase, drains, drained */
-	u8 phase;
-	u64 drains;
-	u64 drained;
+	refcount_t refs;		/* the file; detached operations, which may outlive it */
+	struct mutex draining;		/* held while a task drains; phase, drains, drained */
+	u8 phase;			/* phase in which new operations are counted */
+	u64 drains;			/* number of drains that started */
+	u64 drained;			/* number of the last drain that succeeded */
 	struct kvblk_drainer_count __percpu *counts;
 };
 
-/**
- * enum kvblk_by - context that finishes an operation
- * @KVBLK_BY_CALLER: the caller's task; the caller's memory may be touched
- * @KVBLK_BY_MEMBER: a work item, because the caller's task does not run: media half
- *	only
- * @KVBLK_BY_NOBODY: a work item, because the caller exited or detached the operation
- */
+/* Context that finishes an operation. */
 enum kvblk_by {
-	KVBLK_BY_CALLER,
-	KVBLK_BY_MEMBER,
-	KVBLK_BY_NOBODY,
+	KVBLK_BY_CALLER,		/* the caller's task; may touch the caller's memory */
+	KVBLK_BY_MEMBER,		/* a work, as the caller's task does not run: media half */
+	KVBLK_BY_NOBODY,		/* a work, as the caller exited or detached the operation */
 };
 
-/**
- * enum kvblk_read_state - what a get does next
- * @KVBLK_READ_FIND: find the block and start the read
- * @KVBLK_READ_INFLIGHT: verify what was read, once the bios have completed
- * @KVBLK_READ_CHECKED: end the read; a bounce may be in flight again
- * @KVBLK_READ_RECALL: find the block again, in DRAM. The lookup found it there, but a
- *	reference is taken only in the task, or else memory would be held until the task
- *	runs
- * @KVBLK_READ_AGAIN: find and read the block again, through kernel memory
- * @KVBLK_READ_COPY: copy the verified block to the caller
- * @KVBLK_READ_SUMS: copy the checksums, the payload is delivered
- * @KVBLK_READ_DONE: nothing, the get has its result
+/*
+ * What a get does next:
  *
  *   FIND ─┬─► INFLIGHT ─► CHECKED ─► COPY or SUMS ─► DONE
  *         └─► RECALL ─► COPY or SUMS, from DRAM; INFLIGHT if DRAM dropped the block
  *
- * A read that cannot be used leads from CHECKED to AGAIN, then INFLIGHT or, from DRAM, COPY
- * or SUMS.
+ * A read that cannot be used leads from CHECKED to AGAIN, then INFLIGHT or, from DRAM, COPY or
+ * SUMS.
  */
 enum kvblk_read_state {
-	KVBLK_READ_FIND,
-	KVBLK_READ_INFLIGHT,
-	KVBLK_READ_CHECKED,
+	KVBLK_READ_FIND,		/* find the block and start the read */
+	KVBLK_READ_INFLIGHT,		/* verify what was read, once the bios have completed */
+	KVBLK_READ_CHECKED,		/* end the read; a bounce may be in flight again */
+	/* find the block in DRAM again: a reference of the lookup would hold memory too long */
 	KVBLK_READ_RECALL,
-	KVBLK_READ_AGAIN,
-	KVBLK_READ_COPY,
-	KVBLK_READ_SUMS,
-	KVBLK_READ_DONE,
+	KVBLK_READ_AGAIN,		/* find and read the block again, through kernel memory */
+	KVBLK_READ_COPY,		/* copy the verified block to the caller */
+	KVBLK_READ_SUMS,		/* copy the checksums, the payload is delivered */
+	KVBLK_READ_DONE,		/* nothing, the get has its result */
 };
 
-/**
- * struct kvblk_read - a get or prefetch
- * @source: where the block is, see read/read.h
- * @sink: where the payload goes
- * @from: first payload byte read, a multiple of the chunk size
- * @want: bytes to deliver to the caller
- * @state: &enum kvblk_read_state
- * @miss: reason of a miss, &enum kvblk_counter
- */
+/* A get or prefetch. */
 struct kvblk_read {
-	const struct kvblk_source *source;
-	const struct kvblk_sink *sink;
-	u32 from;
-	u32 want;
-	u8 state;
-	u8 miss;
+	const struct kvblk_source *source; /* where the block is, see read/read.h */
+	const struct kvblk_sink *sink;	/* where the payload goes */
+	u32 from;			/* first payload byte read, a multiple of the chunk size */
+	u32 want;			/* bytes to deliver to the caller */
+	u8 state;			/* &enum kvblk_read_state */
+	u8 miss;			/* reason of a miss, &enum kvblk_counter */
 };
 
-/**
- * struct kvblk_media - media half of an operation
- * @io: bios of the operation
- * @begun: the media half is active and holds pool->users
- * @member: get, delete: member of the block, with a reference while @begun
- * @seg: get, delete: segment of the block, with a reference while @begun
- * @gen: generation of @seg
- * @stats: counters of the member, valid even after the member was removed
- * @resv: put: reservation in an open segment
- * @queued: put: queued write
- * @fua: put: REQ_FUA or 0
- * @sums: get: checksums computed as the payload was read, or NULL
- * @bounce: get: chunk of an incremental bounce, or NULL
- * @trial: get: trial of a P2P route, see p2p/route.c
- * @sharing: entry of completions->sharing
- * @number: position in completions->sharing
- * @files: submitter's files_struct while on completions->sharing, else NULL
- */
+/* Media half of an operation. */
 struct kvblk_media {
 	struct kvblk_io io;
-	bool begun;
-	struct kvblk_member *member;
-	struct kvblk_segment *seg;
-	u64 gen;
-	struct kvblk_stats __percpu *stats;
-	struct kvblk_reservation resv;
-	struct kvblk_queued_io queued;
-	blk_opf_t fua;
-	struct kvblk_sums *sums;
-	struct kvblk_bounce *bounce;
-	struct kvblk_trial *trial;
-	struct list_head sharing;
-	u64 number;
-	const void *files;
+	bool begun;			/* the media half is active and holds pool->users */
+	struct kvblk_member *member;	/* get, delete: the block's, referenced while @begun */
+	struct kvblk_segment *seg;	/* get, delete: the block's, referenced while @begun */
+	u64 gen;			/* of @seg */
+	struct kvblk_stats __percpu *stats; /* the member's, valid even after its removal */
+	struct kvblk_reservation resv;	/* put: reservation in an open segment */
+	struct kvblk_queued_io queued;	/* put: queued write */
+	blk_opf_t fua;			/* put: REQ_FUA or 0 */
+	struct kvblk_sums *sums;	/* get: checksums of what was read, or NULL */
+	struct kvblk_bounce *bounce;	/* get: chunk of an incremental bounce, or NULL */
+	struct kvblk_trial *trial;	/* get: trial of a P2P route, see p2p/route.c */
+	struct list_head sharing;	/* entry of completions->sharing */
+	u64 number;			/* position in completions->sharing */
+	const void *files;		/* submitter's files_struct in completions->sharing */
 };
 
 struct kvblk_req;
 
-/**
- * struct kvblk_op_type - what an opcode does
- * @flags: supported KVBLK_OPF_*
- * @mode: FMODE_* that the node must be open for
- * @reads: the operation reads the caller's memory
- * @writes: the operation writes the caller's memory
- * @start: starts the operation. Returns 0: in flight; 1: complete, see req->result;
- *	-EAGAIN: must wait for space, another operation or memory, then be started again
- * @wait: waits after -EAGAIN, unless for memory, until the operation may be started
- *	again or for @step jiffies. Returns less than 0 if the task was killed
- * @give_up: returns the result of an operation that has waited too long
- * @finish: see kvblk_req_finish()
- */
+/* What an opcode does. */
 struct kvblk_op_type {
-	u32 flags;
-	fmode_t mode;
-	bool reads;
-	bool writes;
+	u32 flags;			/* supported KVBLK_OPF_* */
+	fmode_t mode;			/* FMODE_* that the node must be open for */
+	bool reads;			/* reads the caller's memory */
+	bool writes;			/* writes the caller's memory */
+	/*
+	 * Starts the operation. Returns 0: in flight; 1: complete, see req->result; -EAGAIN: must
+	 * wait for space, another operation or memory, then be started again.
+	 */
 	int (*start)(struct kvblk_req *req);
+	/*
+	 * Waits after -EAGAIN, unless for memory, until the operation may be started again or for
+	 * @step jiffies. Returns less than 0 if the task was killed.
+	 */
 	long (*wait)(struct kvblk_req *req, long step);
-	int (*give_up)(struct kvblk_req *req);
-	int (*finish)(struct kvblk_req *req, enum kvblk_by by);
+	int (*give_up)(struct kvblk_req *req); /* result after too long a wait */
+	int (*finish)(struct kvblk_req *req, enum kvblk_by by); /* see kvblk_req_finish() */
 };
 
 /* Returns the type of @opcode, or NULL if there is no such opcode. */
@@ -213,80 +156,39 @@ extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;
 extern const struct kvblk_op_type kvblk_op_prefetch;
 
-/**
- * struct kvblk_write - state of a put
- * @parent: id of the block before this one, or 0
- * @hints: &enum kvblk_hints
- * @chain: &kvblk_dram_block.chain
- * @offer_parent: &kvblk_dram_block.offer_parent
- * @continues: &kvblk_dram_block.continues
- * @asked: the admission policy was asked
- * @declined: the policy declined
- * @older: &enum kvblk_older
- * @cleared: an older block was removed
- * @stable: pool->stable_writes when the memory was prepared
- * @align: pool->align then
- * @no_p2p: do not transfer from device memory directly
- * @summed: the header has the payload's checksums
- * @replaces: the put takes over the entry of the same block, @old
- * @old: the entry that the put replaces, MOVING
- * @old_seg: segment of @old, with a reference, or NULL
- * @old_member: member of @old_seg
- * @write_errors: member->flash.write_errors before the write
- * @failed: the write failed; the put's task may retry
- * @tries: number of failed writes
- * @avoid: slot of the member that failed the last write
- */
+/* State of a put. */
 struct kvblk_write {
-	struct kvblk_id parent;
-	u32 hints;
-	u32 chain;
+	struct kvblk_id parent;		/* id of the block before this one, or 0 */
+	u32 hints;			/* &enum kvblk_hints */
+	u32 chain;			/* @chain to @continues: see struct kvblk_dram_block */
 	u64 offer_parent;
 	bool continues;
-	bool asked;
-	bool declined;
-	u8 older;
-	bool cleared;
-	bool stable;
-	struct kvblk_align align;
-	bool no_p2p;
-	bool summed;
-	bool replaces;
-	struct kvblk_slot old;
-	struct kvblk_segment *old_seg;
-	struct kvblk_member *old_member;
-	int write_errors;
-	bool failed;
-	u8 tries;
-	u8 avoid;
+	bool asked;			/* the admission policy was asked */
+	bool declined;			/* the policy declined */
+	u8 older;			/* &enum kvblk_older */
+	bool cleared;			/* an older block was removed */
+	bool stable;			/* pool->stable_writes when the memory was prepared */
+	struct kvblk_align align;	/* pool->align when the memory was prepared */
+	bool no_p2p;			/* do not transfer from device memory directly */
+	bool summed;			/* the header has the payload's checksums */
+	bool replaces;			/* the put takes over the entry of the same block, @old */
+	struct kvblk_slot old;		/* the entry that the put replaces, MOVING */
+	struct kvblk_segment *old_seg;	/* segment of @old, with a reference, or NULL */
+	struct kvblk_member *old_member; /* of @old_seg */
+	int write_errors;		/* member->flash.write_errors before the write */
+	bool failed;			/* the write failed; the put's task may retry */
+	u8 tries;			/* number of failed writes */
+	u8 avoid;			/* slot of the member that failed the last write */
 };
 
-/**
- * struct kvblk_erase - state of a delete
- * @stale: an older record may come back
- */
+/* State of a delete. */
 struct kvblk_erase {
-	bool stale;
+	bool stale;			/* an older record may come back */
 };
 
 struct kvblk_batch;
 
-/*
- * struct kvblk_req - one operation
- * @completed: called when the bios have completed: has the request finished; any context
- * @ended: called after kvblk_rescue_work() has ended the media half; any context
- * @release: frees a detached request when its bios have completed
- * @fill_result: cmd: returns the res of the completion that reports @result, and sets the
- *	extra word of a large one. @user: the caller's memory may be touched
- * @cancel: called under file->lock with @canceled set. Completes the operation now with
- *	-ECANCELED if its memory is the kernel's; otherwise it ends when its bios
- *	complete
- * @canceled: set with WRITE_ONCE() by KVBLK_IOC_CANCEL
- * @wants_fault: the caller's memory is not resident. A user-space pager may take any
- *	time to make it so, so nothing is held when src.fault is set
- * @header: record header of header_bytes, physically contiguous
- * @slot: index entry found (get, delete) or made (put)
- */
+/* One operation. */
 struct kvblk_req {
 	struct list_head file_link;	/* file->reqs; initialized by req_construct() */
 	struct kvblk_ownership ownership;
@@ -295,10 +197,21 @@ struct kvblk_req {
 	struct kvblk_pool *pool;
 	struct kvblk_batch *batch;	/* NULL for a ring's operation */
 	struct io_uring_cmd *cmd;
+	/* called when the bios have completed: has the request finished; any context */
 	void (*completed)(struct kvblk_req *req);
+	/* called after kvblk_rescue_work() has ended the media half; any context */
 	void (*ended)(struct kvblk_req *req);
+	/* frees a detached request when its bios have completed */
 	void (*release)(struct kvblk_req *req);
+	/*
+	 * called under file->lock with @canceled set. Completes the operation now with -ECANCELED
+	 * if its memory is the kernel's; otherwise it ends when its bios complete
+	 */
 	void (*cancel)(struct kvblk_req *req);
+	/*
+	 * cmd: returns the res of the completion that reports @result, and sets the extra word of a
+	 * large one. @user: the caller's memory may be touched
+	 */
 	s32 (*fill_result)(const struct kvblk_req *req, const struct kvblk_result *result,
 			   bool user, u64 *extra);
 	refcount_t refs;		/* cmd: one for the command, one for its bios */
@@ -307,7 +220,8 @@ struct kvblk_req {
 	struct kvblk_file *file;	/* cmd: set while on file->reqs */
 	struct list_head link;		/* batch->done, batch->faulting */
 	struct work_struct work;
-	bool canceled;
+	bool canceled;			/* set with WRITE_ONCE() by KVBLK_IOC_CANCEL */
+	/* memory is not resident; hold nothing during src.fault, as a pager may take any time */
 	bool wants_fault;
 	u16 tenant;
 	u32 header_bytes;
@@ -332,8 +246,8 @@ struct kvblk_req {
 	struct iov_iter fixed;
 	struct delayed_work deadline;
 	u64 result_addr;		/* cmd: address for the result, or 0 */
-	void *header;
-	struct kvblk_slot slot;
+	void *header;			/* header_bytes, physically contiguous */
+	struct kvblk_slot slot;		/* index entry found (get, delete) or made (put) */
 	struct kvblk_part part;		/* src.parts of a single part */
 	u64 crcs_addr;			/* caller's array of checksums, or 0 */
 	u32 crcs_room;			/* bytes of that array */
@@ -359,22 +273,20 @@ struct kvblk_req {
  */
 u64 kvblk_deadline(u64 theirs);
 /*
- * Copies a structure that begins with its size from user space into the @size bytes at
- * @to. Returns 0; -EFAULT; -EINVAL if it is shorter than @least; -E2BIG if unknown
- * fields are not zero.
+ * Copies a structure that begins with its size from user space into the @size bytes at @to. Returns
+ * 0, -EFAULT, -EINVAL if shorter than @least, or -E2BIG if unknown fields are not zero.
  */
 int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from);
 /*
- * Makes a request of @op. @cmd: the command of a ring, with the ring's buffer if it has
- * IORING_URING_CMD_FIXED. Returns the request with any error in req->result.res, or
- * NULL without memory. May sleep.
+ * Makes a request of @op. @cmd: a ring's command, or NULL. Returns the request with any error in
+ * req->result.res, or NULL without memory. May sleep.
  */
 struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
 				struct io_uring_cmd *cmd, unsigned int issue_flags);
 /*
- * Makes a request for the kernel itself: @key and @pieces are kernel memory and replace
- * op->key and op->pieces, the deadline is ktime_get()'s, there is no extension and no
- * TTL, and no check of the caller's rights. Returns as kvblk_req_new().
+ * Makes a request for the kernel itself: @key and @pieces replace op->key and op->pieces, the
+ * deadline is ktime_get()'s, extension, TTL and rights are not looked at. Returns as
+ * kvblk_req_new().
  */
 struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *op,
 				const void *key, const struct kvblk_piece *pieces,
@@ -400,10 +312,9 @@ int kvblk_req_start(struct kvblk_req *req);
  */
 int kvblk_req_wait(struct kvblk_req *req);
 /*
- * Finishes an operation after its bios: verifies, copies, changes the index. Task
- * context. Returns 1: complete; 0: in flight again, owned by its bios; -EAGAIN: the
- * media half has ended, the caller half must be finished by the caller, with
- * req->src.fault if @wants_fault.
+ * Finishes an operation after its bios; task context. Returns 1: complete; 0: in flight again,
+ * owned by its bios; -EAGAIN: the media half has ended, the caller must finish the caller half,
+ * with req->src.fault if @wants_fault.
  */
 static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 {
@@ -413,41 +324,33 @@ static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 /* Called when the bios submitted by kvblk_req_finish() have completed; any context. */
 void kvblk_req_completed(struct kvblk_req *req);
 /*
- * Prepares to detach a request: adds the memory it holds to its file's budget.detached
- * until it completes, and lets it outlive the file. Returns the bytes added. Any
- * context.
+ * Prepares to detach a request, which may outlive the file: adds the memory that it holds to
+ * budget.detached until it completes. Returns the bytes added. Any context.
  */
 u32 kvblk_req_detach(struct kvblk_req *req);
 /* Undoes kvblk_req_detach(), which returned @held. */
 void kvblk_req_keep(struct kvblk_req *req, u32 held);
 /*
- * Waits until no device writes to shared memory for operations that the owner of @files
- * submitted to a ring before the call. Takes as long as the devices do, killed or not.
+ * Waits, killed or not, until no device writes to shared memory for operations that the owner of
+ * @files submitted to a ring before.
  */
 void kvblk_file_quiesce(struct kvblk_file *file, const void *files);
 void kvblk_file_put(struct kvblk_file *file);
 
 /*
- * Ends the media halves of completed ring operations whose tasks do not run, being
- * stopped, frozen or busy: after a second, or at once if they keep much memory pinned.
+ * Ends the media halves of completed ring operations whose tasks do not run: after a second, or at
+ * once if they keep much memory pinned.
  */
 void kvblk_rescue_work(struct work_struct *work);
-/*
- * Puts a ring's operation on the completion list. Returns whether the task must be
- * notified.
- */
+/* Puts a ring's operation on the completion list. Returns whether to notify the task. */
 bool kvblk_req_land(struct kvblk_req *req);
 
 /*
- * Returns whether an older record may come back, from a lost member or a segment that
- * could not be read. kvblk_pool_give_up() ends the latter, so that a later try
- * succeeds.
+ * Returns whether an older record may come back, from a lost member or a segment that could not be
+ * read; kvblk_pool_give_up() ends the latter.
  */
 bool kvblk_pool_unsure(struct kvblk_pool *pool);
-/*
- * Returns whether the index has the block and a get of @tenant would find it. Process
- * context.
- */
+/* Returns whether a get of @tenant would find the block. Process context. */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);
 /* Returns whether a get of @tenant would find the block of the entry @slot. Any context. */
@@ -464,41 +367,32 @@ static inline bool kvblk_media_begin(struct kvblk_req *req)
 }
 
 void kvblk_media_end(struct kvblk_req *req);
-/*
- * Marks the request as in flight; bios to @flash (or NULL) may be submitted to
- * media.io.
- */
+/* Marks the request as in flight; bios to @flash (or NULL) may be submitted to media.io. */
 void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash);
 /* Allocates the header of a record of @length bytes. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_req_header_alloc(struct kvblk_req *req, u32 length);
 void kvblk_req_header_free(struct kvblk_req *req);
 /*
- * Allocates kernel memory for the payload. Returns 0, -ENOMEM, or -EAGAIN with
- * @wants_memory if a ring's operation exceeds its file's budget, unless nothing is held
- * or @must. Batches are not limited, because they bound themselves and must not wait:
- * the caller may have to reap its ring first.
+ * Allocates kernel memory for the payload. Returns 0, -ENOMEM, or -EAGAIN with @wants_memory if a
+ * ring's operation exceeds its file's budget, unless nothing is held or @must. Batches bound
+ * themselves and must not wait, because the caller may have to reap its ring first.
  */
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
 /*
- * Allocates a DRAM block with the operation's key as its memory, charged as by
- * kvblk_req_mem_alloc(). The request owns the block until it is dropped or taken.
- * Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
+ * Allocates a DRAM block with the operation's key as the request's memory, charged as by
+ * kvblk_req_mem_alloc(). Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
  */
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length);
 struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req);
 /* Drops the DRAM block, and no other memory. */
 void kvblk_req_dram_block_drop(struct kvblk_req *req);
-/*
- * Copies @rec into the block, with memory for checksums and those of @rec, if any.
- * Returns false without memory.
- */
+/* Copies @rec with its checksums, if any, into the block. Returns false without memory. */
 bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);
 /*
- * Returns whether detached operations of the file hold too much. They keep their memory
- * as long as their device takes, so a caller that cancels and submits in a loop must be
- * stopped.
+ * Returns whether detached operations of the file hold too much memory: a caller that cancels and
+ * submits in a loop must be stopped.
  */
 bool kvblk_req_crowded(const struct kvblk_req *req);
 static inline bool kvblk_req_late(const struct kvblk_req *req)
@@ -517,8 +411,8 @@ bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,
 /* Returns whether the member of @slot responds. */
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /*
- * Counts whether the payload was transferred directly and notes it in the result. @to:
- * counter of direct transfers, followed by the counter of the others.
+ * Counts a direct or other transfer of the payload and notes which in the result. @to: counter of
+ * direct ones, followed by that of the others.
  */
 void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr);
@@ -541,10 +435,7 @@ static inline bool kvblk_interrupted(void)
 
 /* ---- ops/admit.c -------------------------------------------------------- */
 
-/*
- * Asks the policy how much of a chain to write, the puts among @reqs, and declines the rest of
- * them. May sleep. Returns 0 or -ENOMEM.
- */
+/* Has the policy admit a part of a chain, the puts among @reqs. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32 nr);
 /* Returns whether a member may write the put's block. Asks the policy, unless it was asked. */
 bool kvblk_put_admit(struct kvblk_req *req);
@@ -552,15 +443,15 @@ bool kvblk_put_admit(struct kvblk_req *req);
 /* ---- ops/put_dram.c ----------------------------------------------------- */
 
 /*
- * Returns whether a put completes as soon as DRAM has its block, if there is space. May
- * walk the caller's page tables, but takes no page fault.
+ * Returns whether a put completes as soon as DRAM has its block, if there is space. May walk the
+ * caller's page tables, but takes no page fault.
  */
 bool kvblk_put_stays(const struct kvblk_req *req);
 /* Returns whether DRAM gets a copy of the block before a member does, if there is space. */
 bool kvblk_put_copies(const struct kvblk_req *req);
 /*
- * Prepares the @nr @puts of a chain for DRAM if all fit; the policy is then asked when the
- * blocks leave DRAM. Returns whether the chain was prepared.
+ * Prepares the @nr @puts of a chain for DRAM if all fit; the policy is then asked when the blocks
+ * leave DRAM. Returns whether the chain was prepared.
  */
 bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
 			const struct kvblk_policy_chain *chain);
@@ -587,10 +478,7 @@ static inline void kvblk_drainer_enter(struct kvblk_req *req)
 
 static inline void kvblk_drainer_leave(struct kvblk_drainer *drainer, u8 phase)
 {
-	/*
-	 * makes the operation's effects visible before its completion; pairs with
-	 * phase_completed()
-	 */
+	/* publishes the operation's effects before its completion; pairs with phase_completed() */
 	smp_mb__before_atomic();
 	this_cpu_inc(drainer->counts->completed[phase]);
 }
@@ -606,8 +494,8 @@ struct kvblk_entry {
 };
 
 /*
- * Leases @entries under a new id, in order, until one cannot be leased. Returns the
- * number of leased entries, or -ENOMEM. May sleep.
+ * Leases @entries under a new id, in order, until one cannot be leased. Returns the number of
+ * leased entries, or -ENOMEM. May sleep.
  */
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
 		     u64 *lease);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Structures that all layers share: pools, members, segments. Each field belongs to the
- * layer that its comment names, or is protected by the lock that it names.
- */
+/* Structures that all layers share. A field belongs to the layer or lock that its comment names. */
 #ifndef KVBLK_TYPES_H
 #define KVBLK_TYPES_H
 
@@ -26,18 +23,15 @@ enum kvblk_hist {
 #define KVBLK_HIST_BUCKETS	40	/* bucket i: 2^i <= ns < 2^(i+1) */
 
 /*
- * Counters of a member, or of a pool without its members. One per CPU; only that CPU
- * writes them, readers sum them. Must contain nothing but u64, see report/stats.c.
+ * Counters of a member, or of a pool without its members. One per CPU; only that CPU writes them,
+ * readers sum them. Must contain nothing but u64, see report/stats.c.
  */
 struct kvblk_stats {
 	u64 counters[KVBLK_COUNTERS];
 	u64 hists[KVBLK_HISTS][KVBLK_HIST_BUCKETS];
 };
 
-/*
- * Size classes of puts and gets, by bytes transferred: up to one unit, then four times
- * as many for each class.
- */
+/* Size classes of puts and gets, by bytes: up to one unit, then four times as many in each. */
 #define KVBLK_SIZES		8
 #define KVBLK_SIZE_MAX(size)	((u64)KVBLK_UNIT << 2 * (size))
 #define KVBLK_SIZED_HISTS	2
@@ -57,10 +51,7 @@ struct kvblk_pool_stats {
 	u32 next_member;		/* next slot of the round-robin for puts */
 };
 
-/*
- * Caller tag of blocks that were put through the NVMe node. The change feed skips these
- * blocks, because users of that node know of no tags.
- */
+/* Caller tag of blocks put through the NVMe node. The change feed skips them: no user set a tag. */
 #define KVBLK_NVME_TAG		0x766b2d656d766eULL
 /* Prefix of their keys, NUL included: the bytes of the tag. */
 #define KVBLK_NVME_PREFIX	"nvme-kv"
@@ -94,65 +85,37 @@ struct kvblk_open {
 	struct kvblk_d_summary *pages[];/* each set once, by cmpxchg */
 };
 
-/**
- * struct kvblk_segment - a stretch of a member
- * @gen: generation; pool->seg_gen holds the low 16 bits. Written by reclaim when the
- *	segment is retired
- * @refs: gets, deletes and copies that rely on the segment's bytes
- * @writers: puts with a reservation, plus one while the segment is open
- * @cursor: see log/cursor.h
- * @open: set while OPEN and until sealed, else NULL; if the seal could not be written,
- *	until the segment is retired
- * @state: &enum kvblk_segment_state; under log->lock
- * @class: &enum kvblk_class
- * @flags: KVBLK_SEGF_*; under log->lock
- * @stamp: see &kvblk_policy_seg.stamp; written by reclaim once opened
- * @retired: waits for @refs to drain
- * @live_units: units of records that have entries, an estimate
- * @nr_records: number of records once SEALED
- * @opened: position in the member's order of opening
- * @kills_durable: KVBLK_SEGF_KILLS is on media
- * @unsaved: the table on media may still list the segment as free
- * @bare: some records have no checksums: a crash before the seal loses them
- * @cached: 0, or member->flash.write_errors before the first record that only the member's
- *	volatile cache may have until the seal; set once, by cmpxchg
- * @retiring_gen: generation for the table on media while @gen is the old one, or 0
- * @reclaim_run: last run of reclaim that could not reclaim the segment; only reclaim
- * @rests: leases pin too much of the segment; only reclaim
- * @rests_until: jiffies until which reclaim skips the segment if @rests; only reclaim
- * @sweep_mark: pool->sweep_pass that must be reached before reuse
- * @unread: restore has not read the segment or could not, and leaves it as it is on
- *	media; only restore
- * @unknown: the table entry could not be read either, nor any of its page;
- *	log->table_lock
- * @link: on one list of the member, under log->lock
- */
+/* A stretch of a member. */
 struct kvblk_segment {
-	u64 gen;
-	atomic_t refs;
-	atomic_t writers;
-	atomic64_t cursor;
-	struct kvblk_open *open;
-	u8 state;
-	u8 class;
-	bool retired;
-	u16 flags;
-	u64 stamp;
-	atomic_t live_units;
-	bool kills_durable;
-	bool unsaved;
-	bool bare;
+	u64 gen;			/* pool->seg_gen has the low 16 bits; reclaim changes it */
+	atomic_t refs;			/* gets, deletes, copies that rely on the bytes */
+	atomic_t writers;		/* puts with a reservation; one more while open */
+	atomic64_t cursor;		/* see log/cursor.h */
+	struct kvblk_open *open;	/* from OPEN to sealed; to retired if the seal failed */
+	u8 state;			/* &enum kvblk_segment_state; under log->lock */
+	u8 class;			/* &enum kvblk_class */
+	bool retired;			/* waits for @refs to drain */
+	u16 flags;			/* KVBLK_SEGF_*; under log->lock */
+	u64 stamp;			/* &kvblk_policy_seg.stamp; set by reclaim once opened */
+	atomic_t live_units;		/* units of records that have entries, an estimate */
+	bool kills_durable;		/* KVBLK_SEGF_KILLS is on media */
+	bool unsaved;			/* the table on media may still list the segment as free */
+	bool bare;			/* a crash before the seal loses records: no checksums */
+	/*
+	 * 0, or member->flash.write_errors before the first record that may be in the device's
+	 * volatile cache only until the seal; set once, by cmpxchg
+	 */
 	int cached;
-	u32 nr_records;
-	u64 opened;
-	u64 retiring_gen;
-	u32 reclaim_run;
-	bool rests;
-	unsigned long rests_until;
-	u64 sweep_mark;
-	bool unread;
-	bool unknown;
-	struct list_head link;
+	u32 nr_records;			/* number of records once SEALED */
+	u64 opened;			/* position in the member's order of opening */
+	u64 retiring_gen;		/* for the table while @gen is the old one, or 0 */
+	u32 reclaim_run;		/* last run that could not reclaim it; only reclaim */
+	bool rests;			/* leases pin too much of the segment; only reclaim */
+	unsigned long rests_until;	/* jiffies until which reclaim skips it; only reclaim */
+	u64 sweep_mark;			/* pool->sweep_pass that must be reached before reuse */
+	bool unread;			/* restore could not read it, or not yet; only restore */
+	bool unknown;			/* table entry and its page unreadable; log->table_lock */
+	struct list_head link;		/* on one list of the member, under log->lock */
 };
 
 /* A reservation in an open segment, held until the record's I/O completes. */
@@ -170,16 +133,16 @@ struct kvblk_reservation {
 /* ---- members ---- */
 
 /*
- * Open segments of a member. More than one lets puts of many CPUs proceed without
- * contention; at most one segment in 32 is open for that.
+ * Open segments of a member. More than one lets puts of many CPUs proceed without contention; at
+ * most one segment in 32 is open for that.
  */
 #define KVBLK_LOGS_NEW		8
 #define KVBLK_LOG_HOT		KVBLK_LOGS_NEW
 #define KVBLK_LOGS		(KVBLK_LOGS_NEW + 1)
 
 /*
- * RESTORING: reads summaries, serves no users. DEAD: the device was removed, nothing is
- * served. UNRESTORED: nothing is served, but restore may be retried.
+ * RESTORING: reads summaries, serves no users. DEAD: the device was removed, nothing is served.
+ * UNRESTORED: nothing is served, but restore may be retried.
  */
 enum kvblk_member_state {
 #define X(name, NAME)	KVBLK_MEMBER_##NAME,
@@ -197,16 +160,11 @@ enum kvblk_member_error {
 	KVBLK_ERRORS,
 };
 
-/**
- * struct kvblk_report - rate limit of reports of one kind of error
- * @next: jiffies before which nothing is reported
- * @nr: errors since the last report
- * @segment: segment of the last error
- */
+/* Rate limit of reports of one kind of error. */
 struct kvblk_report {
-	unsigned long next;
-	atomic_t nr;
-	u32 segment;
+	unsigned long next;		/* jiffies before which nothing is reported */
+	atomic_t nr;			/* errors since the last report */
+	u32 segment;			/* segment of the last error */
 };
 
 struct kvblk_ios {
@@ -217,36 +175,22 @@ struct kvblk_ios {
 	u64 writes_failed;
 };
 
-/**
- * struct kvblk_queue - bios that the device could not accept at once, in submission order
- * @lock: lock of the queue
- * @bios: bios that wait
- * @nr: number of @bios, plus the one that @work submits
- * @work: submits @bios; sleeps until the device accepts them
- */
+/* Bios that the device could not accept at once, in submission order. */
 struct kvblk_queue {
 	spinlock_t lock;		/* protects bios, nr; any context */
 	struct bio_list bios;
-	u32 nr;
-	struct work_struct work;
+	u32 nr;				/* number of @bios, plus the one that @work submits */
+	struct work_struct work;	/* submits @bios; sleeps until the device accepts them */
 };
 
-/**
- * struct kvblk_cgroup_queue - released writes of one cgroup; see log/write_throttle.c
- * @member: member that the writes go to
- * @cgroup: compared, never dereferenced: no reference is held
- * @poor_until: jiffies until which the cgroup is assumed to be over its budget
- * @queued_ios: the queued writes
- * @busy: @queued_ios is not empty, or @work submits one
- * @work: submits @queued_ios; sleeps as long as the cgroup's budget requires
- */
+/* Released writes of one cgroup; see log/write_throttle.c. */
 struct kvblk_cgroup_queue {
 	struct kvblk_member *member;
-	const void *cgroup;
-	unsigned long poor_until;
+	const void *cgroup;		/* compared, never dereferenced: no reference is held */
+	unsigned long poor_until;	/* jiffies until which it is assumed over its budget */
 	struct list_head queued_ios;
-	bool busy;
-	struct work_struct work;
+	bool busy;			/* @queued_ios is not empty, or @work submits one */
+	struct work_struct work;	/* submits @queued_ios; sleeps as the budget requires */
 };
 
 #define KVBLK_CGROUP_QUEUES	8
@@ -254,143 +198,83 @@ struct kvblk_cgroup_queue {
 /* Providers of device memory that P2P is tried with; further ones bounce. */
 #define KVBLK_PROVIDERS_MAX	16
 
-/**
- * enum kvblk_route_state - how a member's I/O reaches a device's memory
- * @KVBLK_ROUTE_UNKNOWN: not yet determined
- * @KVBLK_ROUTE_DIRECT: by P2P
- * @KVBLK_ROUTE_BOUNCE: by CPU copies
- * @KVBLK_ROUTE_TRIAL: by P2P in proven directions, otherwise by a trial
- */
+/* How a member's I/O reaches a device's memory. */
 enum kvblk_route_state {
-	KVBLK_ROUTE_UNKNOWN,
-	KVBLK_ROUTE_DIRECT,
-	KVBLK_ROUTE_BOUNCE,
-	KVBLK_ROUTE_TRIAL,
+	KVBLK_ROUTE_UNKNOWN,		/* not yet determined */
+	KVBLK_ROUTE_DIRECT,		/* by P2P */
+	KVBLK_ROUTE_BOUNCE,		/* by CPU copies */
+	KVBLK_ROUTE_TRIAL,		/* by P2P in proven directions, otherwise by a trial */
 };
 
 #define KVBLK_PROVEN_GET	BIT(0)
 #define KVBLK_PROVEN_PUT	BIT(1)
 
-/**
- * struct kvblk_route - route between a provider and a member
- * @serial: serial number of the provider, 0: none
- * @state: &enum kvblk_route_state
- * @proven: TRIAL: directions that transferred the right bytes, KVBLK_PROVEN_*
- * @failures: TRIAL: transfers of wrong bytes
- * @errors: I/O errors that the route may have caused
- * @next: TRIAL: jiffies before which no trial begins
- * @why: reason for BOUNCE or for a new TRIAL, or NULL
- */
+/* Route between a provider and a member. */
 struct kvblk_route {
-	u32 serial;
-	u32 state;
-	u32 proven;
-	u32 failures;
-	u32 errors;
-	unsigned long next;
-	const char *why;
+	u32 serial;			/* serial number of the provider, 0: none */
+	u32 state;			/* &enum kvblk_route_state */
+	u32 proven;			/* TRIAL: directions that moved the right bytes */
+	u32 failures;			/* TRIAL: transfers of wrong bytes */
+	u32 errors;			/* I/O errors that the route may have caused */
+	unsigned long next;		/* TRIAL: jiffies before which no trial begins */
+	const char *why;		/* reason for BOUNCE or for a new TRIAL, or NULL */
 };
 
-/**
- * struct kvblk_flash_p2p - a flash's routes into device memory; see p2p/route.c
- * @routes: by provider; providers_lock
- * @work: tries out the route to @page
- * @busy: @work is queued
- * @page: page of the provider, with a reference; written while @busy
- * @whole: @page belongs to one caller as a whole
- * @next: jiffies before which @work is not queued
- */
+/* A flash's routes into device memory; see p2p/route.c. */
 struct kvblk_flash_p2p {
-	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];
-	struct work_struct work;
-	atomic_t busy;
-	struct page *page;
-	bool whole;
-	unsigned long next;
+	struct kvblk_route routes[KVBLK_PROVIDERS_MAX]; /* by provider; providers_lock */
+	struct work_struct work;	/* tries out the route to @page */
+	atomic_t busy;			/* @work is queued */
+	struct page *page;		/* the provider's, with a reference; written while @busy */
+	bool whole;			/* @page belongs to one caller as a whole */
+	unsigned long next;		/* jiffies before which @work is not queued */
 };
 
-/**
- * struct kvblk_watchdog - what the watchdog knows of a member; see pool/watchdog.c. Only the
- *	watchdog and @probe use it, except that READ_ONCE() of the three reports is for all
- * @suspect_reported: state in the last event
- * @failing_reported: state in the last event
- * @read_only_reported: state in the last event
- * @seen: the member's I/O at the last check
- * @seen_inflight: bios in flight at the last check
- * @last_done: jiffies of the last progress
- * @probe: tests whether a failing member responds well again
- * @probe_next: jiffies before which @probe is not queued
- * @probe_gap: jiffies after a failed probe
- * @probes_well: consecutive successful probes
- */
+/* What the watchdog knows of a member; only for the watchdog and @probe, see pool/watchdog.c. */
 struct kvblk_watchdog {
-	bool suspect_reported;
+	bool suspect_reported;		/* states in the last event; all layers may READ_ONCE() */
 	bool failing_reported;
 	bool read_only_reported;
-	struct kvblk_ios seen;
-	u64 seen_inflight;
-	unsigned long last_done;
-	struct work_struct probe;
-	unsigned long probe_next;
-	unsigned long probe_gap;
-	u32 probes_well;
+	struct kvblk_ios seen;		/* the member's I/O at the last check */
+	u64 seen_inflight;		/* bios in flight at the last check */
+	unsigned long last_done;	/* jiffies of the last progress */
+	struct work_struct probe;	/* tests whether a failing member responds well again */
+	unsigned long probe_next;	/* jiffies before which @probe is not queued */
+	unsigned long probe_gap;	/* jiffies after a failed probe */
+	u32 probes_well;		/* consecutive successful probes */
 };
 
-/**
- * struct kvblk_write_throttle - puts and prefetches that wait for gets; see
- *	log/write_throttle.c
- * @lock: protects all below, @full for writing; any context
- * @queue: I/Os that wait: &kvblk_queued_io.link
- * @puts: number of puts in @queue
- * @waiting: bytes in @queue and in @cgroup_queues
- * @full: @waiting exceeds the limit
- * @counted: released I/Os, oldest first: &kvblk_queued_io.counted
- * @bytes: bytes of @counted
- * @looked: jiffies of the last throttle_look()
- * @done: I/O of the member completed at @looked
- * @cgroup_queues: released puts, to be submitted for their cgroups
- * @work: releases I/Os
- */
+/* Puts and prefetches that wait for gets; see log/write_throttle.c. */
 struct kvblk_write_throttle {
 	spinlock_t lock;		/* protects the fields below; any context */
-	struct list_head queue;
-	u32 puts;
-	u64 waiting;
-	bool full;
-	struct list_head counted;
-	u64 bytes;
-	unsigned long looked;
-	u64 done;
-	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES];
+	struct list_head queue;		/* I/Os that wait: &kvblk_queued_io.link */
+	u32 puts;			/* in @queue */
+	u64 waiting;			/* bytes in @queue and in @cgroup_queues */
+	bool full;			/* @waiting exceeds the limit */
+	struct list_head counted;	/* released I/Os, oldest first: &kvblk_queued_io.counted */
+	u64 bytes;			/* of @counted */
+	unsigned long looked;		/* jiffies of the last throttle_look() */
+	u64 done;			/* I/O of the member completed at @looked */
+	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES]; /* released puts */
 	struct delayed_work work;
 };
 
-/**
- * struct kvblk_kills - records of a member to invalidate; see log/invalidate.c
- * @list: the records; pool->kill_lock
- * @nr: number of @list; pool->kill_lock
- * @full: @nr is at its limit; written under pool->kill_lock
- * @deletes_full: the same for deletes; written under pool->kill_lock
- * @moved: jiffies of the last removal from @list
- * @retry: jiffies of the next retry; only @work
- * @gap: jiffies between retries; only @work
- * @work: invalidates the records
- */
+/* Records of a member to invalidate; see log/invalidate.c. */
 struct kvblk_kills {
-	struct list_head list;
-	u32 nr;
-	bool full;
-	bool deletes_full;
-	unsigned long moved;
-	unsigned long retry;
-	unsigned long gap;
+	struct list_head list;		/* @list and @nr: pool->kill_lock */
+	u32 nr;				/* number of @list */
+	bool full;			/* @nr is at its limit; set under pool->kill_lock */
+	bool deletes_full;		/* @nr is at deletes' limit; under pool->kill_lock */
+	unsigned long moved;		/* jiffies of the last removal from @list */
+	unsigned long retry;		/* jiffies of the next retry; only @work */
+	unsigned long gap;		/* jiffies between retries; only @work */
 	struct work_struct work;
 };
 
-/**
- * struct kvblk_flash_ops - what a flash asks of the log on it
- * @write_probe: writes contents that are there already, so that the watchdog knows whether the
- *	device writes. Returns 0, also if there is nothing to write, or an errno. May sleep
+/*
+ * What a flash asks of the log on it.
+ * @write_probe: writes contents that are there already, to test whether the device writes.
+ *	Returns 0, also if there is nothing to write, or an errno. May sleep
  * @reserve: reserves @units that a probe of a route may overwrite, until the caller releases
  *	@resv. Returns 0 or an errno
  * @responds: continues work that waited for the device. Does not sleep
@@ -401,45 +285,29 @@ struct kvblk_flash_ops {
 	void (*responds)(struct kvblk_flash *flash);
 };
 
-/*
- * struct kvblk_flash - a block device of a pool: all that gets need, and no log
- * @ops: set once
- * @ref: counts I/O in flight and works; killed at removal
- * @slot: 1 + its index in pool->members, 0 while it has none
- * @name: last component of the device's path, unique in the pool
- * @path: as given by the administrator
- * @state: &enum kvblk_member_state; changed by cmpxchg, READ_ONCE elsewhere
- * @suspect: no I/O completed for too long; set by the watchdog, cleared by completions
- * @failing: reads fail; set by completions and the watchdog, cleared by the watchdog
- *	when probes succeed
- * @read_only: writes fail: blocks are served, puts use other members; set and cleared
- *	as @failing
- * @error_run: consecutive errors of reads, of writes
- * @write_errors: 1, plus failed writes and flushes. Some targets report a failed
- *	write-back only once, so after it no flush proves that the volatile cache was
- *	written
- * @seg_base: pool-wide number of segment 0
- * @incarnation: random number of this format of the device
- * @ios: bios, by CPU
- * @stats: pool->slots[], or the pool's own before the member has a slot
- * @stats_before: values of @stats when the member was added
- */
+/* A block device of a pool: all that gets need, and no log. */
 struct kvblk_flash {
 	struct kvblk_pool *pool;
-	const struct kvblk_flash_ops *ops;
-	struct percpu_ref ref;
+	const struct kvblk_flash_ops *ops; /* set once */
+	struct percpu_ref ref;		/* counts I/O in flight and works; killed at removal */
 	struct completion ref_done;
-	u32 slot;
-	char name[KVBLK_NAME_MAX];	/* in the member list */
+	u32 slot;			/* 1 + index in pool->members; 0: none yet */
+	char name[KVBLK_NAME_MAX];	/* in the member list; unique in the pool */
 	char device[KVBLK_NAME_MAX];	/* kernel name of the device since boot */
 	char place[KVBLK_PLACE_MAX];	/* location, given by the administrator, or "" */
-	char *path;
+	char *path;			/* as given by the administrator */
 	uuid_t uuid;
-	u32 state;
+	u32 state;			/* &enum kvblk_member_state; changed by cmpxchg */
+	/* no I/O completed for too long; set by the watchdog, cleared by completions */
 	bool suspect;
-	bool failing;
-	bool read_only;
-	atomic_t error_run[2];
+	/* set by completions and the watchdog; cleared by the watchdog when probes succeed */
+	bool failing;			/* reads fail */
+	bool read_only;			/* writes fail: blocks are served, puts go elsewhere */
+	atomic_t error_run[2];		/* consecutive errors of reads, of writes */
+	/*
+	 * 1, plus failed writes and flushes. Some targets report a failed write-back only once, so
+	 * after it no flush proves that the volatile cache was written
+	 */
 	atomic_t write_errors;
 
 	struct file *bdev_file;
@@ -450,34 +318,26 @@ struct kvblk_flash {
 	u32 segment_units;
 	u32 nr_segs;
 	u32 record_align;		/* bytes */
-	u32 seg_base;
-	u64 incarnation;
+	u32 seg_base;			/* pool-wide number of segment 0 */
+	u64 incarnation;		/* random number of this format of the device */
 
 	struct bio_set bios;
 	blk_opf_t nowait;		/* REQ_NOWAIT if supported; log/bio.c */
 	u32 fits_bytes;			/* largest bio that needs no split; log/bio.c */
 	u32 fits_segments;		/* most vectors of such a bio; log/bio.c */
 	struct kvblk_queue queues[2];	/* reads, writes */
-	struct kvblk_ios __percpu *ios;
-	struct kvblk_stats __percpu *stats;
-	struct kvblk_stats stats_before;
+	struct kvblk_ios __percpu *ios;	/* bios, by CPU */
+	struct kvblk_stats __percpu *stats; /* pool->slots[], or the pool's own without @slot */
+	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	struct kvblk_watchdog watchdog;
 	struct kvblk_report reports[KVBLK_ERRORS];
 	struct kvblk_flash_p2p p2p;
 };
 
-/*
- * struct kvblk_log - segments of a member, and the works that write, restore and reclaim them
- * @segs: array of flash.nr_segs
- * @ready: segments opened on media for puts, not yet in use
- * @sealed: oldest first
- * @retiring: retired, waiting for references to be dropped
- * @current_seg: segments that take records: class NEW by CPU, the last one class HOT.
- *	Read under @lock or by reservation, which holds seg->writers
- */
+/* Segments of a member, and the works that write, restore and reclaim them. */
 struct kvblk_log {
-	struct kvblk_segment *segs;
+	struct kvblk_segment *segs;	/* array of flash.nr_segs */
 
 	struct kvblk_d_super *super;	/* superblock as last read or written; only its writer */
 	u64 sb_seq;
@@ -488,11 +348,12 @@ struct kvblk_log {
 	struct work_struct super_work;	/* writes the pool's epoch to the superblock */
 
 	spinlock_t lock;		/* protects segment states, ready to closing */
-	struct list_head ready;
+	struct list_head ready;		/* segments opened on media for puts, not yet in use */
 	struct list_head free;
-	struct list_head sealed;
-	struct list_head retiring;
+	struct list_head sealed;	/* oldest first */
+	struct list_head retiring;	/* retired, waiting for references to be dropped */
 	u32 nr_logs;			/* open segments of class NEW */
+	/* open for records: NEW by CPU, the last HOT; @lock, or a reservation's seg->writers */
 	struct kvblk_segment *current_seg[KVBLK_LOGS];
 	u32 nr_free;
 	u32 nr_ready;
@@ -524,7 +385,7 @@ struct kvblk_log {
 	unsigned long time_saved;	/* jiffies when media last got the pool's time */
 };
 
-/* struct kvblk_member - a block device that a pool reads and writes, with its log */
+/* A block device that a pool reads and writes, with its log. */
 struct kvblk_member {
 	struct kvblk_flash flash;
 	struct kvblk_log log;
@@ -552,63 +413,38 @@ static inline bool kvblk_slot_in_dram(const struct kvblk_slot *slot)
 	return slot->seg == KVBLK_DRAM_SEG;
 }
 
-/*
- * struct kvblk_dram_block - a DRAM block; see dram/dram.c
- * @node: in dram->blocks, by @rec.id
- * @lru: in its node's list, under the node's lock
- * @dead: removed from dram->blocks; under the node's lock
- * @urgent: in dram->urgent, with a reference; dram->lock
- * @refs: one for dram->blocks, one for each user
- * @pool: charged for the memory; outlives the DRAM block
- * @seg, @off, @gen: place in the index entry that this DRAM block belongs to
- * @nid: node of its list
- * @chain: number of the batch that put the block as part of a chain, or 0
- * @offer_parent: id.lo of the block before the chain, or before this block; 0: unknown
- * @continues: the block before the chain was present
- * @goes_on: the chain continues in another batch
- * @touched: found by a get since it was last at the cold end
- * @needed: requested since it was put, or before
- * @heat: heat of its entry when it was last at the cold end
- * @tries: failed writes
- * @avoid: slot of the member that failed the last write, or 0
- * @unproven: read from a member without verification
- * @rec: its record on media, present or future; @crcs is owned by the DRAM block, or
- *	NULL
- * @nr: number of folios
- * @bv: one vector for the record's header, then one per folio
- * @key: @rec.key_len bytes
- */
+/* A DRAM block; see dram/dram.c. */
 struct kvblk_dram_block {
-	struct rhash_head node;
-	struct list_head lru;
-	struct list_head urgent;
-	bool dead;
-	refcount_t refs;
+	struct rhash_head node;		/* in dram->blocks, by @rec.id */
+	struct list_head lru;		/* in the list of node @nid, under the node's lock */
+	struct list_head urgent;	/* in dram->urgent, with a reference; dram->lock */
+	bool dead;			/* removed from dram->blocks; under the node's lock */
+	refcount_t refs;		/* one for dram->blocks, one for each user */
 	struct rcu_head rcu;
-	struct kvblk_pool *pool;
-	u32 seg;
+	struct kvblk_pool *pool;	/* charged for the memory; outlives the DRAM block */
+	u32 seg;			/* @seg, @off, @gen: place in the block's index entry */
 	u32 off;
 	u16 gen;
-	u8 heat;
-	u8 tries;
-	u8 avoid;
-	bool unproven;
-	bool continues;
-	bool goes_on;
-	bool touched;
-	bool needed;
+	u8 heat;			/* of the entry when the block was last at the cold end */
+	u8 tries;			/* failed writes */
+	u8 avoid;			/* slot of the member that failed the last write, or 0 */
+	bool unproven;			/* read from a member without verification */
+	bool continues;			/* the block before the chain was present */
+	bool goes_on;			/* the chain continues in another batch */
+	bool touched;			/* found by a get since it was last at the cold end */
+	bool needed;			/* requested since it was put, or before */
 	int nid;
-	u32 chain;
-	u64 offer_parent;
-	struct kvblk_rec rec;
-	u32 nr;
-	struct bio_vec *bv;
-	u8 key[];
+	u32 chain;			/* number of the batch that put the block's chain, or 0 */
+	u64 offer_parent;		/* id.lo of the block before the chain or block, or 0 */
+	struct kvblk_rec rec;		/* on media, present or future; owns rec.crcs, or NULL */
+	u32 nr;				/* number of folios */
+	struct bio_vec *bv;		/* one vector for the record's header, then one per folio */
+	u8 key[];			/* @rec.key_len bytes */
 };
 
 /*
- * Return the kind of a DRAM block. A home is the only place of its block, which leaves for a
- * member or is lost. A copy is of a block at @seg of a member, and is dropped at any time.
+ * Return the kind of a DRAM block. A home is the only place of its block. A copy is of a block at
+ * @seg of a member, and is dropped at any time.
  */
 static inline bool kvblk_dram_block_is_home(const struct kvblk_dram_block *obj)
 {
@@ -628,43 +464,24 @@ struct kvblk_dram_node {
 	u64 stayed;			/* bytes kept by the current run; only dram.work */
 };
 
-/**
- * struct kvblk_dram - DRAM blocks of a pool
- * @blocks: all DRAM blocks, by id
- * @nodes: nr_node_ids of them
- * @bytes: size of all DRAM blocks, including new ones
- * @serial: last number used as a place
- * @chains: last chain number
- * @lock: a leaf
- * @urgent: DRAM blocks to write to a member now, because a task waits or a lease pins
- *	them
- * @shrinker: drops blocks under memory pressure
- * @rest: jiffies before which no block can be evicted
- * @work: evicts
- * @run: batch of blocks that @work decides on; only @work
- * @stages: batch of blocks that @work writes; only @work
- * @left: batches that @work no longer waits for, because their members are silent
- * @report: blocks that were damaged in DRAM
- * @homes: node of recent chains: high half &kvblk_dram_block.chain, low half node
- * @closing: the pool is going away: leases pin nothing
- */
+/* DRAM blocks of a pool. */
 struct kvblk_dram {
-	struct rhashtable blocks;
-	struct kvblk_dram_node *nodes;
-	atomic64_t bytes;
-	atomic_t serial;
-	atomic_t chains;
+	struct rhashtable blocks;	/* all DRAM blocks, by id */
+	struct kvblk_dram_node *nodes;	/* nr_node_ids of them */
+	atomic64_t bytes;		/* size of all DRAM blocks, including new ones */
+	atomic_t serial;		/* last number used as a place */
+	atomic_t chains;		/* last chain number */
 	spinlock_t lock;		/* protects urgent */
-	struct list_head urgent;
-	struct shrinker *shrinker;
-	unsigned long rest;
-	struct work_struct work;
-	struct run *run;
-	struct stages *stages;
-	atomic_t left;
-	struct kvblk_report report;
-	u64 homes[64];
-	bool closing;
+	struct list_head urgent;	/* to write now: a task waits or a lease pins them */
+	struct shrinker *shrinker;	/* drops blocks under memory pressure */
+	unsigned long rest;		/* jiffies before which no block can be evicted */
+	struct work_struct work;	/* evicts */
+	struct run *run;		/* batch of blocks that @work decides on; only @work */
+	struct stages *stages;		/* batch of blocks that @work writes; only @work */
+	atomic_t left;			/* batches not waited for, as their members are silent */
+	struct kvblk_report report;	/* blocks that were damaged in DRAM */
+	u64 homes[64];			/* of recent chains: high half block->chain, low: node */
+	bool closing;			/* the pool is going away: leases pin nothing */
 };
 
 /* Values set through sysfs, read with plain loads. */
@@ -684,80 +501,49 @@ struct kvblk_tunables {
 #define KVBLK_LEASE_MEMORY	0
 #define KVBLK_LEASE_PLACES	(KVBLK_MEMBERS_MAX + 1)
 
-/**
- * struct kvblk_align - alignment that every member of a pool can transfer directly
- * @addr_mask: bits that must be 0 in addresses
- * @len_mask: bits that must be 0 in lengths, except in the last one
- * @both: reads both at once
- */
+/* Alignment that every member of a pool can transfer directly. */
 struct kvblk_align {
 	union {
 		struct {
-			u32 addr_mask;
-			u32 len_mask;
+			u32 addr_mask;	/* bits that must be 0 in addresses */
+			u32 len_mask;	/* bits that must be 0 in lengths, except in the last one */
 		};
-		u64 both;
+		u64 both;		/* for one load or store */
 	};
 };
 
-/**
- * struct kvblk_opener - process that has the node open
- * @link: in pool->openers
- * @pid: pid of that process, with a reference
- * @comm: name of that process
- */
+/* Process that has the node open. */
 struct kvblk_opener {
-	struct list_head link;
-	struct pid *pid;
+	struct list_head link;		/* in pool->openers */
+	struct pid *pid;		/* with a reference */
 	char comm[TASK_COMM_LEN];
 };
 
-/**
- * struct kvblk_changelog - change feeds of a pool; see report/changelog.c
- * @lock: protects all below, and the rings of the journals; a leaf
- * @journals: open journals
- * @over: no journal may be opened
- */
+/* Change feeds of a pool; see report/changelog.c. */
 struct kvblk_changelog {
-	spinlock_t lock;		/* protects the fields below */
+	spinlock_t lock;		/* protects the fields below, and rings of journals */
 	struct list_head journals;
-	bool over;
+	bool over;			/* no journal may be opened */
 };
 
-/**
- * struct kvblk_bounces - chunks of memory that gets read into first; see p2p/bounce.c
- * @lock: protects @chunks
- * @chunks: allocated ones, or NULL
- */
+/* Chunks of memory that gets read into first; see p2p/bounce.c. */
 struct kvblk_bounces {
 	spinlock_t lock;		/* protects chunks */
-	struct kvblk_bounce *chunks[KVBLK_BOUNCES_MAX];
+	struct kvblk_bounce *chunks[KVBLK_BOUNCES_MAX]; /* allocated ones, or NULL */
 };
 
-/**
- * struct kvblk_leases - leases of a pool; see ops/lease.c
- * @lock: protects all leases of the pool
- * @keys: leased ids
- * @holds: leased ids by file
- * @by_end: leases by deadline
- * @over: the index is about to be freed
- * @in_memory: leased keys of blocks that only DRAM holds
- * @nr_in_memory: number of @in_memory
- * @bytes: leased bytes by place, see ops/lease.c
- * @total: sum of @bytes; READ_ONCE() without @lock
- * @work: ends leases at their deadlines
- */
+/* Leases of a pool; see ops/lease.c. */
 struct kvblk_leases {
-	struct mutex lock;		/* protects the fields below */
-	struct rhashtable keys;
-	struct rhashtable holds;
-	struct rb_root_cached by_end;
-	bool over;
-	struct list_head in_memory;
-	u32 nr_in_memory;
-	u64 bytes[KVBLK_LEASE_PLACES];
-	u64 total;
-	struct work_struct work;
+	struct mutex lock;		/* protects all leases of the pool */
+	struct rhashtable keys;		/* leased ids */
+	struct rhashtable holds;	/* leased ids by file */
+	struct rb_root_cached by_end;	/* leases by deadline */
+	bool over;			/* the index is about to be freed */
+	struct list_head in_memory;	/* leased keys of blocks that only DRAM holds */
+	u32 nr_in_memory;		/* number of @in_memory */
+	u64 bytes[KVBLK_LEASE_PLACES];	/* leased bytes by place, see ops/lease.c */
+	u64 total;			/* sum of @bytes; READ_ONCE() without @lock */
+	struct work_struct work;	/* ends leases at their deadlines */
 };
 
 struct kvblk_pool {
@@ -878,9 +664,9 @@ static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, in
 	for ((i) = 0; ((member) = kvblk_next_member(pool, &(i))); (i)++)
 
 /*
- * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns
- * false if the pool is going away. A caller that waits for user memory must not hold
- * them, or else "pool destroy" waits with it.
+ * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns false if the
+ * pool is going away. A caller that waits for user memory must not hold them, or else "pool
+ * destroy" waits with it.
  */
 static inline bool kvblk_pool_enter(struct kvblk_pool *pool)
 {

@@ -10,7 +10,7 @@
 /* the only tenant so far */
 #define KVBLK_NL_TENANT		"default"
 
-/* Fill @skb with a message about @pool. Returns 0, or an error with a message in @info->extack. */
+/* Fill @skb with a message about @pool. Returns 0, or an error with a message. */
 typedef int kvblk_nl_fill_fn(struct sk_buff *skb, const struct genl_info *info,
 			     int flags, struct kvblk_pool *pool);
 /* Fill @skb with messages about parts of @pool, from *@part on; advances *@part. */
@@ -24,9 +24,8 @@ int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack);
 /* Find the member called @name. RCU. Returns NULL with a message if there is none. */
 struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlattr *name,
 				     struct netlink_ext_ack *extack);
-/* Begin a reply to @info. Returns NULL if @skb is full. */
+/* Begin a reply to @info, or a notification @cmd. Returns NULL if @skb is full. */
 void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags);
-/* Begin a notification @cmd. Returns NULL if @skb is full. */
 void *kvblk_nl_begin_notice(struct sk_buff *skb, u8 cmd);
 /* May sleep. */
 void kvblk_nl_multicast(struct sk_buff *skb, unsigned int group);

@@ -22,7 +22,6 @@ struct kvblk_batch {
 extern const struct file_operations kvblk_fops;
 extern const struct file_operations kvblk_nvme_fops;
 
-/* Opens, flushes and releases a node. */
 int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp);
 int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
@@ -30,8 +29,8 @@ int kvblk_file_release(struct inode *inode, struct file *filp);
 /* Runs a batch and copies the results to the caller. Returns 0, or an error of the ioctl. */
 int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub);
 /*
- * Runs operations without a ring. The caller owns @reqs afterwards, each with its result; a
- * detached request is replaced in @reqs. Returns 0, -EINTR, or -ENOMEM for a @chain.
+ * Runs operations without a ring. The caller owns @reqs afterwards, each with its result; detached
+ * ones are replaced. Returns 0, -EINTR, or -ENOMEM for a @chain.
  */
 int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain);
 /* Runs an ioctl, also as a ring's command. May sleep. */
@@ -39,8 +38,7 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 /*
  * Starts a ring's operation, or completes it with the error in its result; req->fill_result must be
- * set. Returns -EIOCBQUEUED: the request owns the command; -EAGAIN: the request was freed,
- * issue again from a worker.
+ * set. Returns -EIOCBQUEUED: the request owns the command; -EAGAIN: freed, issue from a worker.
  */
 int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 		    unsigned int issue_flags);

@@ -7,30 +7,20 @@
 
 /* ---- pool.c, assemble.c ---- */
 
-/**
- * struct kvblk_upper_ops - callbacks into the layers above pools
- * @fops: file operations of the pool's node
- * @nvme_fops: file operations of the node that takes NVMe commands
- * @groups: sysfs attributes of the pool's device
- * @rescue: function of pool->rescue_work
- * @report_stats: function of pool->stats_work
- * @pool_init: initializes the upper layers' fields of a new pool; returns 0 or -ENOMEM
- * @pool_exit: undoes @pool_init, at the pool's last reference
- * @pool_up: creates sysfs members/, after device_add()
- * @pool_down: undoes @pool_up
- * @member_up: creates sysfs members/<name>/; may sleep
- * @member_down: undoes @member_up; may sleep
- */
+/* Callbacks into the layers above pools; all may sleep. */
 struct kvblk_upper_ops {
 	const struct file_operations *fops;
-	const struct file_operations *nvme_fops;
+	const struct file_operations *nvme_fops; /* of the node that takes NVMe commands */
 	const struct attribute_group **groups;
-	work_func_t rescue;
-	work_func_t report_stats;
+	work_func_t rescue;		/* of pool->rescue_work */
+	work_func_t report_stats;	/* of pool->stats_work */
+	/* the upper layers' fields of a new pool, until its last reference; 0 or -ENOMEM */
 	int (*pool_init)(struct kvblk_pool *pool);
 	void (*pool_exit)(struct kvblk_pool *pool);
+	/* sysfs members/, after device_add() */
 	int (*pool_up)(struct kvblk_pool *pool);
 	void (*pool_down)(struct kvblk_pool *pool);
+	/* sysfs members/<name>/ */
 	int (*member_up)(struct kvblk_member *member);
 	void (*member_down)(struct kvblk_member *member);
 };
@@ -58,20 +48,12 @@ struct kvblk_member_spec {
 #define KVBLK_ADD_DEGRADED	BIT(2)	/* import without missing or outdated members */
 #define KVBLK_ADD_RENAME	BIT(3)	/* import under another name */
 
-/**
- * struct kvblk_pool_spec - a pool to create or import
- * @name: the pool's name
- * @pool_flags: KVBLK_SBF_* of a new pool
- * @index_slots: entries of the index; 0: as before, or chosen by capacity
- * @node: 16 bytes, the identity of this host; all zeroes if unknown
- * @members: the pool's devices
- * @nr_members: number of @members
- */
+/* A pool to create or import. */
 struct kvblk_pool_spec {
 	const char *name;
-	u32 pool_flags;
-	u64 index_slots;
-	const u8 *node;
+	u32 pool_flags;			/* KVBLK_SBF_* of a new pool */
+	u64 index_slots;		/* 0: as before, or chosen by capacity */
+	const u8 *node;			/* 16 bytes: this host's identity, zeroes if unknown */
 	struct kvblk_member_spec *members;
 	u32 nr_members;
 };
@@ -134,10 +116,7 @@ struct kvblk_life {
 };
 
 struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb);
-/*
- * Return whether the member took part in, or was entering, @life. If not, deletes may have missed
- * it.
- */
+/* Return whether the member took part in, or was entering, @life; else deletes may be missed. */
 bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life);
 
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
@@ -150,13 +129,10 @@ void kvblk_member_free(struct kvblk_member *member);
 int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		      enum kvblk_found found, u32 add_flags,
 		      struct netlink_ext_ack *extack);
-/* Set the geometry in memory, from @sb or (NULL) for a new member. */
+/* Set the geometry in memory, from @sb, or for a new member if NULL. */
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack);
-/*
- * Add the member to the member list, with its listed name or, if new, as @spec (may be NULL)
- * says. Returns 0, or with a message -EEXIST or -ENOSPC.
- */
+/* Add the member to the member list, with its listed name or, if new, the one in @spec, if any. */
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack);
 /* Allocate the member's slot and segment numbers. */
@@ -164,14 +140,14 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 /* Format the device if the member is new, and write its superblocks. */
 int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 			 struct netlink_ext_ack *extack);
-/* Publish the member and start its restore. The caller holds pool->users. */
+/* Publish the member and start its restore. pool->users held. */
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Stop background work and seal open segments if the device accepts writes. */
 void kvblk_member_stop(struct kvblk_member *member);
 /* Read both superblocks; copy the newest valid one to @sb, even a former member's. */
 int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		     enum kvblk_found *found);
-/* Write both superblocks with the pool's @epoch. The caller excludes other writers. */
+/* Write both superblocks with @epoch. The caller excludes other writers. */
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* Zero a removed member's superblocks, or all places that other software checks for metadata. */
 bool kvblk_super_wipe(struct kvblk_member *member);
@@ -179,31 +155,25 @@ bool kvblk_super_wipe_all(struct kvblk_member *member);
 void kvblk_super_work(struct work_struct *work);
 /* Queue superblock writes on the available members with an older epoch. Does not sleep. */
 void kvblk_pool_write_epoch(struct kvblk_pool *pool);
-/*
- * Begin the next epoch once half of the current seqs are used up; take seqs from the new epoch
- * when all members have recorded it. Called each second; does not sleep.
- */
+/* Begin the next epoch if half of the seqs are used. Called each second; does not sleep. */
 void kvblk_pool_seq(struct kvblk_pool *pool);
 /* Return whether no available member has a superblock write due. */
 bool kvblk_pool_supers_current(struct kvblk_pool *pool);
 /*
- * If all staying members know the epoch, lost blocks cannot return: subtract them from
- * pool->unsure. Returns the number of lagging members. pool->admin held.
+ * Subtract lost blocks from pool->unsure if all staying members know the epoch: they cannot return.
+ * Returns the number of lagging members. pool->admin held.
  */
 u32 kvblk_pool_settle(struct kvblk_pool *pool);
 /* Clear @member's counts in pool->unsure. Returns their sum. pool->admin held. */
 u32 kvblk_member_unsure_end(struct kvblk_member *member);
 /*
- * Restart the restore of an UNRESTORED member if nothing was read yet. Returns false if it must
- * be removed and added again, with its filter. pool->admin held.
+ * Restart the restore of an UNRESTORED member if nothing was read yet. Returns false if the member
+ * must be removed and added again, with its filter. pool->admin held.
  */
 bool kvblk_member_retry(struct kvblk_member *member);
 /* Read unread segments again; with @forfeit, drop segments that still fail. pool->admin held. */
 void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
-/*
- * Drop unread segments if a delete was refused because of them. Called each second; does not
- * sleep.
- */
+/* Drop unread segments if a delete was refused for them. Called each second; does not sleep. */
 void kvblk_pool_give_up(struct kvblk_pool *pool);
 /* Return whether another node owns the member, unless forced; sets a message. */
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
@@ -212,7 +182,7 @@ bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *
 bool kvblk_member_outdated_super(const struct kvblk_member *member);
 /* Recompute pool->align and other limits from the members; pool->admin held. */
 void kvblk_pool_limits(struct kvblk_pool *pool);
-/* Return whether a member of this uuid is alive on this node. Takes kvblk_pools_lock. */
+/* Return whether a member of this uuid is alive here. Takes kvblk_pools_lock. */
 bool kvblk_member_active(const u8 uuid[16]);
 /* Check the device's progress and errors. Called each second; does not sleep. */
 void kvblk_flash_watch(struct kvblk_flash *flash);

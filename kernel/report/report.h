@@ -7,38 +7,28 @@
 
 /* ---- stats.c ---- */
 
-/*
- * A pool's value of a member counter (member-counter of the netlink spec) is the sum of the
- * members'.
- */
-
 /* Add @n to a counter of the pool itself; any context. */
 #define kvblk_count(pool, counter, n) \
 	this_cpu_add((pool)->stats->own.counters[counter], n)
-/*
- * Add @n to a member's counter; any context. @stats live as long as the pool, because an
- * operation may complete after its member was removed.
- */
+/* Add @n to a member's counter; any context. @stats live as long as the pool. */
 #define kvblk_count_at(stats, counter, n) \
 	this_cpu_add((stats)->counters[counter], n)
-/* Record a latency of the pool itself; any context. */
+/* Record a latency of the pool itself, or of a put or get of @bytes at a member; any context. */
 void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start);
-/* Record the latency of a put or get of @bytes at a member with @stats; any context. */
 void kvblk_hist_add_at(struct kvblk_pool *pool, struct kvblk_stats __percpu *stats,
 		       enum kvblk_hist hist, u32 bytes, ktime_t start);
 int kvblk_stats_init(struct kvblk_pool *pool);
 void kvblk_stats_exit(struct kvblk_pool *pool);
-/* Set the counters of the member's slot, @fresh if it has none. Takes @fresh; pool->admin held. */
+/* Give the member its slot's counters, or @fresh, which is taken. pool->admin held. */
 void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh);
 /* Sum up all CPUs and all members, former ones included. May sleep. */
 void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum);
-/* Sum up a size class of puts or gets. */
 void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
 		      struct kvblk_size_stats *sum);
 u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter);
-/* Reset what kvblk_stats_errors() counts from. May sleep. */
+/* Begin to count errors anew. May sleep. */
 void kvblk_stats_clear(struct kvblk_pool *pool);
-/* Return a counter's increase since the pool was assembled or cleared. */
+/* Return the increase of a clearable counter since the pool was assembled or cleared. */
 u64 kvblk_stats_errors(const struct kvblk_pool *pool, u32 clearable);
 /* Sum up all CPUs since the member was added. */
 void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum);
@@ -47,7 +37,7 @@ void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *s
 
 struct genl_family;
 
-/* Set family and multicast group that receive events. Call it before the first event. */
+/* Set family and multicast group of events, before the first event. */
 void kvblk_events_begin(struct genl_family *family, unsigned int group);
 /* Wait until queued events are sent. The caller ensures that no new event is reported. */
 void kvblk_events_end(void);
@@ -70,14 +60,12 @@ void kvblk_journals_end(struct kvblk_pool *pool);
 /* ---- member_errors.c ---- */
 
 /*
- * Return the pool's clock, seconds. It advances while the pool is up, whatever the host's clock
- * is set to, and is saved in superblocks and tables (see pool/assemble.c).
+ * Return the pool's clock, seconds. It advances while the pool is up, whatever the host's clock is
+ * set to. Tables save it (see kvblk_checkpoint_work()) while blocks expire, and superblocks.
  */
 u64 kvblk_clock(const struct kvblk_pool *pool);
-/* Interval of clock updates in a table while blocks expire, see kvblk_checkpoint_work(). */
-#define KVBLK_CLOCK_SAVE_S	10
-/* Interval of clock updates in superblocks. */
-#define KVBLK_CLOCK_SUPER_S	(24 * 3600)
+#define KVBLK_CLOCK_SAVE_S	10		/* interval in tables */
+#define KVBLK_CLOCK_SUPER_S	(24 * 3600)	/* interval in superblocks */
 /* Return the low bits of the clock, for kvblk_expired(). */
 static inline u32 kvblk_now(const struct kvblk_pool *pool)
 {
@@ -101,8 +89,8 @@ static inline void kvblk_member_put(struct kvblk_member *member)
 /* Mark the member DEAD: its device is gone or unusable. Any context that may take a spinlock. */
 void kvblk_member_dies(struct kvblk_member *member);
 /*
- * Count an error in @segment of the member. The first error is reported at once by an event and a
- * log line, those of the next minute together. Any context.
+ * Count an error in @segment. The first one is reported at once by an event and a log line, others
+ * of the next minute together. Any context.
  */
 void kvblk_flash_error(struct kvblk_flash *flash, enum kvblk_member_error error, u32 segment);
 /* Report the errors collected of one kind if a report is due. */
