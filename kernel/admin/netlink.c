@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Generic netlink: administrators' requests and queries. The contract is
- * uapi/netlink/kvblk.yaml; netlink_gen.c (policies, operations) is generated from it.
+ * Generic netlink: administrators' requests and queries. netlink_gen.c (policies, operations) is
+ * generated from uapi/netlink/kvblk.yaml. Policies check types and lengths of attributes; this file
+ * and pool/ check values. The rule: a rejected request returns a message and has changed nothing.
  *
- * The rule: a rejected request returns a message and has changed nothing. The generated
- * policies check attribute types and string lengths; this file, pool/pool.c and pool/member.c
- * check values.
- *
- * Operations run in parallel. Replies take no lock of a pool, or else a hanging member would
- * hang the command that shows it: pool->users keeps the pool's parts, RCU its members. A dump
- * walks pools by name, so that it continues correctly when pools are added or removed.
+ * Operations run in parallel. Replies take no lock of a pool, or else a hanging member would hang
+ * the command that shows it: pool->users keeps the pool's parts, RCU its members. A dump walks
+ * pools by name, so that it continues correctly when pools are added or removed.
  */
 #include <linux/blkdev.h>
 #include <linux/build_bug.h>
@@ -224,14 +221,13 @@ static int nl_member_specs(struct genl_info *info,
 
 /* ---- requests with device I/O ---- */
 
-/* Longest wait for a job before the request returns -EINPROGRESS. */
-#define JOB_WAIT_MS		5000
+#define JOB_WAIT_MS		5000	/* longest wait before -EINPROGRESS */
 
 enum nl_job_state { NL_JOB_WAITED_FOR, NL_JOB_DONE, NL_JOB_LEFT };
 
 /*
- * A request for a worker, because doit() holds a lock of all generic netlink, and a device may
- * take minutes to respond. Worker or request, whichever ends last, frees the job.
+ * A request for a worker, because doit() holds a lock of all generic netlink, and a device may take
+ * minutes to respond. Worker or request, whichever ends last, frees the job.
  */
 struct nl_job {
 	struct work_struct work;
@@ -306,10 +302,7 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
 	return job;
 }
 
-/*
- * Allocate a job for the pool that a privileged request names, whether the pool exists or not.
- * Returns an ERR_PTR() with a message on error.
- */
+/* Allocate a job for the pool that a privileged request names, whether the pool exists or not. */
 static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u32 nr_specs)
 {
 	int err = nl_refuse_unprivileged(skb, info);
@@ -669,8 +662,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	return kvblk_nl_end(skb, hdr, full);
 }
 
-/* Longest path that always fits into a member's message. */
-#define PATH_TOLD_MAX	1023
+#define PATH_TOLD_MAX	1023		/* longest path that always fits into a member's message */
 
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 			  int flags, const struct kvblk_member *member)
@@ -790,7 +782,6 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 	return NULL;
 }
 
-/* kvblk_nl_fill_fn for the member that the request names. */
 static int nl_fill_named_member(struct sk_buff *skb,
 				const struct genl_info *info, int flags,
 				struct kvblk_pool *pool)
@@ -811,10 +802,7 @@ int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- dumps ---- */
 
-/*
- * Position of a dump: pools up to @pool are done. If @within is set, @pool is not done, but its
- * parts below @part are. @begun: set by the first message.
- */
+/* Position of a dump: pools up to @pool are done, or @within it, its parts below @part. */
 struct nl_cursor {
 	char pool[KVBLK_NAME_MAX];
 	u32 part;
@@ -829,10 +817,7 @@ static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
 	return (struct nl_cursor *)cb->ctx;
 }
 
-/*
- * Find the first pool by name after @name (or, with @from, not before). Returns the pool with
- * pool->users and a device reference, or NULL.
- */
+/* Find the first pool by name after @name (@from: or of it), with pool->users and a reference. */
 static struct kvblk_pool *nl_next_pool(const char *name, bool from)
 {
 	struct kvblk_pool *pool, *next = NULL;
@@ -862,7 +847,7 @@ static void nl_put_pool(struct kvblk_pool *pool)
 	put_device(&pool->dev);
 }
 
-/* Dump missing members, whose parts follow those of the member slots. */
+/* Dump missing members: their parts follow those of the slots. */
 static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
 			   struct kvblk_pool *pool, u32 *part)
 {
@@ -996,7 +981,7 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 		      (way->why && nla_put_string(skb, KVBLK_A_ROUTE_WHY, way->why)));
 }
 
-/* Find a live member by name. Returns the member with its ref, or NULL. */
+/* Find a live member by name, with flash.ref. */
 static struct kvblk_member *nl_member_get(struct kvblk_pool *pool,
 					  const struct nlattr *name)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/class/kvblk/<pool>/: properties of the pool, tunables, counters/ and members/<name>/.
- * Each file is documented in Documentation/ABI/testing/sysfs-class-kvblk.
+ * /sys/class/kvblk/<pool>/: properties of the pool, tunables, counters/ and members/<name>/. Each
+ * file is documented in Documentation/ABI/testing/sysfs-class-kvblk.
  *
- * The rules: one value a file. A rejected write changes nothing. No file takes pool->admin, so
- * that a reader never waits for the addition or removal of a member.
+ * The rules: one value a file. A rejected write changes nothing. No file takes pool->admin, so that
+ * a reader never waits for the addition or removal of a member.
  */
 #include <linux/cleanup.h>
 #include <linux/kobject.h>

@@ -5,15 +5,13 @@
  * The rules:
  * - Structures and results are checked first, so a bad batch starts nothing.
  * - All operations of a batch are in flight at once, up to queue_bytes, and finished by the
- *   submitter. The submitter waits for space, for other operations or in a page fault only
- *   when no operation of the batch is in flight, or else both waits could depend on each
- *   other.
- * - The wait is killable. Operations in flight are then detached and finished by a work;
- *   pages stay pinned until the bios complete. But a get into shared memory (mem->shared) is
- *   waited for, as in read(2).
- * - Prefetches are ordered by urgency, so completed prefetches are finished while further
- *   ones are submitted. A batch without other operations keeps the blocks in DRAM until all
- *   are submitted, or else prefetches would evict each other.
+ *   submitter. It waits for space, for other operations or in a page fault only if no operation of
+ *   the batch is in flight, or else both waits could depend on each other.
+ * - The wait is killable. Operations in flight are then detached and finished by a work; pages stay
+ *   pinned until the bios complete. A get into shared memory is waited for, as in read(2).
+ * - Prefetches are ordered by urgency, so completed ones are finished while others are submitted.
+ *   If a batch has nothing else, its blocks stay in DRAM until all are submitted, or else they
+ *   would evict each other.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -26,7 +24,7 @@ static bool batch_ready(struct kvblk_batch *batch)
 	return !list_empty_careful(&batch->done) || READ_ONCE(batch->kicked);
 }
 
-/* Called when the bios of a request have completed; any context. */
+/* &kvblk_req.completed */
 static void batch_completed(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;
@@ -57,8 +55,8 @@ static void req_settle(struct kvblk_batch *batch, struct kvblk_req *req)
 }
 
 /*
- * Detaches a request from its batch: reports @res now, and leaves the rest to a work. Returns
- * false if the request has completed.
+ * Detaches a request from its batch: reports @res now, and leaves the rest to a work. Returns false
+ * if the request has completed.
  */
 static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 {
@@ -90,7 +88,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	return false;
 }
 
-/* Returns when the request must be reported, even if the device is silent. */
+/* Returns the time to report the request, even if the device is silent. */
 static u64 req_deadline(const struct kvblk_req *req)
 {
 	if (!(req->op.flags & KVBLK_OPF_HARD_DEADLINE) || !req->op.deadline_ns)
@@ -137,7 +135,7 @@ static long batch_timeout(struct kvblk_batch *batch)
 	return first <= now ? 0 : nsecs_to_jiffies(first - now) + 1;
 }
 
-/* Finishes completed requests. Returns whether there were any. */
+/* Finishes completed requests, if any, and returns whether there were any. */
 static bool batch_reap(struct kvblk_batch *batch)
 {
 	struct kvblk_req *req, *next;
@@ -209,10 +207,7 @@ static void batch_abandon(struct kvblk_batch *batch)
 	}
 }
 
-/*
- * Returns how many bytes of the caller's buffer the operation will touch; a get's buffer may
- * be larger than its block.
- */
+/* Returns how many bytes of the caller's buffer, which may be larger, the operation will touch. */
 static u32 req_needs(const struct kvblk_req *req)
 {
 	struct kvblk_slot slot;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Ioctls. The rule: check the structure and pointers to arrays first, so that a bad ioctl has
- * no effect.
+ * Ioctls. The rule: check the structure and pointers to arrays first, so that a bad ioctl has no
+ * effect.
  */
 #include <linux/capability.h>
 #include <linux/log2.h>
@@ -12,46 +12,28 @@
 #include "chardev/chardev.h"
 #include "trace.h"
 
-/* Keys processed in one step of a lookup. */
-#define LOOKUP_STEP	64u
-/* Keys hashed before their buckets are prefetched, so that page walks overlap. */
-#define LOOKUP_TOGETHER	8
+#define LOOKUP_STEP	64u		/* keys in one step of a lookup */
+#define LOOKUP_TOGETHER	8		/* keys hashed before a prefetch: page walks overlap */
 
 /* ---- lookups ---- */
 
-/**
- * struct lookup - state of a lookup
- * @file: file that looks up
- * @arg: the caller's structure
- * @keys: user address of the next keys
- * @blob: keys of this step
- * @ids: ids of this step
- * @slots: entries of this step
- * @found: a bit for each key
- * @wanted: entries to lease; charged to the file's budget
- * @nr_wanted: number of entries in @wanted
- * @room: size of @wanted, in entries
- * @hole: a key was not present
- * @full: lease no further entries, because the file's budget is used up
- * @unserved: number of keys whose member does not respond
- */
+/* State of a lookup. */
 struct lookup {
 	struct kvblk_file *file;
-	struct kvblk_lookup *arg;
-	u8 __user *keys;
-	u8 *blob;
+	struct kvblk_lookup *arg;	/* the caller's structure */
+	u8 __user *keys;		/* the next keys */
+	u8 *blob;			/* keys, ids and entries of this step */
 	struct kvblk_id *ids;
 	struct kvblk_slot *slots;
-	unsigned long *found;
-	struct kvblk_entry *wanted;
+	unsigned long *found;		/* a bit for each key */
+	struct kvblk_entry *wanted;	/* entries to lease; charged to the file's budget */
 	u32 nr_wanted;
-	u32 room;
-	bool hole;
-	bool full;
-	u32 unserved;
+	u32 room;			/* entries allocated in @wanted */
+	bool hole;			/* a key was not present */
+	bool full;			/* the file's budget is used up: lease no more entries */
+	u32 unserved;			/* keys whose member does not respond */
 };
 
-/* Adds an entry to lu->wanted. Returns 0 or -ENOMEM. */
 static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk_slot *slot)
 {
 	struct kvblk_budget *budget = &lu->file->budget;
@@ -84,10 +66,7 @@ struct lookup_answer {
 	u8 tiers[LOOKUP_STEP];
 };
 
-/*
- * Looks up keys @first to @first + @n - 1, whose ids are in lu->ids, with the pool entered.
- * Returns 0 or -ENOMEM.
- */
+/* Looks up @n keys from @first on, whose ids are in lu->ids, with the pool entered. */
 static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer *answer)
 {
 	struct kvblk_lookup *arg = lu->arg;
@@ -376,8 +355,7 @@ static int ioctl_journal(struct kvblk_file *file, void *data)
 	return capable(CAP_SYS_ADMIN) ? kvblk_journal_open(file->pool, arg) : -EPERM;
 }
 
-/* Operations checked by a cancel before the lock is dropped for other users. */
-#define CANCEL_STEP	256
+#define CANCEL_STEP	256		/* operations checked before others get the lock */
 
 static int ioctl_cancel(struct kvblk_file *file, void *data)
 {
@@ -416,23 +394,16 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 	return arg->nr_found ? 0 : -ENOENT;
 }
 
-/*
- * struct ioctl_def - a row of the dispatch table
- * @size: size of the structure
- * @least: size up to the last field of version 1
- * @out: copy the structure back
- * @mode: FMODE_* that the node must be open for
- * @ends: allowed while the pool is going away, because it releases what the file holds
- * @run: runs the ioctl. Returns 0, an error, or a descriptor
- * @undo: reverts @run if the structure cannot be copied back; or NULL
- */
+/* A row of the dispatch table. */
 struct ioctl_def {
-	unsigned int size;
-	unsigned int least;
-	bool out;
-	fmode_t mode;
-	bool ends;
+	unsigned int size;		/* of the structure */
+	unsigned int least;		/* size up to the last field of version 1 */
+	bool out;			/* copy the structure back */
+	fmode_t mode;			/* FMODE_* that the node must be open for */
+	bool ends;			/* releases what the file holds: run while the pool goes */
+	/* returns 0, an error, or a descriptor */
 	int (*run)(struct kvblk_file *file, void *arg);
+	/* reverts @run if the structure cannot be copied back; or NULL */
 	void (*undo)(struct kvblk_file *file, const void *arg);
 };
 

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Parsing: makes requests of what callers wrote. Fields are checked one by one, so that each
- * may get a meaning later.
- */
+/* Parsing: makes requests of what callers wrote. Unused fields are 0, to get a meaning later. */
 #include <linux/pagemap.h>
 #include <linux/slab.h>
 #include <linux/time_namespace.h>
@@ -225,10 +222,7 @@ static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
 	return kvblk_fixed_whole(&req->src) ? 0 : -EOPNOTSUPP;
 }
 
-/*
- * Makes a request with the fields of all operations. @mode: FMODE_* that the caller is
- * granted. Errors are in req->result.res.
- */
+/* Makes a request. @mode: FMODE_* that the caller is granted. Errors are in req->result.res. */
 static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_op *op,
 				   fmode_t mode, struct io_uring_cmd *cmd)
 {

@@ -4,22 +4,20 @@
  * work, detached when the ring exits.
  *
  * The rules:
- * - Issue does not wait for space, other operations or a pager. It returns -EAGAIN, and
- *   io_uring issues the command again from a worker, which may wait.
- * - Task work does wait for pagers, as io_uring's own reads do: the media half has ended, and
- *   only users of the same ring wait, too.
- * - Bios, cancel and deadline compete by cmpxchg to change a request from INFLIGHT. The
- *   winner completes the command, the losers leave the command alone.
- * - The command holds a reference on the request until completion, because a cancel may find
- *   the command on the ring's list and use the request. The bios hold another reference.
- * - Only commands in flight, or of a worker, may be on the ring's list, because a command for
- *   which issue returns -EAGAIN must not be listed.
- * - The caller's memory is touched only in the caller's context, and not while the task
- *   exits.
- * - An operation is never detached, and so not on the ring's list, if the device writes to
- *   memory shared with other tasks (mem->shared). Closing the node waits for such operations:
- *   kvblk_file_quiesce(). A worker lists the command before the memory is known, so workers
- *   use kernel memory.
+ * - Issue does not wait for space, other operations or a pager. It returns -EAGAIN, and io_uring
+ *   issues the command again from a worker, which may wait.
+ * - Task work does wait for pagers, as io_uring's own reads do: the media half has ended, and only
+ *   users of the same ring wait, too.
+ * - Bios, cancel and deadline compete by cmpxchg to change a request from INFLIGHT. The winner
+ *   completes the command, the losers leave it alone.
+ * - The command holds a reference on the request until completion, because a cancel may find the
+ *   command on the ring's list. The bios hold another reference.
+ * - Only commands in flight, or of a worker, are on the ring's list: one for which issue returns
+ *   -EAGAIN must not be listed.
+ * - The caller's memory is touched only in the caller's context, and not while the task exits.
+ * - An operation is never detached, and so not on the ring's list, if the device writes to memory
+ *   shared with other tasks (mem->shared); closing the node waits: kvblk_file_quiesce(). A worker
+ *   lists the command before the memory is known, so workers use kernel memory.
  */
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -35,7 +33,6 @@ static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
 	return io_uring_cmd_to_pdu(cmd, struct uring_pdu);
 }
 
-/* Removes the request from file->reqs. */
 static void uring_unlist(struct kvblk_req *req)
 {
 	if (!req->file)
@@ -70,7 +67,6 @@ static s32 uring_result(const struct kvblk_req *req, const struct kvblk_result *
 	return told.res;
 }
 
-/* Completes the command. @user: the caller's memory may be touched. */
 static void uring_fill_cqe(struct io_uring_cmd *cmd, const struct kvblk_req *req,
 			   const struct kvblk_result *result, bool user,
 			   unsigned int issue_flags)
@@ -90,7 +86,6 @@ static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool use
 	kvblk_req_free(req);
 }
 
-/* Drops the reference of the command, or of the bios of a detached request. */
 static void uring_put(struct kvblk_req *req)
 {
 	if (refcount_dec_and_test(&req->refs))
@@ -133,9 +128,8 @@ static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 KVBLK_TASK_WORK(uring_late)
 
 /*
- * Detaches a request from the bios; the rest finishes asynchronously. Returns false if the
- * request is not in flight, or uses memory of the ring or shared memory. With @quiet also if
- * the request uses the caller's memory or has written some.
+ * Detaches a request; its bios finish the rest. Returns false if not in flight, if it uses the
+ * ring's or shared memory or, with @quiet, if it uses the caller's memory or has written some.
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
@@ -367,7 +361,7 @@ static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr,
 	return result_write(ptr.result, &result);
 }
 
-/* Checks unused fields that io_uring does not check, as it does ioprio and those above cmd_op. */
+/* Checks unused fields that io_uring does not check. */
 static bool sqe_is_clear(const struct io_uring_cmd *cmd)
 {
 	const struct io_uring_sqe *sqe = cmd->sqe;
@@ -378,7 +372,7 @@ static bool sqe_is_clear(const struct io_uring_cmd *cmd)
 	return !flags ? !READ_ONCE(sqe->buf_index) : flags == IORING_URING_CMD_FIXED;
 }
 
-/* Checks that the command area holds only an address. */
+/* Checks that the command area has only an address. */
 static bool area_is_clear(const struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	const size_t head = offsetof(struct io_uring_sqe, cmd) + sizeof(u64);

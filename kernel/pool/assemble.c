@@ -6,14 +6,12 @@
  * - A pool is created or imported as a whole, or not at all. Create takes blank devices, and
  *   others only with "format". Import formats nothing.
  * - The newest life (highest epoch) counts; of its superblocks, the one with the newest member
- *   list defines the pool. A member with an older epoch is outdated; a listed member without a
- *   device is missing. Import leaves out either only with "degraded". So a bad superblock can
- *   cost its own member's blocks, but no other member's.
+ *   list defines the pool. Import leaves out outdated (older epoch) and missing (listed, no device)
+ *   members only with "degraded". So a bad superblock costs at most its own member's blocks.
  * - The pool's clock resumes where it stopped, plus the time that passed on the host's clock.
  *   Expired blocks must not come back.
  * - Destroy kills and drains pool->users, stops background work and writes "clean" to the
- *   superblocks. Index, policy and DRAM blocks are freed then. An open file keeps struct
- *   kvblk_pool and its counters only.
+ *   superblocks. An open file then keeps struct kvblk_pool and its counters only.
  * - A device number belongs to one pool uuid until the module is unloaded: a node that was
  *   copied into a container opens that pool or none.
  */
@@ -29,15 +27,12 @@
 
 static dev_t pools_devt;
 
-/*
- * Device number of a pool uuid. @used: taken by a pool; another part of that pool needs a second
- * number.
- */
+/* Device number of a pool uuid. */
 struct pool_number {
 	struct list_head link;
 	uuid_t uuid;
 	u32 minor;
-	bool used;
+	bool used;			/* another part of that pool needs a second number */
 };
 
 static LIST_HEAD(pool_numbers);		/* never shrinks; under kvblk_pools_lock */
@@ -90,8 +85,7 @@ static void numbers_free(void)
 
 /* ---- the clock ---- */
 
-/* Least time between two "no space" events. */
-#define NOSPACE_GAP	(60 * HZ)
+#define NOSPACE_GAP	(60 * HZ)	/* least time between two "no space" events */
 
 static void report_nospace(struct kvblk_pool *pool)
 {
@@ -142,8 +136,7 @@ static void pool_tick(struct work_struct *work)
 	queue_delayed_work(pool->wq, &pool->tick, HZ);
 }
 
-/* Buckets swept between two calls of cond_resched(). */
-#define SWEEP_STEP	4096ull
+#define SWEEP_STEP	4096ull		/* buckets between two calls of cond_resched() */
 
 /* Free dead and expired entries: 1/32 of the index each second. */
 static void pool_sweep_work(struct work_struct *work)
@@ -184,7 +177,7 @@ static char *nvme_devnode(const struct device *dev, umode_t *mode)
 	return kasprintf(GFP_KERNEL, "kvblk/%s/nvme-kv", dev_name(dev));
 }
 
-/* A class of its own, because each device of pools_class is a pool. */
+/* separate, because each device of pools_class is a pool */
 static struct class nvme_class = {
 	.name = "kvblk-nvme",
 	.devnode = nvme_devnode,
@@ -341,12 +334,11 @@ free:
 	return ERR_PTR(-ENOMEM);
 }
 
-/* Longest time by which a segment table lags behind the clock after a crash. */
+/* longest lag of a segment table behind the clock after a crash */
 #define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)
-/* Longest downtime that is added to the pool's clock: the host's clock may be wrong. */
+/* longest downtime that is added to the pool's clock: the host's clock may be wrong */
 #define CLOCK_DOWN_S	(90 * 24 * 3600)
-
-/* Largest clock difference of members of one life: superblocks record the time each day. */
+/* largest difference of members of one life: superblocks record the time each day */
 #define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_SUPER_S)
 
 struct pool_parts {
@@ -359,7 +351,6 @@ struct pool_parts {
 	bool anew;				/* a new pool with the old segment sizes */
 };
 
-/* Open the devices and read their superblocks. Changes nothing on them. */
 static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 		      struct kvblk_member_spec *specs, u32 nr,
 		      struct netlink_ext_ack *extack)
@@ -500,10 +491,7 @@ static void import_life(struct pool_parts *parts)
 	}
 }
 
-/*
- * Return whether the pool was stopped cleanly. Superblocks with the newest member list decide,
- * see members_stop().
- */
+/* Return whether the pool stopped cleanly: superblocks with the newest member list decide. */
 static bool import_clean(const struct pool_parts *parts)
 {
 	const struct kvblk_d_super *sb;
@@ -577,7 +565,6 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 	return NULL;
 }
 
-/* Leave out outdated members if @flags allow that, or fail. */
 static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			  struct netlink_ext_ack *extack)
 {
@@ -622,7 +609,6 @@ static bool parts_have(const struct pool_parts *parts, const struct kvblk_d_memb
 	return false;
 }
 
-/* Check that no listed member is missing, unless @flags allow missing members. */
 static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 			u32 flags, struct netlink_ext_ack *extack)
 {
@@ -687,9 +673,8 @@ static void import_missing(struct kvblk_pool *pool, const struct pool_parts *par
 }
 
 /*
- * Resume the pool's clock: the latest recorded time, plus the time since then by the host's
- * clock, within bounds. Use the latest recorded host time, or else a false superblock could
- * expire other members' blocks.
+ * Resume the pool's clock: the latest recorded time, plus the time since the latest recorded host
+ * time, within bounds, or else a false superblock could expire other members' blocks.
  */
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
@@ -737,10 +722,7 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 		pool->birth = ktime_get_real_seconds();
 		pool->epoch = 1;
 	}
-	/*
-	 * Align the pool's seconds with the host's, so that a restart loses no fraction. Use the
-	 * coarse clock as readers do: a finer one would be ahead of theirs.
-	 */
+	/* in step with the host's seconds: a restart loses no fraction; coarse as kvblk_clock() */
 	pool->clock_boot = ktime_get_coarse_boottime_ns() -
 			   ktime_get_coarse_real_ns() % NSEC_PER_SEC;
 	/* newer than all seqs on the members, because an activation's seqs begin with its epoch */
@@ -749,9 +731,8 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 }
 
 /*
- * Return the former number of index slots, 0 if unknown. Take the members' largest number,
- * because fewer slots lose blocks; bound it by the capacity, because a false number must not cost
- * memory.
+ * Return the former number of index slots, 0 if unknown: the members' largest, as fewer would lose
+ * blocks, bounded by the capacity, as a false number must not cost memory.
  */
 static u64 import_slots(const struct pool_parts *parts, u64 capacity)
 {
@@ -801,8 +782,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	return 0;
 }
 
-/* Pools that are being created, which reserves their names. Under kvblk_pools_lock. */
-static LIST_HEAD(pools_coming);
+static LIST_HEAD(pools_coming);		/* reserves names; under kvblk_pools_lock */
 
 static bool pool_listed(const struct list_head *list, const char *name)
 {
@@ -902,10 +882,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 		err = pool_reserve(pool, extack);
 	if (err)
 		goto put;
-	/*
-	 * 8 works a member: members do not wait for each other. Freezable, because writes behind
-	 * a hibernation image would contradict the image.
-	 */
+	/* 8 works a member: none waits for another. Frozen: a hibernation image must stay true */
 	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND | WQ_FREEZABLE,
 				   8 * KVBLK_MEMBERS_MAX, name);
 	if (!pool->wq) {
@@ -1001,9 +978,8 @@ int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
 
 /* ---- destruction ---- */
 
-/* Attempts to write a superblock at stop, and the gap between them. */
-#define STOP_TRIES	3
-#define STOP_GAP	(HZ / 2)
+#define STOP_TRIES	3		/* attempts to write a superblock at stop */
+#define STOP_GAP	(HZ / 2)	/* time between the attempts */
 
 /* Write @state to all superblocks except @but's. Returns the first failed member, or NULL. */
 static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 state,
@@ -1035,9 +1011,8 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 }
 
 /*
- * Mark all members clean, or none: a member without the mark would look like an old copy. After a
- * failure, mark the rest active with a newer member list, because the failed write may have
- * arrived.
+ * Mark all members clean, or none, or else one without the mark looks like an old copy. After a
+ * failure, the rest gets a newer member list, because the failed write may have arrived.
  */
 static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
@@ -1088,7 +1063,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		if (!member)
 			continue;
 		kvblk_upper_ops->member_down(member);
-		/* a removal may still compare members' epochs under this lock */
+		/* a removal may still compare members' epochs */
 		mutex_lock(&pool->admin);
 		RCU_INIT_POINTER(pool->members[i], NULL);
 		mutex_unlock(&pool->admin);
@@ -1103,8 +1078,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	put_device(&pool->dev);
 }
 
-/* Wait for closes of the node: io_uring closes after its process has exited. */
-#define CLOSE_TIME	(3 * HZ)
+#define CLOSE_TIME	(3 * HZ)	/* io_uring closes the node after its process has exited */
 
 static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack *extack)
 {

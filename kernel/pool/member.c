@@ -28,10 +28,7 @@
 static void member_mark_dead(struct block_device *bdev, bool surprise)
 {
 	lockdep_assert_held(&bdev->bd_holder_lock);
-	/*
-	 * the lock keeps the member alive: freeing it begins with bdev_fput(), which takes the
-	 * lock
-	 */
+	/* the lock keeps the member alive: its free begins with bdev_fput(), which needs it */
 	kvblk_missing_dies(bdev->bd_holder);
 	kvblk_member_dies(bdev->bd_holder);
 	mutex_unlock(&bdev->bd_holder_lock);
@@ -542,8 +539,8 @@ static void member_remove_work(struct work_struct *work)
 	}
 	synchronize_rcu();
 	/*
-	 * Close while the member is listed, because an unlisted device may be added again. Close
-	 * without pool->admin, because tasks that open the disk can delay it.
+	 * Close while the member is listed, because an unlisted device may be added again; without
+	 * pool->admin, because tasks that open the disk can delay the close.
 	 */
 	bdev_fput(file);
 	mutex_lock(&pool->admin);
@@ -569,7 +566,7 @@ static void member_remove_work(struct work_struct *work)
 	percpu_ref_put(&pool->users);
 }
 
-/* Start to remove a member. @delist: for good, else its device is returning. pool->admin held. */
+/* Start to remove a member. @delist: for good, else its device is returning. */
 static int leave_begin(struct kvblk_member *member, bool delist,
 		       struct netlink_ext_ack *extack)
 {
@@ -599,8 +596,7 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 	return 0;
 }
 
-/* Longest wait of a removal for the other members to record the new epoch. */
-#define SUPER_TIME	(4 * HZ)
+#define SUPER_TIME	(4 * HZ)	/* longest wait for members to record a new epoch */
 
 static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *name,
 					 const uuid_t *uuid)
@@ -756,10 +752,7 @@ static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_d_super 
 	return !former || !READ_ONCE(former->removing);
 }
 
-/*
- * Find the filter of a returning member. @former: its dead predecessor, or NULL. Returns NULL if
- * the member is outdated.
- */
+/* Find the filter of a returning member. @former: its dead predecessor, or NULL. */
 static struct kvblk_missing *add_known(struct kvblk_pool *pool,
 				       const struct kvblk_d_super *sb,
 				       const struct kvblk_member *former)
@@ -795,7 +788,7 @@ static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *
 	return -ESTALE;
 }
 
-/* Accept a returning member if the pool has a filter for it. */
+/* Accept a returning member if the pool has a filter for its blocks. */
 static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		    u32 add_flags, struct netlink_ext_ack *extack)
 {
@@ -901,7 +894,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		err = kvblk_member_list(member, spec, extack);
 	if (!err)
 		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
-	/* read now: once started, the member may be removed and freed */
+	/* read first: once started, the member may be removed and freed */
 	overwrote = member->log.formatted && found == KVBLK_FOUND_MEMBER;
 	if (!err)
 		err = kvblk_member_start(member, extack);
@@ -938,8 +931,8 @@ static bool dev_is_free(struct kvblk_pool *pool, dev_t dev)
 }
 
 /*
- * Restart the restore of an unreadable member. Returns 1 if restarted; 0 if the caller must add
- * the device, because @dev has no such member or the removal has finished; or an error.
+ * Restart the restore of an unreadable member. Returns 1 if restarted, 0 if the caller must add the
+ * device, or an error.
  */
 static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack *extack)
 {

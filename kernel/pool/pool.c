@@ -6,7 +6,7 @@ const struct kvblk_upper_ops *kvblk_upper_ops;
 LIST_HEAD(kvblk_pools);
 DEFINE_MUTEX(kvblk_pools_lock);		/* protects kvblk_pools */
 
-/* Return the longest block that fits a segment with its header and one summary page. */
+/* Return the longest block that fits a segment, with a header and one summary page. */
 static u32 member_value_max(const struct kvblk_member *member)
 {
 	u32 align = member->flash.record_align >> KVBLK_UNIT_SHIFT;

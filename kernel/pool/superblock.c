@@ -26,7 +26,6 @@ bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *
 		le64_to_cpu(sb->activation) == life->activation);
 }
 
-/* Return whether the superblock lists other tenants than the default one. */
 static bool super_has_tenants(const struct kvblk_d_super *sb)
 {
 	u32 i;
@@ -60,9 +59,8 @@ static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
 }
 
 /*
- * Return whether other data overwrote the first superblock. @place: its place; @sb: the second
- * superblock. Zeroes before an intact rest are damage: a file system or swap area that begins
- * with zeroes has more data behind them.
+ * Return whether other data overwrote @place, the first superblock. @sb: the second one. Zeroes
+ * before an intact rest are damage: a file system or swap area has more data behind its zeroes.
  */
 static bool super_given_away(const struct kvblk_d_super *place,
 			     const struct kvblk_d_super *sb)
@@ -147,9 +145,8 @@ static void super_owner(char *owner, size_t size)
 }
 
 /*
- * Write both copies in turn, so that one is always valid and none is left from an earlier
- * activation. Returns 0 if at least one was written. Stop on errors other than -EIO, which may
- * leave a torn copy: the next try hits the same copy.
+ * Write both copies in turn: one is always valid, none is left of an earlier activation. Stop on
+ * errors but -EIO: after a torn copy, the next try hits the same one. Returns 0 if one was written.
  */
 static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super *sb)
 {
@@ -236,9 +233,9 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 }
 
 /*
- * Write the pool's epoch to the superblock; drops flash->ref. No other task writes superblocks
- * of a published member. Skip a member during removal: with the epoch of its removal, it could
- * return with blocks deleted since.
+ * Write the pool's epoch to the superblock; drops flash->ref. No other task writes those of a
+ * published member. A member that is removed must not get this epoch: it could return with blocks
+ * deleted since.
  */
 void kvblk_super_work(struct work_struct *work)
 {
@@ -292,10 +289,7 @@ bool kvblk_super_wipe_all(struct kvblk_member *member)
 	       !kvblk_io_flush(&member->flash);
 }
 
-/*
- * Return whether this node used the member last: by ids, or by host names unless both ids are
- * known.
- */
+/* Return whether this node used the member last: by ids, or by host names if one is unknown. */
 static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	char owner[sizeof(sb->owner)];

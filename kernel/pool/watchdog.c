@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The watchdog marks members as suspect (no I/O completes), failing or read-only (too many
- * errors), and clears the marks. It runs each second and takes no lock held across I/O.
+ * The watchdog marks members as suspect (no I/O completes), failing or read-only (too many errors),
+ * and clears the marks. It runs each second and takes no lock held across I/O.
  */
 #include "pool/pool.h"
 
-/* Fewer errors per second than this are too few for a rate. */
-#define FAILING_LEAST	16
-/* Successful probes in a row, a second apart, that end "failing" and "read-only". */
-#define PROBES_WELL	3
-/* Longest gap between failed probes, and between a recovery and a failure that doubles the gap. */
+#define FAILING_LEAST	16		/* errors per second; fewer are too few for a rate */
+#define PROBES_WELL	3		/* successes in a row, a second apart, that end a mark */
+/* longest gap between failed probes, and between a recovery and a failure that doubles the gap */
 #define PROBE_GAP_MAX	(32ul * HZ)
 
 /* Probe whether the device reads and writes. The watchdog evaluates the result. */
@@ -147,9 +145,8 @@ void kvblk_flash_watch(struct kvblk_flash *flash)
 	silent = jiffies - flash->watchdog.last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
-	 * I/O waiting for its cgroup's budget is not silence, so a probe must hang, too. A member
-	 * cannot be probed during removal. Recompute each second, because a completion may pass
-	 * between check and store.
+	 * I/O that waits for a cgroup's budget is not silence: a probe must hang, too, unless the
+	 * member is removed. Recompute each second: a completion may pass between check and store.
 	 */
 	suspect = inflight && silent > limit &&
 		  (work_busy(&flash->watchdog.probe) || percpu_ref_is_dying(&flash->ref));

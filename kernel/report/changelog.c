@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Changelog: changes of a pool's index, for readers that keep a copy of it elsewhere. Each
- * reader has a descriptor and a ring of its own.
- *
- * The rule: puts and deletes never wait for a reader. Records that find the ring full are
- * counted, and no more are stored until the reader has read the LOST record.
+ * Changelog: changes of a pool's index, for readers that keep a copy of it elsewhere. Each reader
+ * has a descriptor and a ring. The rule: puts and deletes never wait for a reader. Records that
+ * find the ring full are counted, and no more are stored until the LOST record was read.
  */
 #include <linux/anon_inodes.h>
 #include <linux/cleanup.h>
@@ -17,39 +15,23 @@
 #include "report/report.h"
 
 #define READERS_MAX	16
-/* Records of present blocks that are collected before a copy to user space. */
-#define WALK_RECORDS	64
+#define WALK_RECORDS	64		/* of present blocks, collected for one copy to user */
 
-/**
- * struct reader - an open changelog
- * @link: in pool->changelog.journals
- * @pool: the pool, with a reference to its device
- * @wait: tasks that read or poll
- * @reading: serializes reads
- * @ring: @mask + 1 records
- * @mask: mask of positions in @ring
- * @head: number of records written; under pool->changelog.lock
- * @tail: number of records read; under @reading
- * @seq: number of the last record, lost ones included; under pool->changelog.lock
- * @lost: records lost since the last one in the ring; under pool->changelog.lock
- * @over: the pool is destroyed; under pool->changelog.lock
- * @walking: present blocks are still being reported; under @reading
- * @bucket: the walk's next bucket; under @reading
- */
+/* An open changelog. changelog.lock: pool->changelog.lock. */
 struct reader {
-	struct list_head link;
-	struct kvblk_pool *pool;
-	wait_queue_head_t wait;
-	struct mutex reading;	/* tail, walking, bucket */
-	struct kvblk_journal_record *ring;
+	struct list_head link;		/* in pool->changelog.journals */
+	struct kvblk_pool *pool;	/* with a reference on its device */
+	wait_queue_head_t wait;		/* tasks that read or poll */
+	struct mutex reading;		/* serializes reads; tail, walking, bucket */
+	struct kvblk_journal_record *ring;	/* @mask + 1 records */
 	unsigned long mask;
-	unsigned long head;
-	unsigned long tail;
-	u64 seq;
-	u64 lost;
-	bool over;
-	bool walking;
-	u64 bucket;
+	unsigned long head;		/* number of records written; changelog.lock */
+	unsigned long tail;		/* number of records read */
+	u64 seq;			/* of the last record, lost ones included; changelog.lock */
+	u64 lost;			/* records lost after those in the ring; changelog.lock */
+	bool over;			/* the pool is destroyed; changelog.lock */
+	bool walking;			/* present blocks are still being reported */
+	u64 bucket;			/* next one of the walk */
 };
 
 static struct kvblk_journal_record record_of(const struct kvblk_slot *slot,
@@ -87,7 +69,7 @@ static bool reader_wakes(struct reader *reader, unsigned long head)
 	return wq_has_sleeper(&reader->wait) && READ_ONCE(reader->tail) == head;
 }
 
-/* Return whether to report @slot. Users of the NVMe node do not use tags. */
+/* Return whether to report @slot: users of the NVMe node have no tags. */
 static bool is_reported(const struct kvblk_slot *slot)
 {
 	return slot->caller_tag != KVBLK_NVME_TAG;

@@ -11,8 +11,7 @@
 
 #include "report/report.h"
 
-/* Longest queue; further events are lost. */
-#define EVENTS_MAX		4096
+#define EVENTS_MAX		4096	/* longest queue; further events are lost */
 
 static struct genl_family *event_family;
 static unsigned int event_group;
