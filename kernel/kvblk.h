@@ -27,7 +27,7 @@
  * may include. types.h has the structures of all layers.
  *
  * A member is a flash, struct kvblk_flash (device, geometry, I/O, health), with a log on it, struct
- * kvblk_log (segments, superblock, works). bio.c, the watchdog and routes know the flash only.
+ * kvblk_log (segments, superblock, works). bio.c and the watchdog know the flash only.
  *
  * Data flows one way:
  *

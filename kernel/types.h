@@ -141,8 +141,8 @@ struct kvblk_reservation {
 #define KVBLK_LOGS		(KVBLK_LOGS_NEW + 1)
 
 /*
- * RESTORING: reads summaries, serves no users. DEAD: the device was removed, nothing is served.
- * UNRESTORED: nothing is served, but restore may be retried.
+ * RESTORING: reads summaries, serves the blocks restored so far. DEAD: the device was removed,
+ * nothing is served. UNRESTORED: nothing is served, but restore may be retried.
  */
 enum kvblk_member_state {
 #define X(name, NAME)	KVBLK_MEMBER_##NAME,
@@ -273,7 +273,7 @@ struct kvblk_kills {
 
 /*
  * What a flash asks of the log on it.
- * @write_probe: writes contents that are there already, to test whether the device writes.
+ * @write_probe: rewrites a page of the table, to test whether the device writes.
  *	Returns 0, also if there is nothing to write, or an errno. May sleep
  * @reserve: reserves @units that a probe of a route may overwrite, until the caller releases
  *	@resv. Returns 0 or an errno
@@ -285,7 +285,7 @@ struct kvblk_flash_ops {
 	void (*responds)(struct kvblk_flash *flash);
 };
 
-/* A block device of a pool: all that gets need, and no log. */
+/* A block device of a pool: device, geometry, I/O and health. */
 struct kvblk_flash {
 	struct kvblk_pool *pool;
 	const struct kvblk_flash_ops *ops; /* set once */
@@ -399,7 +399,7 @@ struct kvblk_member {
 	bool outdated;			/* the epoch has advanced since; pool->admin */
 };
 
-/* Returns the member of a flash. Only for the log, which set flash->ops. */
+/* Returns the member of a flash. Only for flash->ops of a member. */
 static inline struct kvblk_member *kvblk_flash_member(struct kvblk_flash *flash)
 {
 	return container_of(flash, struct kvblk_member, flash);
@@ -701,7 +701,7 @@ static inline bool kvblk_flash_may_write(const struct kvblk_flash *flash)
 	return kvblk_flash_may_read(flash) && !READ_ONCE(flash->read_only);
 }
 
-/* Returns whether background work should end, because the device or its pool goes away. */
+/* Returns whether background work should end: the device is not in use, or its pool goes away. */
 static inline bool kvblk_flash_leaves(const struct kvblk_flash *flash)
 {
 	return !kvblk_flash_in_use(flash) || percpu_ref_is_dying(&flash->pool->users);

@@ -684,7 +684,8 @@ static int log_write_probe(struct kvblk_flash *flash)
 	/* writing an unread page would destroy its contents */
 	while (known < flash->nr_segs && member->log.segs[known].unknown)
 		known += KVBLK_TABLE_ENTRIES;
-	return kvblk_table_write(member, known);
+	/* all unknown: a restore in progress, whose state a CPU may have read too late */
+	return known < flash->nr_segs ? kvblk_table_write(member, known) : 0;
 }
 
 static int log_reserve(struct kvblk_flash *flash, u32 units, struct kvblk_reservation *resv)

@@ -390,7 +390,7 @@ out:
 	put_page(flash->p2p.page);
 	/* pause, or else an inconclusive probe would be repeated at once */
 	WRITE_ONCE(flash->p2p.next, jiffies + HZ);
-	/* last, because the next probe sets p2p_page */
+	/* last, because the next probe sets p2p.page */
 	atomic_set_release(&flash->p2p.busy, 0);
 	kvblk_flash_put(flash);
 }
