@@ -43,13 +43,19 @@ static_assert((int)KVBLK_ROUTE_STATUS_TRIAL == (int)KVBLK_ROUTE_TRIAL);
 
 /* ---- requests ---- */
 
+/* Set a message about @attr. Returns @err. */
+static int nl_refuse(struct netlink_ext_ack *extack, const struct nlattr *attr, int err,
+		     const char *msg)
+{
+	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "%s", msg);
+	return err;
+}
+
 static int nl_refuse_unprivileged(struct sk_buff *skb, struct genl_info *info)
 {
 	if (netlink_capable(skb, CAP_SYS_ADMIN))
 		return 0;
-	NL_SET_ERR_MSG(info->extack,
-		       "needs CAP_SYS_ADMIN in the initial user namespace: run as root");
-	return -EPERM;
+	return kvblk_refuse(info->extack, -EPERM, "needs CAP_SYS_ADMIN in the initial user namespace: run as root");
 }
 
 const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
@@ -79,9 +85,7 @@ static struct kvblk_pool *nl_pool_find(const struct nlattr *attr, struct netlink
 
 	if (pool)
 		return pool;
-	NL_SET_ERR_MSG_ATTR(extack, attr,
-			    "there is no pool of this name: see \"kvblk pool list\"");
-	return ERR_PTR(-ENOENT);
+	return ERR_PTR(nl_refuse(extack, attr, -ENOENT, "there is no pool of this name: see \"kvblk pool list\""));
 }
 
 /* nl_pool_find() of attribute @type, which may be missing or empty. */
@@ -112,16 +116,10 @@ static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec
 	const struct nlattr *name = attrs[KVBLK_A_MEMBER_NAME];
 	const struct nlattr *place = attrs[KVBLK_A_MEMBER_PLACE];
 
-	if (name && !kvblk_name_valid(nla_data(name), KVBLK_NAME_MAX)) {
-		NL_SET_ERR_MSG_ATTR(extack, name,
-				    "invalid member name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
-		return -EINVAL;
-	}
-	if (place && !kvblk_text_printable(nla_data(place))) {
-		NL_SET_ERR_MSG_ATTR(extack, place,
-				    "invalid place: only printable ASCII is allowed");
-		return -EINVAL;
-	}
+	if (name && !kvblk_name_valid(nla_data(name), KVBLK_NAME_MAX))
+		return nl_refuse(extack, name, -EINVAL, "invalid member name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
+	if (place && !kvblk_text_printable(nla_data(place)))
+		return nl_refuse(extack, place, -EINVAL, "invalid place: only printable ASCII is allowed");
 	if (name)
 		strscpy(spec->name, nla_data(name));
 	if (place)
@@ -139,25 +137,15 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 
 	if (!path) {
 		NL_SET_ERR_ATTR_MISS(extack, NULL, KVBLK_A_MEMBER_PATH);
-		NL_SET_ERR_MSG(extack, "member path missing: pass the path of a block device");
-		return -EINVAL;
+		return kvblk_refuse(extack, -EINVAL, "member path missing: pass the path of a block device");
 	}
-	if (!nla_strcmp(path, "")) {
-		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "the path is empty: a path has 1 to 4095 characters");
-		return -EINVAL;
-	}
-	if (!*kbasename(nla_data(path))) {
-		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "the path ends with a slash: pass the path of a device");
-		return -EINVAL;
-	}
+	if (!nla_strcmp(path, ""))
+		return nl_refuse(extack, path, -EINVAL, "the path is empty: a path has 1 to 4095 characters");
+	if (!*kbasename(nla_data(path)))
+		return nl_refuse(extack, path, -EINVAL, "the path ends with a slash: pass the path of a device");
 	/* the path is printed in terminals, logs and metrics */
-	if (!kvblk_text_printable(nla_data(path))) {
-		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "invalid path: only printable ASCII is allowed; pass another path of the device");
-		return -EINVAL;
-	}
+	if (!kvblk_text_printable(nla_data(path)))
+		return nl_refuse(extack, path, -EINVAL, "invalid path: only printable ASCII is allowed; pass another path of the device");
 	err = nl_member_texts(attrs, spec, extack);
 	if (err)
 		return err;
@@ -177,11 +165,8 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 		return err;
 	bytes = size ? nla_get_uint(size) : 0;
 	if (bytes && (!is_power_of_2(bytes) || bytes < KVBLK_SEGMENT_MIN ||
-		      bytes > KVBLK_SEGMENT_MAX)) {
-		NL_SET_ERR_MSG_ATTR(extack, size,
-				    "invalid segment size: a power of two from 8 MiB to 1 GiB, or 0 for the default");
-		return -EINVAL;
-	}
+		      bytes > KVBLK_SEGMENT_MAX))
+		return nl_refuse(extack, size, -EINVAL, "invalid segment size: a power of two from 8 MiB to 1 GiB, or 0 for the default");
 	spec->segment_size = bytes;
 	return 0;
 }
@@ -197,11 +182,8 @@ static int nl_member_specs(struct genl_info *info,
 	nlmsg_for_each_attr(attr, info->nlhdr, GENL_HDRLEN, rem) {
 		if (nla_type(attr) != KVBLK_A_POOL_MEMBER)
 			continue;
-		if (nr == KVBLK_MEMBERS_MAX) {
-			NL_SET_ERR_MSG_ATTR(info->extack, attr,
-					    "too many members: a pool has at most 64");
-			return -EINVAL;
-		}
+		if (nr == KVBLK_MEMBERS_MAX)
+			return nl_refuse(info->extack, attr, -EINVAL, "too many members: a pool has at most 64");
 		err = nla_parse_nested(tb, ARRAY_SIZE(tb) - 1, attr,
 				       kvblk_member_spec_nl_policy,
 				       info->extack);
@@ -213,8 +195,7 @@ static int nl_member_specs(struct genl_info *info,
 	}
 	if (!nr) {
 		NL_SET_ERR_ATTR_MISS(info->extack, NULL, KVBLK_A_POOL_MEMBER);
-		NL_SET_ERR_MSG(info->extack, "a pool needs at least one member");
-		return -EINVAL;
+		return kvblk_refuse(info->extack, -EINVAL, "a pool needs at least one member");
 	}
 	return nr;
 }
@@ -413,11 +394,8 @@ int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
 
-	if (flags && nla_get_u32(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
-		NL_SET_ERR_MSG_ATTR(info->extack, flags,
-				    "\"degraded\" and \"rename\" are valid for import only");
-		return -EINVAL;
-	}
+	if (flags && nla_get_u32(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME))
+		return nl_refuse(info->extack, flags, -EINVAL, "\"degraded\" and \"rename\" are valid for import only");
 	return nl_assemble(skb, info, nl_pool_create);
 }
 
@@ -425,11 +403,8 @@ int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
 
-	if (flags && nla_get_u32(flags) & KVBLK_ADD_FORMAT) {
-		NL_SET_ERR_MSG_ATTR(info->extack, flags,
-				    "\"format\" is not valid for import, only for create and member add");
-		return -EINVAL;
-	}
+	if (flags && nla_get_u32(flags) & KVBLK_ADD_FORMAT)
+		return nl_refuse(info->extack, flags, -EINVAL, "\"format\" is not valid for import, only for create and member add");
 	return nl_assemble(skb, info, nl_pool_import);
 }
 
@@ -496,11 +471,9 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	if (err)
 		return err;
 	if (nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS) &
-	    (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
-		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS],
-				    "\"degraded\" and \"rename\" are valid for import only");
-		return -EINVAL;
-	}
+	    (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME))
+		return nl_refuse(info->extack, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS], -EINVAL,
+				 "\"degraded\" and \"rename\" are valid for import only");
 	err = nl_member_spec(info->attrs, &spec, info->extack);
 	if (err) {
 		kfree(spec.path);
@@ -541,10 +514,8 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 	err = nl_refuse_unprivileged(skb, info);
 	if (err)
 		return err;
-	if (uuid && info->attrs[KVBLK_A_MEMBER_NAME]) {
-		NL_SET_ERR_MSG_ATTR(info->extack, uuid, "pass the member's name or its uuid, not both");
-		return -EINVAL;
-	}
+	if (uuid && info->attrs[KVBLK_A_MEMBER_NAME])
+		return nl_refuse(info->extack, uuid, -EINVAL, "pass the member's name or its uuid, not both");
 	if (!uuid)
 		name = nl_member_name(info);
 	if (!name)
@@ -1003,10 +974,8 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	struct kvblk_pool *pool;
 	int err;
 
-	if (!of || !name) {
-		NL_SET_ERR_MSG(cb->extack, "pool name or member name missing");
-		return -EINVAL;
-	}
+	if (!of || !name)
+		return kvblk_refuse(cb->extack, -EINVAL, "pool name or member name missing");
 	err = nl_begin_dump(cb, of);
 	if (err)
 		return err;

@@ -362,11 +362,9 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 		struct kvblk_d_super *sb;
 
 		for (i = 0; i < parts->nr; i++)
-			if (specs[i].dev == specs[parts->nr].dev) {
-				NL_SET_ERR_MSG_FMT(extack, "%s is named twice",
-						   parts->members[i]->flash.name);
-				return -EEXIST;
-			}
+			if (specs[i].dev == specs[parts->nr].dev)
+				return kvblk_refuse(extack, -EEXIST, "%s is named twice",
+						    parts->members[i]->flash.name);
 		sb = vmalloc(sizeof(*sb));
 		if (!sb)
 			return -ENOMEM;
@@ -423,12 +421,10 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
 			continue;
 		if (parts->found[i] == KVBLK_FOUND_MEMBER)
-			NL_SET_ERR_MSG_FMT(extack, "%.17s is of pool %.18s: import it; \"format\" erases it",
-					   member->flash.name, parts->supers[i]->pool_name);
-		else
-			NL_SET_ERR_MSG_FMT(extack, "%.16s holds other data: use another device; \"format\" erases this one",
-					   member->flash.name);
-		return -ENOTEMPTY;
+			return kvblk_refuse(extack, -ENOTEMPTY, "%.17s is of pool %.18s: import it; \"format\" erases it",
+					    member->flash.name, parts->supers[i]->pool_name);
+		return kvblk_refuse(extack, -ENOTEMPTY, "%.16s holds other data: use another device; \"format\" erases this one",
+				    member->flash.name);
 	}
 	return 0;
 }
@@ -445,37 +441,30 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 	case KVBLK_FOUND_MEMBER:
 		break;
 	case KVBLK_FOUND_DAMAGED:
-		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: leave it out",
-				   member->flash.name);
-		return -EUCLEAN;
+		return kvblk_refuse(extack, -EUCLEAN, "%s has damaged superblocks: leave it out",
+				    member->flash.name);
 	case KVBLK_FOUND_NEWER:
-		NL_SET_ERR_MSG_FMT(extack, "%.20s was written by another version of kvblk: use that version",
-				   member->flash.name);
-		return -EPROTONOSUPPORT;
+		return kvblk_refuse(extack, -EPROTONOSUPPORT, "%.20s was written by another version of kvblk: use that version",
+				    member->flash.name);
 	case KVBLK_FOUND_FORMER:
 	case KVBLK_FOUND_SHRUNK:
 		return kvblk_found_unfit(member, sb, parts->found[i], flags, extack);
 	default:
-		NL_SET_ERR_MSG_FMT(extack, "%s is not a member of a pool", member->flash.name);
-		return -ENODATA;
+		return kvblk_refuse(extack, -ENODATA, "%s is not a member of a pool",
+				    member->flash.name);
 	}
 	if ((!(flags & KVBLK_ADD_RENAME) && strcmp(sb->pool_name, pool->name)) ||
-	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE)) {
-		NL_SET_ERR_MSG_FMT(extack, "%.24s is a member of another pool, %.24s",
-				   member->flash.name, sb->pool_name);
-		return -EXDEV;
-	}
-	if (kvblk_member_active(sb->member_uuid)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member", member->flash.name);
-		return -EEXIST;
-	}
+	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE))
+		return kvblk_refuse(extack, -EXDEV, "%.24s is a member of another pool, %.24s",
+				    member->flash.name, sb->pool_name);
+	if (kvblk_member_active(sb->member_uuid))
+		return kvblk_refuse(extack, -EEXIST, "%s is a copy of an active member",
+				    member->flash.name);
 	for (j = 0; j < i; j++)
-		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE)) {
-			NL_SET_ERR_MSG_FMT(extack, "%.24s is a copy of %.23s: use one of them",
-					   member->flash.name, parts->members[j]->flash.name);
-			return -EEXIST;
-		}
-	return kvblk_super_owned(member, sb, flags, extack) ? -EREMOTE : 0;
+		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE))
+			return kvblk_refuse(extack, -EEXIST, "%.24s is a copy of %.23s: use one of them",
+					    member->flash.name, parts->members[j]->flash.name);
+	return kvblk_super_owned(member, sb, flags, extack);
 }
 
 static void import_life(struct pool_parts *parts)
@@ -577,11 +566,9 @@ static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32
 		stale[i] = why;
 		if (!why)
 			continue;
-		if (!(flags & KVBLK_ADD_DEGRADED)) {
-			NL_SET_ERR_MSG_FMT(extack, "%.14s %.36s: pass \"degraded\" to omit it",
-					   parts->members[i]->flash.name, why);
-			return -ESTALE;
-		}
+		if (!(flags & KVBLK_ADD_DEGRADED))
+			return kvblk_refuse(extack, -ESTALE, "%.14s %.36s: pass \"degraded\" to omit it",
+					    parts->members[i]->flash.name, why);
 		dev_warn(&pool->dev, "member %s: left out because it %s\n",
 			 parts->members[i]->flash.name, why);
 	}
@@ -618,9 +605,8 @@ static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 	for (; nr--; entry++) {
 		if (flags & KVBLK_ADD_DEGRADED || parts_have(parts, entry))
 			continue;
-		NL_SET_ERR_MSG_FMT(extack, "member %.24s is missing: connect it, or pass \"degraded\"",
-				   entry->name);
-		return -ENODEV;
+		return kvblk_refuse(extack, -ENODEV, "member %.24s is missing: connect it, or pass \"degraded\"",
+				    entry->name);
 	}
 	return 0;
 }
@@ -631,10 +617,8 @@ static int import_epoch(struct kvblk_pool *pool, struct pool_parts *parts, u32 f
 {
 	if (parts->life.epoch < KVBLK_EPOCH_UP_MAX)
 		return 0;
-	if (!(flags & KVBLK_ADD_FORCE)) {
-		NL_SET_ERR_MSG(extack, "no epoch is left: \"force\" makes a new pool and drops all blocks");
-		return -EOVERFLOW;
-	}
+	if (!(flags & KVBLK_ADD_FORCE))
+		return kvblk_refuse(extack, -EOVERFLOW, "no epoch is left: \"force\" makes a new pool and drops all blocks");
 	pool->flags = le32_to_cpu(parts->newest->pool_flags);
 	parts->anew = true;
 	parts->newest = NULL;
@@ -755,22 +739,16 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	recorded = import_slots(parts, capacity);
 	if (!slots)
 		slots = recorded ?: kvblk_default_slots(capacity);
-	if (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX) {
-		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
-		return -EINVAL;
-	}
+	if (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX)
+		return kvblk_refuse(extack, -EINVAL, "index slots must be 64 to 2^36");
 	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_DRAM_SEG + 1) ||
-	    kvblk_policy_init(&pool->policy, capacity, slots)) {
-		NL_SET_ERR_MSG_FMT(extack, "no memory for an index of %llu slots: pass fewer",
-				   slots);
-		return -ENOMEM;
-	}
+	    kvblk_policy_init(&pool->policy, capacity, slots))
+		return kvblk_refuse(extack, -ENOMEM, "no memory for an index of %llu slots: pass fewer",
+				    slots);
 	slots = min(kvblk_index_slots(&pool->index), KVBLK_SLOTS_MAX);
-	if (slots < recorded && !(flags & KVBLK_ADD_FORCE)) {
-		NL_SET_ERR_MSG_FMT(extack, "the index had %llu slots: pass as many, or \"force\" to drop blocks",
-				   recorded);
-		return -ENOSPC;
-	}
+	if (slots < recorded && !(flags & KVBLK_ADD_FORCE))
+		return kvblk_refuse(extack, -ENOSPC, "the index had %llu slots: pass as many, or \"force\" to drop blocks",
+				    recorded);
 	/* evict only if the former size is known, or the caller accepts losses */
 	pool->index_evicts = recorded || !parts->newest || flags & KVBLK_ADD_FORCE;
 	if (pool->index_evicts)
@@ -798,15 +776,11 @@ static bool pool_listed(const struct list_head *list, const char *name)
 static int pool_reserve(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
 	guard(mutex)(&kvblk_pools_lock);
-	if (pool_listed(&pools_coming, pool->name)) {
-		NL_SET_ERR_MSG_FMT(extack, "a pool %s is being created already",
-				   pool->name);
-		return -EEXIST;
-	}
-	if (pool_listed(&kvblk_pools, pool->name)) {
-		NL_SET_ERR_MSG_FMT(extack, "there is a pool %s already", pool->name);
-		return -EEXIST;
-	}
+	if (pool_listed(&pools_coming, pool->name))
+		return kvblk_refuse(extack, -EEXIST, "a pool %s is being created already",
+				    pool->name);
+	if (pool_listed(&kvblk_pools, pool->name))
+		return kvblk_refuse(extack, -EEXIST, "there is a pool %s already", pool->name);
 	list_add_tail(&pool->link, &pools_coming);
 	return 0;
 }
@@ -855,19 +829,13 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 	int err;
 	u32 i;
 
-	if (!kvblk_name_valid((const u8 *)name, KVBLK_NAME_MAX)) {
-		NL_SET_ERR_MSG(extack, "invalid pool name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
-		return -EINVAL;
-	}
-	if (!nr_specs || nr_specs > KVBLK_MEMBERS_MAX) {
-		NL_SET_ERR_MSG(extack, "a pool needs 1 to 64 members");
-		return -EINVAL;
-	}
+	if (!kvblk_name_valid((const u8 *)name, KVBLK_NAME_MAX))
+		return kvblk_refuse(extack, -EINVAL, "invalid pool name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
+	if (!nr_specs || nr_specs > KVBLK_MEMBERS_MAX)
+		return kvblk_refuse(extack, -EINVAL, "a pool needs 1 to 64 members");
 	for (i = 0; import && i < nr_specs; i++)
-		if (specs[i].name[0]) {
-			NL_SET_ERR_MSG(extack, "returning members keep their names: pass none");
-			return -EINVAL;
-		}
+		if (specs[i].name[0])
+			return kvblk_refuse(extack, -EINVAL, "returning members keep their names: pass none");
 	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
 	if (!parts)
 		return -ENOMEM;
@@ -1089,11 +1057,9 @@ static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack 
 			continue;
 		if (!pool->dying)
 			return pool;
-		NL_SET_ERR_MSG(extack, "the pool is being destroyed already");
-		return ERR_PTR(-EALREADY);
+		return ERR_PTR(kvblk_refuse(extack, -EALREADY, "the pool is being destroyed already"));
 	}
-	NL_SET_ERR_MSG_FMT(extack, "there is no pool %s", name);
-	return ERR_PTR(-ENOENT);
+	return ERR_PTR(kvblk_refuse(extack, -ENOENT, "there is no pool %s", name));
 }
 
 /* Refuse new openers. Returns 0, or -EBUSY if the node is open and not @force. */
@@ -1106,12 +1072,10 @@ static int destroy_begin(struct kvblk_pool *pool, bool force,
 	if (!list_empty(&pool->openers) && !force) {
 		opener = list_first_entry(&pool->openers, struct kvblk_opener, link);
 		if (list_is_singular(&pool->openers))
-			NL_SET_ERR_MSG_FMT(extack, "%.15s (%d) has the node open: close it, or pass \"force\"",
-					   opener->comm, pid_nr(opener->pid));
-		else
-			NL_SET_ERR_MSG_FMT(extack, "%.12s (%d) and others have the node open: close it, or pass \"force\"",
-					   opener->comm, pid_nr(opener->pid));
-		return -EBUSY;
+			return kvblk_refuse(extack, -EBUSY, "%.15s (%d) has the node open: close it, or pass \"force\"",
+					    opener->comm, pid_nr(opener->pid));
+		return kvblk_refuse(extack, -EBUSY, "%.12s (%d) and others have the node open: close it, or pass \"force\"",
+				    opener->comm, pid_nr(opener->pid));
 	}
 	WRITE_ONCE(pool->dying, true);
 	return 0;

@@ -87,6 +87,28 @@ static void member_name(struct kvblk_member *member, const char *given)
 	}
 }
 
+/* Check the device's limits, and choose the alignment of records. */
+static int member_suits(struct kvblk_member *member, struct netlink_ext_ack *extack)
+{
+	struct block_device *bdev = member->flash.bdev;
+	u32 align;
+
+	if (bdev_read_only(bdev))
+		return kvblk_refuse(extack, -EACCES, "%s is read-only", member->flash.name);
+	if (bdev_logical_block_size(bdev) > KVBLK_UNIT)
+		return kvblk_refuse(extack, -EINVAL, "%.16s has logical blocks over 4 KiB: choose another LBA format",
+				    member->flash.name);
+	if (bdev_is_zoned(bdev))
+		return kvblk_refuse(extack, -EINVAL, "%s is zoned, which is not supported",
+				    member->flash.name);
+	align = max3(KVBLK_UNIT, bdev_physical_block_size(bdev), (u32)bdev_io_min(bdev));
+	/* io_min may be a RAID's stripe size, which is only a preference */
+	if (!is_power_of_2(align) || align > 65536)
+		align = KVBLK_UNIT;
+	member->flash.record_align = align;
+	return 0;
+}
+
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 				       struct kvblk_member_spec *spec,
 				       struct kvblk_d_super *sb,
@@ -96,7 +118,6 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	struct kvblk_member *member;
 	struct block_device *bdev;
 	struct file *file;
-	u32 align;
 	int err;
 
 	member = kzalloc(sizeof(*member), GFP_KERNEL);
@@ -158,36 +179,14 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	snprintf(member->flash.device, sizeof(member->flash.device), "%pg", bdev);
 	member_name(member, spec->name);
 	member->flash.size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
-	err = -EACCES;
-	if (bdev_read_only(bdev)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is read-only", member->flash.name);
+	err = member_suits(member, extack);
+	if (err)
 		goto close;
-	}
-	err = -EINVAL;
-	if (bdev_logical_block_size(bdev) > KVBLK_UNIT) {
-		NL_SET_ERR_MSG_FMT(extack, "%.16s has logical blocks over 4 KiB: choose another LBA format",
-				   member->flash.name);
-		goto close;
-	}
-	if (bdev_is_zoned(bdev)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is zoned, which is not supported",
-				   member->flash.name);
-		goto close;
-	}
-	align = max3(KVBLK_UNIT, bdev_physical_block_size(bdev),
-		     (u32)bdev_io_min(bdev));
-	/* io_min may be a RAID's stripe size, which is only a preference */
-	if (!is_power_of_2(align) || align > 65536)
-		align = KVBLK_UNIT;
-	member->flash.record_align = align;
-
 	err = kvblk_super_read(member, sb, found);
-	if (err) {
-		NL_SET_ERR_MSG_FMT(extack, "the superblocks of %.28s cannot be read (error %d)",
-				   member->flash.name, err);
-		goto close;
-	}
-	return member;
+	if (!err)
+		return member;
+	NL_SET_ERR_MSG_FMT(extack, "the superblocks of %.28s cannot be read (error %d)",
+			   member->flash.name, err);
 close:
 	bdev_fput(member->flash.bdev_file);
 	cancel_delayed_work_sync(&member->dead);
@@ -247,34 +246,24 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 		      struct netlink_ext_ack *extack)
 {
 	if ((found == KVBLK_FOUND_MEMBER || found == KVBLK_FOUND_FORMER) &&
-	    kvblk_member_active(sb->member_uuid)) {
-		NL_SET_ERR_MSG_FMT(extack, "%.24s is another path to a member in use, or a copy of it",
-				   member->flash.name);
-		return -EEXIST;
-	}
+	    kvblk_member_active(sb->member_uuid))
+		return kvblk_refuse(extack, -EEXIST, "%.24s is another path to a member in use, or a copy of it",
+				    member->flash.name);
 	if (add_flags & KVBLK_ADD_FORMAT)
 		return 0;
-	if (found == KVBLK_FOUND_FORMER) {
-		NL_SET_ERR_MSG_FMT(extack, "%.16s was a member, but holds other data now: check with \"wipefs -n\"",
-				   member->flash.name);
-		return -ENOTEMPTY;
-	}
-	if (found == KVBLK_FOUND_SHRUNK) {
-		NL_SET_ERR_MSG_FMT(extack, "%.18s has %llu MiB, had %llu as a member: enlarge it",
-				   member->flash.name, member->flash.size >> 20,
-				   le64_to_cpu(sb->size) >> 20);
-		return -ENOSPC;
-	}
-	if (found == KVBLK_FOUND_DAMAGED) {
-		NL_SET_ERR_MSG_FMT(extack, "%.16s has damaged superblocks: check the device; \"format\" erases it",
-				   member->flash.name);
-		return -EUCLEAN;
-	}
-	if (found == KVBLK_FOUND_NEWER) {
-		NL_SET_ERR_MSG_FMT(extack, "%.24s is of another version of kvblk: use that version",
-				   member->flash.name);
-		return -EPROTONOSUPPORT;
-	}
+	if (found == KVBLK_FOUND_FORMER)
+		return kvblk_refuse(extack, -ENOTEMPTY, "%.16s was a member, but holds other data now: check with \"wipefs -n\"",
+				    member->flash.name);
+	if (found == KVBLK_FOUND_SHRUNK)
+		return kvblk_refuse(extack, -ENOSPC, "%.18s has %llu MiB, had %llu as a member: enlarge it",
+				    member->flash.name, member->flash.size >> 20,
+				    le64_to_cpu(sb->size) >> 20);
+	if (found == KVBLK_FOUND_DAMAGED)
+		return kvblk_refuse(extack, -EUCLEAN, "%.16s has damaged superblocks: check the device; \"format\" erases it",
+				    member->flash.name);
+	if (found == KVBLK_FOUND_NEWER)
+		return kvblk_refuse(extack, -EPROTONOSUPPORT, "%.24s is of another version of kvblk: use that version",
+				    member->flash.name);
 	return 0;
 }
 
@@ -297,26 +286,21 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		import_uuid(&member->flash.uuid, sb->member_uuid);
 	} else {
 		if (seg && (!is_power_of_2(seg) || seg < KVBLK_SEGMENT_MIN ||
-			    seg > KVBLK_SEGMENT_MAX)) {
-			NL_SET_ERR_MSG(extack, "invalid segment size: a power of two from 8 MiB to 1 GiB");
-			return -EINVAL;
-		}
+			    seg > KVBLK_SEGMENT_MAX))
+			return kvblk_refuse(extack, -EINVAL, "invalid segment size: a power of two from 8 MiB to 1 GiB");
 		if (!seg)
 			seg = kvblk_default_segment(member->flash.size);
 		member->flash.data_start = kvblk_data_start(member->flash.size, seg);
 		nr = kvblk_nr_segments(member->flash.size, seg);
 		if (nr < KVBLK_MEMBER_SEGS_MIN) {
 			least = KVBLK_MEMBER_SEGS_MIN * seg + member->flash.data_start;
-			NL_SET_ERR_MSG_FMT(extack, "%.17s is too small (%llu MiB): %u segments need %llu MiB",
-					   member->flash.name, member->flash.size >> 20,
-					   KVBLK_MEMBER_SEGS_MIN, least >> 20);
-			return -EINVAL;
+			return kvblk_refuse(extack, -EINVAL, "%.17s is too small (%llu MiB): %u segments need %llu MiB",
+					    member->flash.name, member->flash.size >> 20,
+					    KVBLK_MEMBER_SEGS_MIN, least >> 20);
 		}
-		if (nr > KVBLK_SEGS_MAX) {
-			NL_SET_ERR_MSG_FMT(extack, "%.20s would have over 2^20 segments: pass a larger segment size",
-					   member->flash.name);
-			return -EINVAL;
-		}
+		if (nr > KVBLK_SEGS_MAX)
+			return kvblk_refuse(extack, -EINVAL, "%.20s would have over 2^20 segments: pass a larger segment size",
+					    member->flash.name);
 		member->flash.nr_segs = nr;
 		member->flash.segment_units = seg >> KVBLK_UNIT_SHIFT;
 		member->flash.incarnation = get_random_u64();
@@ -324,11 +308,9 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->log.formatted = true;
 		uuid_gen(&member->flash.uuid);
 	}
-	if (member->flash.nr_segs > KVBLK_SEGS_MAX) {
-		NL_SET_ERR_MSG_FMT(extack, "%.20s has over 2^20 segments, more than this version supports",
-				   member->flash.name);
-		return -EINVAL;
-	}
+	if (member->flash.nr_segs > KVBLK_SEGS_MAX)
+		return kvblk_refuse(extack, -EINVAL, "%.20s has over 2^20 segments, more than this version supports",
+				    member->flash.name);
 	member->log.nr_logs = clamp(min(member->flash.nr_segs / 32, num_possible_cpus()), 1u,
 				    (u32)KVBLK_LOGS_NEW);
 	pages = DIV_ROUND_UP(member->flash.nr_segs, KVBLK_TABLE_ENTRIES);
@@ -356,12 +338,12 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 {
 	int err = kvblk_member_list_add(member->flash.pool, member, spec && spec->name[0]);
 
+	if (!err)
+		return 0;
 	if (err == -EEXIST)
-		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %.18s, present or missing: pass another name",
-				   member->flash.name);
-	else if (err)
-		NL_SET_ERR_MSG(extack, "the pool is full: it lists 64 members, missing ones included; remove one");
-	return err;
+		return kvblk_refuse(extack, err, "the pool has a member %.18s, present or missing: pass another name",
+				    member->flash.name);
+	return kvblk_refuse(extack, err, "the pool is full: it lists 64 members, missing ones included; remove one");
 }
 
 int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
@@ -371,10 +353,8 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 	u32 want = DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT);
 	u32 slot, at, run = 0;
 
-	if (!stats) {
-		NL_SET_ERR_MSG(extack, "no memory for the member's counters");
-		return -ENOMEM;
-	}
+	if (!stats)
+		return kvblk_refuse(extack, -ENOMEM, "no memory for the member's counters");
 	guard(mutex)(&pool->admin);
 	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
 		if (!memchr(pool->granule, slot + 1, KVBLK_GRANULES))
@@ -382,13 +362,11 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 	for (at = 0; at < KVBLK_GRANULES && run < want; at++)
 		run = pool->granule[at] ? 0 : run + 1;
 	if (slot == KVBLK_MEMBERS_MAX || run < want) {
-		if (slot == KVBLK_MEMBERS_MAX)
-			NL_SET_ERR_MSG(extack, "the pool is full: it has 64 members; remove one");
-		else
-			NL_SET_ERR_MSG_FMT(extack, "the pool cannot take %u more segments: pass a larger segment size",
-					   member->flash.nr_segs);
 		free_percpu(stats);
-		return -ENOSPC;
+		if (slot == KVBLK_MEMBERS_MAX)
+			return kvblk_refuse(extack, -ENOSPC, "the pool is full: it has 64 members; remove one");
+		return kvblk_refuse(extack, -ENOSPC, "the pool cannot take %u more segments: pass a larger segment size",
+				    member->flash.nr_segs);
 	}
 	member->flash.slot = slot + 1;
 	member->flash.seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
@@ -425,8 +403,8 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 	if (!err)
 		return 0;
 unwritable:
-	NL_SET_ERR_MSG_FMT(extack, "%s cannot be written (error %d)", member->flash.name, err);
-	return err;
+	return kvblk_refuse(extack, err, "%s cannot be written (error %d)",
+			    member->flash.name, err);
 }
 
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack)
@@ -437,11 +415,9 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	int err;
 
 	err = kvblk_upper_ops->member_up(member);
-	if (err) {
-		NL_SET_ERR_MSG_FMT(extack, "the member's sysfs entry cannot be created (error %d)",
-				   err);
-		return err;
-	}
+	if (err)
+		return kvblk_refuse(extack, err, "the member's sysfs entry cannot be created (error %d)",
+				    err);
 	mutex_lock(&pool->admin);
 	/* the epoch may advance during the write: publish only with the current one */
 	while (!member->log.missing && (member->log.epoch != pool->epoch || !active)) {
@@ -450,9 +426,8 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
 		if (err) {
 			kvblk_upper_ops->member_down(member);
-			NL_SET_ERR_MSG_FMT(extack, "%s cannot be written (error %d)",
-					   member->flash.name, err);
-			return err;
+			return kvblk_refuse(extack, err, "%s cannot be written (error %d)",
+					    member->flash.name, err);
 		}
 		active = true;
 		mutex_lock(&pool->admin);
@@ -573,10 +548,8 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 	struct kvblk_pool *pool = member->flash.pool;
 
 	lockdep_assert_held(&pool->admin);
-	if (!percpu_ref_tryget_live(&pool->users)) {
-		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
-		return -ENODEV;
-	}
+	if (!percpu_ref_tryget_live(&pool->users))
+		return kvblk_refuse(extack, -ENODEV, "the pool is being destroyed");
 	member->removing = true;
 	member->delisted = delist && kvblk_member_list_del(pool, &member->flash.uuid);
 	/* count before the blocks become misses; a dead member is counted already */
@@ -646,19 +619,15 @@ static int remove_missing(struct kvblk_pool *pool, const char *name,
 		if (uuid ? !uuid_equal(&own, uuid) : strcmp(entry.name, name))
 			continue;
 		missing = kvblk_missing_get(pool, &own);
-		if ((missing && missing->taken) || is_coming(pool, &own)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is being added", entry.name);
-			return -EALREADY;
-		}
+		if ((missing && missing->taken) || is_coming(pool, &own))
+			return kvblk_refuse(extack, -EALREADY, "%s is being added", entry.name);
 		kvblk_member_list_del(pool, &own);
 		kvblk_missing_end(pool, &own);
 		return 0;
 	}
 	if (uuid)
-		NL_SET_ERR_MSG(extack, "the pool has no member of this uuid");
-	else
-		NL_SET_ERR_MSG_FMT(extack, "the pool has no member %s", name);
-	return -ENOENT;
+		return kvblk_refuse(extack, -ENOENT, "the pool has no member of this uuid");
+	return kvblk_refuse(extack, -ENOENT, "the pool has no member %s", name);
 }
 
 static int remove_begin(struct kvblk_pool *pool, const char *name,
@@ -666,17 +635,14 @@ static int remove_begin(struct kvblk_pool *pool, const char *name,
 {
 	struct kvblk_member *member;
 
-	if (READ_ONCE(pool->dying)) {
-		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
-		return -ENODEV;
-	}
+	if (READ_ONCE(pool->dying))
+		return kvblk_refuse(extack, -ENODEV, "the pool is being destroyed");
 	member = member_named(pool, name, uuid);
 	if (!member)
 		return remove_missing(pool, name, uuid, extack);
-	if (member->removing) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is being removed already", member->flash.name);
-		return -EALREADY;
-	}
+	if (member->removing)
+		return kvblk_refuse(extack, -EALREADY, "%s is being removed already",
+				    member->flash.name);
 	return leave_begin(member, true, extack);
 }
 
@@ -712,20 +678,14 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 	/* check before the open, which the device's driver may block */
 	kvblk_for_each_member(pool, member, i)
 		if (member->flash.bdev_file && member->flash.bdev->bd_dev == coming->dev &&
-		    READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD) {
-			NL_SET_ERR_MSG_FMT(extack, "the device is member %s of the pool already",
-					   member->flash.name);
-			return -EEXIST;
-		}
+		    READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD)
+			return kvblk_refuse(extack, -EEXIST, "the device is member %s of the pool already",
+					    member->flash.name);
 	list_for_each_entry(other, &pool->coming, link)
-		if (other->dev == coming->dev) {
-			NL_SET_ERR_MSG(extack, "the device is being added already");
-			return -EALREADY;
-		}
-	if (READ_ONCE(pool->dying) || !percpu_ref_tryget_live(&pool->users)) {
-		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
-		return -ENODEV;
-	}
+		if (other->dev == coming->dev)
+			return kvblk_refuse(extack, -EALREADY, "the device is being added already");
+	if (READ_ONCE(pool->dying) || !percpu_ref_tryget_live(&pool->users))
+		return kvblk_refuse(extack, -ENODEV, "the pool is being destroyed");
 	list_add(&coming->link, &pool->coming);
 	return 0;
 }
@@ -783,9 +743,8 @@ static void add_release(struct kvblk_member *member)
 
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
-	NL_SET_ERR_MSG_FMT(extack, "%.18s is out of date: its blocks are stale; \"format\" adds it empty",
-			   member->flash.name);
-	return -ESTALE;
+	return kvblk_refuse(extack, -ESTALE, "%.18s is out of date: its blocks are stale; \"format\" adds it empty",
+			    member->flash.name);
 }
 
 /* Accept a returning member if the pool has a filter for its blocks. */
@@ -803,11 +762,9 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		if (!missing)
 			return add_stale(member, extack);
 		if (missing->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
-		    !(add_flags & KVBLK_ADD_FORCE)) {
-			NL_SET_ERR_MSG_FMT(extack, "%.20s may be an old copy: add the newer one, or pass \"force\"",
-					   member->flash.name);
-			return -ESTALE;
-		}
+		    !(add_flags & KVBLK_ADD_FORCE))
+			return kvblk_refuse(extack, -ESTALE, "%.20s may be an old copy: add the newer one, or pass \"force\"",
+					    member->flash.name);
 		if (former && !former->removing)
 			err = leave_begin(former, false, extack);
 	}
@@ -827,11 +784,9 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_flags,
 		   struct netlink_ext_ack *extack)
 {
-	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
-		NL_SET_ERR_MSG_FMT(extack, "%.16s holds other data: use another device; \"format\" erases this one",
-				   member->flash.name);
-		return -ENOTEMPTY;
-	}
+	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT))
+		return kvblk_refuse(extack, -ENOTEMPTY, "%.16s holds other data: use another device; \"format\" erases this one",
+				    member->flash.name);
 	return 0;
 }
 
@@ -873,14 +828,12 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		return PTR_ERR(member);
 	err = kvblk_found_unfit(member, sb, found, add_flags, extack);
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT) &&
-	    spec->name[0]) {
-		NL_SET_ERR_MSG_FMT(extack, "%.24s is a returning member, which keeps its name: pass none",
+	    spec->name[0])
+		err = kvblk_refuse(extack, -EINVAL, "%.24s is a returning member, which keeps its name: pass none",
 				   kbasename(member->flash.path));
-		err = -EINVAL;
-	}
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
-		err = kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE :
-			add_back(member, sb, add_flags, extack);
+		err = kvblk_super_owned(member, sb, add_flags, extack) ?:
+		      add_back(member, sb, add_flags, extack);
 	else if (!err)
 		err = add_new(member, found, add_flags, extack);
 	if (!err)
@@ -949,10 +902,8 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 			return 0;
 		if (kvblk_member_retry(member))
 			return 1;
-		if (!member->outdated && !kvblk_missing_get(pool, &member->flash.uuid)) {
-			NL_SET_ERR_MSG(extack, "no memory to track what the member missed: destroy and import the pool");
-			return -ENOMEM;
-		}
+		if (!member->outdated && !kvblk_missing_get(pool, &member->flash.uuid))
+			return kvblk_refuse(extack, -ENOMEM, "no memory to track what the member missed: destroy and import the pool");
 		if (!member->removing)
 			err = leave_begin(member, false, extack);
 	}

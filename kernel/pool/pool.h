@@ -34,6 +34,13 @@ extern struct mutex kvblk_pools_lock;
 
 struct netlink_ext_ack;
 
+/* Set a message for the administrator, at most 79 characters. Returns @err. */
+#define kvblk_refuse(extack, err, fmt, ...)				\
+({									\
+	NL_SET_ERR_MSG_FMT(extack, fmt, ##__VA_ARGS__);			\
+	(err);								\
+})
+
 /* A device as the administrator named it; filled by netlink. */
 struct kvblk_member_spec {
 	char *path;			/* kvblk_member_open() takes ownership and sets NULL */
@@ -175,9 +182,9 @@ bool kvblk_member_retry(struct kvblk_member *member);
 void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
 /* Drop unread segments if a delete was refused for them. Called each second; does not sleep. */
 void kvblk_pool_give_up(struct kvblk_pool *pool);
-/* Return whether another node owns the member, unless forced; sets a message. */
-bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		       u32 add_flags, struct netlink_ext_ack *extack);
+/* Refuse, with -EREMOTE and a message, a member that another node owns, unless forced. */
+int kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		      u32 add_flags, struct netlink_ext_ack *extack);
 /* Return whether the superblock lacks the current epoch, member list or time. */
 bool kvblk_member_outdated_super(const struct kvblk_member *member);
 /* Recompute pool->align and other limits from the members; pool->admin held. */

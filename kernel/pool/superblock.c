@@ -301,13 +301,12 @@ static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super 
 	return !strcmp(sb->owner, owner);
 }
 
-bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		       u32 add_flags, struct netlink_ext_ack *extack)
+int kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		      u32 add_flags, struct netlink_ext_ack *extack)
 {
 	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->flash.pool, sb) ||
 	    (add_flags & KVBLK_ADD_FORCE))
-		return false;
-	NL_SET_ERR_MSG_FMT(extack, "%.12s was in use by node %.18s: pass \"force\" if it is down",
-			   member->flash.name, sb->owner);
-	return true;
+		return 0;
+	return kvblk_refuse(extack, -EREMOTE, "%.12s was in use by node %.18s: pass \"force\" if it is down",
+			    member->flash.name, sb->owner);
 }
