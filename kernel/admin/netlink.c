@@ -68,11 +68,11 @@ const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *ext
 	return NULL;
 }
 
-/* Return the pool name in attribute @type, or NULL with a message. */
-static const char *nl_pool_name(struct genl_info *info, int type)
+/* Return the name of @what in attribute @type, or NULL with a message. */
+static const char *nl_name(struct genl_info *info, int type, const char *what)
 {
 	if (GENL_REQ_ATTR_CHECK(info, type)) {
-		NL_SET_ERR_MSG(info->extack, "pool name missing");
+		NL_SET_ERR_MSG_FMT(info->extack, "%s name missing", what);
 		return NULL;
 	}
 	return kvblk_nl_name(info->attrs[type], info->extack);
@@ -91,7 +91,7 @@ static struct kvblk_pool *nl_pool_find(const struct nlattr *attr, struct netlink
 /* nl_pool_find() of attribute @type, which may be missing or empty. */
 static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
 {
-	if (!nl_pool_name(info, type))
+	if (!nl_name(info, type, "pool"))
 		return ERR_PTR(-EINVAL);
 	return nl_pool_find(info->attrs[type], info->extack);
 }
@@ -222,13 +222,10 @@ struct nl_job {
 	char name[KVBLK_NAME_MAX];	/* of the pool */
 	char member[KVBLK_NAME_MAX];
 	bool force;
-	u32 pool_flags;
+	struct kvblk_pool_spec spec;
 	u32 add_flags;
-	u64 nr_slots;
-	u8 node[16];
 	uuid_t uuid;
 	bool by_uuid;
-	u32 nr_specs;
 	u32 max_specs;			/* entries of @specs */
 	struct kvblk_member_spec specs[];
 };
@@ -292,7 +289,7 @@ static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u
 
 	if (err)
 		return ERR_PTR(err);
-	name = nl_pool_name(info, KVBLK_A_POOL_NAME);
+	name = nl_name(info, KVBLK_A_POOL_NAME, "pool");
 	if (!name)
 		return ERR_PTR(-EINVAL);
 	job = nl_job_alloc(info, nr_specs);
@@ -340,54 +337,38 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job,
 	return err;
 }
 
-static int nl_pool_create(struct nl_job *job)
+static int nl_pool_assemble(struct nl_job *job)
 {
-	const struct kvblk_pool_spec spec = {
-		.name = job->name,
-		.pool_flags = job->pool_flags,
-		.index_slots = job->nr_slots,
-		.node = job->node,
-		.members = job->specs,
-		.nr_members = job->nr_specs,
-	};
-
-	return kvblk_pool_create(&spec, job->add_flags, &job->extack);
+	return kvblk_pool_assemble(&job->spec, job->add_flags, &job->extack);
 }
 
-static int nl_pool_import(struct nl_job *job)
-{
-	const struct kvblk_pool_spec spec = {
-		.name = job->name,
-		.index_slots = job->nr_slots,
-		.node = job->node,
-		.members = job->specs,
-		.nr_members = job->nr_specs,
-	};
-
-	return kvblk_pool_import(&spec, job->add_flags, &job->extack);
-}
-
-static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
-		       int (*run)(struct nl_job *job))
+static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
 {
 	struct nl_job *job = nl_pool_job(skb, info, KVBLK_MEMBERS_MAX);
-	int err;
+	struct nlattr **attrs = info->attrs;
+	int nr;
 
 	if (IS_ERR(job))
 		return PTR_ERR(job);
-	err = nl_member_specs(info, job->specs);
-	if (err < 0) {
+	nr = nl_member_specs(info, job->specs);
+	if (nr < 0) {
 		nl_job_free(job);
-		return err;
+		return nr;
 	}
-	job->nr_specs = err;
-	job->pool_flags = nl_u32(info, KVBLK_A_POOL_FLAGS);
 	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
-	if (info->attrs[KVBLK_A_POOL_INDEX_SLOTS])
-		job->nr_slots = nla_get_uint(info->attrs[KVBLK_A_POOL_INDEX_SLOTS]);
-	if (info->attrs[KVBLK_A_POOL_NODE])
-		nla_memcpy(job->node, info->attrs[KVBLK_A_POOL_NODE], sizeof(job->node));
-	return nl_job_run(info, job, run);
+	job->spec = (struct kvblk_pool_spec) {
+		.import = import,
+		.name = job->name,
+		.members = job->specs,
+		.nr_members = nr,
+		/* the policy of import rejects flags */
+		.pool_flags = nl_u32(info, KVBLK_A_POOL_FLAGS),
+	};
+	if (attrs[KVBLK_A_POOL_INDEX_SLOTS])
+		job->spec.index_slots = nla_get_uint(attrs[KVBLK_A_POOL_INDEX_SLOTS]);
+	if (attrs[KVBLK_A_POOL_NODE])
+		nla_memcpy(job->spec.node, attrs[KVBLK_A_POOL_NODE], sizeof(job->spec.node));
+	return nl_job_run(info, job, nl_pool_assemble);
 }
 
 int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
@@ -396,7 +377,7 @@ int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
 
 	if (flags && nla_get_u32(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME))
 		return nl_refuse(info->extack, flags, -EINVAL, "\"degraded\" and \"rename\" are valid for import only");
-	return nl_assemble(skb, info, nl_pool_create);
+	return nl_assemble(skb, info, false);
 }
 
 int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
@@ -405,7 +386,7 @@ int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
 
 	if (flags && nla_get_u32(flags) & KVBLK_ADD_FORMAT)
 		return nl_refuse(info->extack, flags, -EINVAL, "\"format\" is not valid for import, only for create and member add");
-	return nl_assemble(skb, info, nl_pool_import);
+	return nl_assemble(skb, info, true);
 }
 
 static int nl_pool_destroy(struct nl_job *job)
@@ -489,15 +470,6 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	return nl_job_run(info, job, nl_member_add);
 }
 
-static const char *nl_member_name(struct genl_info *info)
-{
-	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_MEMBER_NAME)) {
-		NL_SET_ERR_MSG(info->extack, "member name missing");
-		return NULL;
-	}
-	return kvblk_nl_name(info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
-}
-
 static int nl_member_remove(struct nl_job *job)
 {
 	return kvblk_member_remove(job->pool, job->member,
@@ -517,7 +489,7 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 	if (uuid && info->attrs[KVBLK_A_MEMBER_NAME])
 		return nl_refuse(info->extack, uuid, -EINVAL, "pass the member's name or its uuid, not both");
 	if (!uuid)
-		name = nl_member_name(info);
+		name = nl_name(info, KVBLK_A_MEMBER_NAME, "member");
 	if (!name)
 		return -EINVAL;
 	job = nl_member_job(info, name);
@@ -766,7 +738,7 @@ static int nl_fill_named_member(struct sk_buff *skb,
 
 int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	if (!nl_member_name(info))
+	if (!nl_name(info, KVBLK_A_MEMBER_NAME, "member"))
 		return -EINVAL;
 	return kvblk_nl_reply(info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
 }

@@ -818,8 +818,8 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 	return 0;
 }
 
-static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 add_flags,
-			 struct netlink_ext_ack *extack)
+int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
+			struct netlink_ext_ack *extack)
 {
 	struct kvblk_member_spec *specs = spec->members;
 	const u32 nr_specs = spec->nr_members;
@@ -833,7 +833,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 		return kvblk_refuse(extack, -EINVAL, "invalid pool name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
 	if (!nr_specs || nr_specs > KVBLK_MEMBERS_MAX)
 		return kvblk_refuse(extack, -EINVAL, "a pool needs 1 to 64 members");
-	for (i = 0; import && i < nr_specs; i++)
+	for (i = 0; spec->import && i < nr_specs; i++)
 		if (specs[i].name[0])
 			return kvblk_refuse(extack, -EINVAL, "returning members keep their names: pass none");
 	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
@@ -860,8 +860,8 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 
 	err = parts_open(pool, parts, specs, nr_specs, extack);
 	if (!err)
-		err = import ? import_survey(pool, parts, add_flags, extack) :
-			       new_survey(pool, parts, add_flags, extack);
+		err = spec->import ? import_survey(pool, parts, add_flags, extack) :
+				     new_survey(pool, parts, add_flags, extack);
 	if (!err) {
 		pool_identity(pool, parts);
 		pool->flags |= spec->pool_flags;
@@ -930,18 +930,6 @@ put:
 	kfree(parts);
 	put_device(&pool->dev);
 	return err;
-}
-
-int kvblk_pool_create(const struct kvblk_pool_spec *spec, u32 add_flags,
-		      struct netlink_ext_ack *extack)
-{
-	return pool_assemble(spec, false, add_flags, extack);
-}
-
-int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
-		      struct netlink_ext_ack *extack)
-{
-	return pool_assemble(spec, true, add_flags, extack);
 }
 
 /* ---- destruction ---- */

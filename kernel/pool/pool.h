@@ -57,10 +57,11 @@ struct kvblk_member_spec {
 
 /* A pool to create or import. */
 struct kvblk_pool_spec {
+	bool import;
 	const char *name;
 	u32 pool_flags;			/* KVBLK_SBF_* of a new pool */
 	u64 index_slots;		/* 0: as before, or chosen by capacity */
-	const u8 *node;			/* 16 bytes: this host's identity, zeroes if unknown */
+	u8 node[16];			/* this host's identity, zeroes if unknown */
 	struct kvblk_member_spec *members;
 	u32 nr_members;
 };
@@ -68,12 +69,11 @@ struct kvblk_pool_spec {
 /*
  * The calls of administrators may sleep, take pool->admin, and set a message on every error.
  *
- * create: -EEXIST name in use, -EINVAL bad name, and errors of kvblk_member_add(). Adds all
- *	members or none.
- * import: as create, and -ENODATA a device is no member, -EXDEV it is of another pool,
- *	-ENODEV a member is missing, -ESTALE a member is outdated, -ENOSPC fewer index
+ * pool_assemble: -EEXIST name in use, -EINVAL bad name, and errors of kvblk_member_add(). Adds
+ *	all members or none. An import also returns -ENODATA a device is no member, -EXDEV it is of
+ *	another pool, -ENODEV a member is missing, -ESTALE a member is outdated, -ENOSPC fewer index
  *	slots than before without KVBLK_ADD_FORCE.
- * destroy: -ENOENT, -EBUSY the node is open, without @force. Returns 0 with a message if a
+ * pool_destroy: -ENOENT, -EBUSY the node is open, without @force. Returns 0 with a message if a
  *	superblock could not be written.
  * member_add: -EEXIST the member is active, -EBUSY device in use, -EINVAL unsuitable device,
  *	-ENOTEMPTY other data, -EUCLEAN damaged, -EPROTONOSUPPORT newer version, -EREMOTE
@@ -82,10 +82,8 @@ struct kvblk_pool_spec {
  *	end, unless the member is missing. Returns 0 with a message if deletes fail because
  *	the other members could not record the new epoch.
  */
-int kvblk_pool_create(const struct kvblk_pool_spec *spec, u32 add_flags,
-		      struct netlink_ext_ack *extack);
-int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
-		      struct netlink_ext_ack *extack);
+int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
+			struct netlink_ext_ack *extack);
 int kvblk_pool_destroy(const char *name, bool force,
 		       struct netlink_ext_ack *extack);
 /* Returns the pool with a reference on its device, or NULL. */
