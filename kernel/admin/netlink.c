@@ -504,27 +504,12 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 /* ---- replies ---- */
 
 /* passed by main.c: netlink_gen.c depends on this file */
-static struct genl_family *nl_family;
+struct genl_family *kvblk_nl;
 
 void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags)
 {
-	return genlmsg_put(skb, info->snd_portid, info->snd_seq,
-			   nl_family, flags, info->genlhdr->cmd);
-}
-
-void *kvblk_nl_begin_notice(struct sk_buff *skb, u8 cmd)
-{
-	return genlmsg_put(skb, 0, 0, nl_family, 0, cmd);
-}
-
-void kvblk_nl_multicast(struct sk_buff *skb, unsigned int group)
-{
-	genlmsg_multicast(nl_family, skb, 0, group, GFP_KERNEL);
-}
-
-bool kvblk_nl_heard(unsigned int group)
-{
-	return genl_has_listeners(nl_family, &init_net, group);
+	return genlmsg_put(skb, info->snd_portid, info->snd_seq, kvblk_nl, flags,
+			   info->genlhdr->cmd);
 }
 
 int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
@@ -537,66 +522,39 @@ int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
 	return 0;
 }
 
-/* Count the segments that kvblk_pool_capacity() and kvblk_pool_free_bytes() sum up. */
-static void nl_count_segments(struct kvblk_pool *pool, u32 *nr, u32 *nr_free)
-{
-	struct kvblk_member *member;
-	int i;
-
-	*nr = 0;
-	*nr_free = 0;
-	guard(rcu)();
-	kvblk_for_each_member(pool, member, i) {
-		if (!kvblk_flash_in_use(&member->flash))
-			continue;
-		*nr += member->flash.nr_segs;
-		if (kvblk_member_is_up(member))
-			*nr_free += kvblk_member_avail(member);
-	}
-}
-
 static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 			int flags, struct kvblk_pool *pool)
 {
+	struct kvblk_space space = kvblk_pool_space(pool);
 	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
-	u32 nr_segs, nr_free, i;
 	bool full;
 	void *hdr;
+	u32 i;
 
 	hdr = kvblk_nl_begin(skb, info, flags);
 	if (!hdr)
 		return -EMSGSIZE;
-	nl_count_segments(pool, &nr_segs, &nr_free);
 	snprintf(node, sizeof(node), "kvblk/%s/default", pool->name);
 	full = nla_put_string(skb, KVBLK_A_POOL_NAME, pool->name) ||
 	       nla_put(skb, KVBLK_A_POOL_UUID, UUID_SIZE, &pool->uuid) ||
 	       nla_put_u32(skb, KVBLK_A_POOL_FLAGS, pool->flags) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_BIRTH, pool->birth) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_EPOCH, READ_ONCE(pool->epoch)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_NR_MEMBERS,
-			    READ_ONCE(pool->nr_members)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_CAPACITY,
-			    kvblk_pool_capacity(pool)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_FREE,
-			    kvblk_pool_free_bytes(pool)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_NR_SEGMENTS, nr_segs) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, nr_free) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_SLOTS,
-			    kvblk_index_slots(&pool->index)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED,
-			    kvblk_index_used(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_NR_MEMBERS, READ_ONCE(pool->nr_members)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_CAPACITY, space.bytes) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE, space.free_bytes) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_NR_SEGMENTS, space.segs) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, space.free_segs) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_SLOTS, kvblk_index_slots(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED, kvblk_index_used(&pool->index)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
 			    atomic64_read(&pool->index.nr_evicted)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_BYTES,
-			    kvblk_index_bytes(&pool->index)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES,
-			    READ_ONCE(pool->lease.total)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX,
-			    kvblk_pool_value_max(pool)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_BYTES, kvblk_index_bytes(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES, READ_ONCE(pool->lease.total)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX, kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS,
-			    atomic64_read(&pool->index_lacks)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS, atomic64_read(&pool->index_lacks)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure));
 	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
@@ -610,52 +568,41 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 			  int flags, const struct kvblk_member *member)
 {
+	const struct kvblk_flash *flash = &member->flash;
+	const struct kvblk_log *log = &member->log;
 	bool full;
 	void *hdr;
 
 	hdr = kvblk_nl_begin(skb, info, flags);
 	if (!hdr)
 		return -EMSGSIZE;
-	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, member->flash.pool->name) ||
-	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, member->flash.name) ||
-	       (strlen(member->flash.path) <= PATH_TOLD_MAX &&
-		nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->flash.path)) ||
-	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &member->flash.uuid) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SLOT, member->flash.slot) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
-			   READ_ONCE(member->flash.state)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT,
-			    READ_ONCE(member->flash.suspect)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING,
-			    kvblk_flash_fails(&member->flash)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, member->flash.size) ||
+	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, flash->pool->name) ||
+	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, flash->name) ||
+	       (strlen(flash->path) <= PATH_TOLD_MAX &&
+		nla_put_string(skb, KVBLK_A_MEMBER_PATH, flash->path)) ||
+	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &flash->uuid) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SLOT, flash->slot) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_STATE, READ_ONCE(flash->state)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT, READ_ONCE(flash->suspect)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING, kvblk_flash_fails(flash)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, flash->size) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
-			    member->flash.segment_units << KVBLK_UNIT_SHIFT) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, member->flash.nr_segs) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
-			    kvblk_member_avail(member)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS,
-			    READ_ONCE(member->log.nr_ready)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS,
-			    READ_ONCE(member->log.nr_open)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
-			    READ_ONCE(member->log.nr_sealed)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
-			    member->flash.record_align) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
-			    kvblk_flash_inflight(&member->flash, NULL)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION,
-			    member->flash.incarnation) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,
-			    READ_ONCE(member->log.restored)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->log.formatted) ||
-	       (member->flash.place[0] &&
-		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->flash.place)) ||
+			    flash->segment_units << KVBLK_UNIT_SHIFT) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, flash->nr_segs) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS, kvblk_member_avail(member)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS, READ_ONCE(log->nr_ready)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS, READ_ONCE(log->nr_open)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS, READ_ONCE(log->nr_sealed)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN, flash->record_align) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT, kvblk_flash_inflight(flash, NULL)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION, flash->incarnation) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED, READ_ONCE(log->restored)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, log->formatted) ||
+	       (flash->place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, flash->place)) ||
 	       /* a dead member's device name may belong to another device by now */
-	       (READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD &&
-		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->flash.device)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS,
-			    READ_ONCE(member->log.nr_unread));
+	       (READ_ONCE(flash->state) != KVBLK_MEMBER_DEAD &&
+		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, flash->device)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS, READ_ONCE(log->nr_unread));
 	return kvblk_nl_end(skb, hdr, full);
 }
 
@@ -980,7 +927,7 @@ int kvblk_netlink_init(struct genl_family *family)
 		return -ENOMEM;
 	/* block devices have no network namespace: administer from the initial namespace */
 	family->netnsok = false;
-	nl_family = family;
+	kvblk_nl = family;
 	kvblk_events_begin(family, KVBLK_NLGRP_EVENTS);
 	err = genl_register_family(family);
 	if (err)
@@ -993,5 +940,5 @@ void kvblk_netlink_exit(void)
 {
 	destroy_workqueue(nl_jobs);
 	kvblk_events_end();
-	genl_unregister_family(nl_family);
+	genl_unregister_family(kvblk_nl);
 }

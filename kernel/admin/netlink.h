@@ -24,12 +24,10 @@ int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack);
 /* Find the member called @name. RCU. Returns NULL with a message if there is none. */
 struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlattr *name,
 				     struct netlink_ext_ack *extack);
-/* Begin a reply to @info, or a notification @cmd. Returns NULL if @skb is full. */
+extern struct genl_family *kvblk_nl;
+
+/* Begin a reply to @info. Returns NULL if @skb is full. */
 void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags);
-void *kvblk_nl_begin_notice(struct sk_buff *skb, u8 cmd);
-/* May sleep. */
-void kvblk_nl_multicast(struct sk_buff *skb, unsigned int group);
-bool kvblk_nl_heard(unsigned int group);
 /* End the message at @hdr. If too long (@full), remove it and return -EMSGSIZE. */
 int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full);
 /* Reply with @fill's message about the pool in attribute @type. */

@@ -74,29 +74,27 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 }
 
 /* The put_*() functions return true if @skb is full. @member: put what members have. */
-static bool put_numbers(struct sk_buff *skb, const struct kvblk_stats *sum,
-			const u64 *gauges, bool member)
+static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *values, int nr,
+		      const bool *wanted)
 {
-	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_COUNTERS);
-	int i, nr = member ? MEMBER_GAUGES : GAUGES;
+	struct nlattr *nest = nla_nest_start(skb, type);
 	bool full = !nest;
+	int i;
 
-	for (i = 0; i < KVBLK_COUNTERS && !full; i++)
-		if (!member || member_counters[i])
-			full = nla_put_uint(skb, KVBLK_A_COUNTER_PUTS + i,
-					    sum->counters[i]);
-	if (full)
-		return true;
-	nla_nest_end(skb, nest);
-	nest = nla_nest_start(skb, KVBLK_A_STATS_GAUGES);
-	full = !nest;
 	for (i = 0; i < nr && !full; i++)
-		full = nla_put_uint(skb, KVBLK_A_GAUGE_INFLIGHT + i, gauges[i]);
-	if (full)
-		return true;
-	nla_nest_end(skb, nest);
-	nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
-	full = !nest;
+		if (!wanted || wanted[i])
+			full = nla_put_uint(skb, first + i, values[i]);
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
+}
+
+static bool put_latencies(struct sk_buff *skb, const struct kvblk_stats *sum, bool member)
+{
+	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
+	bool full = !nest;
+	int i;
+
 	for (i = 0; i < KVBLK_HISTS && !full; i++)
 		if (!member || member_hists[i])
 			full = nla_put(skb, KVBLK_A_LATENCY_PUT + i,
@@ -149,18 +147,14 @@ static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 		kvblk_stats_pool(pool, sum);
 		gauges_of_pool(pool, gauges);
 	}
-	return put_numbers(skb, sum, gauges, member);
+	return put_uints(skb, KVBLK_A_STATS_COUNTERS, KVBLK_A_COUNTER_PUTS, sum->counters,
+			 KVBLK_COUNTERS, member ? member_counters : NULL) ||
+	       put_uints(skb, KVBLK_A_STATS_GAUGES, KVBLK_A_GAUGE_INFLIGHT, gauges,
+			 member ? MEMBER_GAUGES : GAUGES, NULL) ||
+	       put_latencies(skb, sum, member);
 }
 
 /* ---- replies ---- */
-
-static int fill_size(struct sk_buff *skb, const struct genl_info *info,
-		     struct kvblk_pool *pool, u32 size)
-{
-	void *hdr = kvblk_nl_begin(skb, info, NLM_F_MULTI);
-
-	return hdr ? kvblk_nl_end(skb, hdr, put_size_stats(skb, pool, size)) : -EMSGSIZE;
-}
 
 static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int flags,
 		      struct kvblk_pool *pool, const struct kvblk_member *member,
@@ -201,12 +195,12 @@ int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
 static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
 		      struct kvblk_pool *pool, u32 *part)
 {
-	int err;
+	void *hdr;
 
 	for (; *part < KVBLK_SIZES; (*part)++) {
-		err = fill_size(skb, info, pool, *part);
-		if (err)
-			return err;
+		hdr = kvblk_nl_begin(skb, info, NLM_F_MULTI);
+		if (!hdr || kvblk_nl_end(skb, hdr, put_size_stats(skb, pool, *part)))
+			return -EMSGSIZE;
 	}
 	return 0;
 }
@@ -260,7 +254,7 @@ static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, void *hdr,
 		return;
 	}
 	genlmsg_end(skb, hdr);
-	kvblk_nl_multicast(skb, KVBLK_NLGRP_STATS);
+	genlmsg_multicast(kvblk_nl, skb, 0, KVBLK_NLGRP_STATS, GFP_KERNEL);
 }
 
 /* Begin a notification. Returns NULL if memory is short. */
@@ -271,7 +265,7 @@ static struct sk_buff *notice_new(struct kvblk_pool *pool, void **hdr)
 	pool->stats_seq++;
 	if (skb)
 		/* a new skb always has space for the header */
-		*hdr = kvblk_nl_begin_notice(skb, KVBLK_CMD_STATS_NTF);
+		*hdr = genlmsg_put(skb, 0, 0, kvblk_nl, 0, KVBLK_CMD_STATS_NTF);
 	return skb;
 }
 
@@ -310,7 +304,7 @@ void kvblk_nl_stats_work(struct work_struct *work)
 	void *hdr;
 	u32 i;
 
-	if (!kvblk_nl_heard(KVBLK_NLGRP_STATS))
+	if (!genl_has_listeners(kvblk_nl, &init_net, KVBLK_NLGRP_STATS))
 		return;
 	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
 	skb = notice_new(pool, &hdr);

@@ -59,8 +59,8 @@ static DEVICE_ATTR_RO(_name)
 POOL_VALUE(strict, !!(pool->flags & KVBLK_POOL_STRICT));
 POOL_VALUE(birth, pool->birth);
 POOL_VALUE(epoch, READ_ONCE(pool->epoch));
-POOL_VALUE(capacity, kvblk_pool_capacity(pool));
-POOL_VALUE(free, kvblk_pool_free_bytes(pool));
+POOL_VALUE(capacity, kvblk_pool_space(pool).bytes);
+POOL_VALUE(free, kvblk_pool_space(pool).free_bytes);
 POOL_VALUE(unsure, atomic_read(&pool->unsure));
 POOL_VALUE(leased_bytes, READ_ONCE(pool->lease.total));
 POOL_VALUE(dram_used, atomic64_read(&pool->dram.bytes));

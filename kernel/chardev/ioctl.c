@@ -286,7 +286,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 		.dma_align = (align.addr_mask | align.len_mask) + 1,
 		.chunk_size = 1u << KVBLK_CHUNK_SHIFT,
 		.lease_ms_max = KVBLK_LEASE_MS_MAX,
-		.capacity = kvblk_pool_capacity(pool),
+		.capacity = kvblk_pool_space(pool).bytes,
 		.checksum = KVBLK_CHECKSUM_CRC32C,
 		.integrity = READ_ONCE(pool->tun.integrity),
 	};

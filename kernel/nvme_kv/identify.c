@@ -51,9 +51,9 @@ static_assert(sizeof(struct id_ns_kv) == NVME_IDENTIFY_DATA_SIZE);
 
 static u64 used_bytes(struct kvblk_pool *pool)
 {
-	u64 free = kvblk_pool_free_bytes(pool), all = kvblk_pool_capacity(pool);
+	struct kvblk_space space = kvblk_pool_space(pool);
 
-	return all - min(all, free);
+	return space.bytes - min(space.bytes, space.free_bytes);
 }
 
 static void text_pad(char *to, size_t size, const char *text)
@@ -73,7 +73,7 @@ static void id_ctrl(struct kvblk_pool *pool, struct nvme_id_ctrl *id)
 	text_pad(id->fr, sizeof(id->fr), "1");
 	id->cntrltype = NVME_CTRL_IO;
 	id->ver = cpu_to_le32(NVME_VS(2, 0, 0));
-	put_unaligned_le64(kvblk_pool_capacity(pool), id->tnvmcap);
+	put_unaligned_le64(kvblk_pool_space(pool).bytes, id->tnvmcap);
 	/* entries of 64 and of 16 bytes */
 	id->sqes = 0x66;
 	id->cqes = 0x44;
@@ -86,7 +86,7 @@ static void id_ctrl(struct kvblk_pool *pool, struct nvme_id_ctrl *id)
 /* Describes a namespace of blocks, for tools that request it of each namespace. */
 static void id_ns(struct kvblk_pool *pool, struct nvme_id_ns *id)
 {
-	u64 size = kvblk_pool_capacity(pool) >> KVBLK_UNIT_SHIFT;
+	u64 size = kvblk_pool_space(pool).bytes >> KVBLK_UNIT_SHIFT;
 
 	id->nsze = cpu_to_le64(size);
 	id->ncap = cpu_to_le64(size);
@@ -97,7 +97,7 @@ static void id_ns(struct kvblk_pool *pool, struct nvme_id_ns *id)
 
 static void id_ns_kv(struct kvblk_pool *pool, struct id_ns_kv *id)
 {
-	id->size = cpu_to_le64(kvblk_pool_capacity(pool));
+	id->size = cpu_to_le64(kvblk_pool_space(pool).bytes);
 	id->used = cpu_to_le64(used_bytes(pool));
 	id->granularity = cpu_to_le32(KVBLK_UNIT);
 	memcpy(id->nguid, &pool->uuid, sizeof(id->nguid));

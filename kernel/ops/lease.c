@@ -146,7 +146,7 @@ static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id 
 	/* the block will leave DRAM for a member, whose share may be used up by then */
 	return place != KVBLK_LEASE_MEMORY ||
 	       file->leased_bytes + pool->lease.total + bytes <=
-		       share_of(pool, kvblk_pool_capacity(pool));
+		       share_of(pool, kvblk_pool_space(pool).bytes);
 }
 
 static void key_charge(struct kvblk_pool *pool, struct lease_key *key, u8 at)

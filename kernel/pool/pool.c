@@ -47,31 +47,26 @@ bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes)
 	return most && bytes > most;
 }
 
-u64 kvblk_pool_capacity(struct kvblk_pool *pool)
+struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool)
 {
+	struct kvblk_space space = {};
 	struct kvblk_member *member;
-	u64 bytes = 0;
+	u32 avail;
+	u64 size;
 	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
-		if (kvblk_flash_in_use(&member->flash))
-			bytes += (u64)member->flash.nr_segs * member->flash.segment_units;
-	return bytes << KVBLK_UNIT_SHIFT;
-}
-
-u64 kvblk_pool_free_bytes(struct kvblk_pool *pool)
-{
-	struct kvblk_member *member;
-	u64 bytes = 0;
-	int i;
-
-	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
-		if (kvblk_member_is_up(member))
-			bytes += (u64)kvblk_member_avail(member) *
-				 member->flash.segment_units;
-	return bytes << KVBLK_UNIT_SHIFT;
+	kvblk_for_each_member(pool, member, i) {
+		if (!kvblk_flash_in_use(&member->flash))
+			continue;
+		size = (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT;
+		avail = kvblk_member_is_up(member) ? kvblk_member_avail(member) : 0;
+		space.bytes += member->flash.nr_segs * size;
+		space.free_bytes += avail * size;
+		space.segs += member->flash.nr_segs;
+		space.free_segs += avail;
+	}
+	return space;
 }
 
 void kvblk_pool_limits(struct kvblk_pool *pool)
@@ -103,7 +98,7 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 	WRITE_ONCE(pool->align.both, align.both);
 	WRITE_ONCE(pool->align_units, units);
 	WRITE_ONCE(pool->stable_writes, stable);
-	kvblk_policy_resize(&pool->policy, kvblk_pool_capacity(pool));
+	kvblk_policy_resize(&pool->policy, kvblk_pool_space(pool).bytes);
 }
 
 static bool member_behind(const struct kvblk_member *member)

@@ -98,8 +98,15 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 u32 kvblk_pool_value_max(struct kvblk_pool *pool);
 /* Return whether no member, available or not, can store @bytes. */
 bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes);
-u64 kvblk_pool_capacity(struct kvblk_pool *pool);
-u64 kvblk_pool_free_bytes(struct kvblk_pool *pool);
+/* Sums of a pool's members in use. */
+struct kvblk_space {
+	u64 bytes;
+	u64 free_bytes;
+	u32 segs;
+	u32 free_segs;
+};
+
+struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool);
 
 /* ---- member.c, superblock.c, watchdog.c ---- */
 
