@@ -45,8 +45,22 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr,
 }
 static DEVICE_ATTR_RO(state);
 
-/* Define a file that shows @_value, an expression of a struct kvblk_pool *pool. */
-#define POOL_VALUE(_name, _value)					\
+/* X(name, value of a struct kvblk_pool *pool) */
+#define POOL_VALUES(X)									\
+	X(strict, !!(pool->flags & KVBLK_POOL_STRICT))					\
+	X(birth, pool->birth)								\
+	X(epoch, READ_ONCE(pool->epoch))						\
+	X(capacity, kvblk_pool_space(pool).bytes)					\
+	X(free, kvblk_pool_space(pool).free_bytes)					\
+	X(unsure, atomic_read(&pool->unsure))						\
+	X(leased_bytes, READ_ONCE(pool->lease.total))					\
+	X(dram_used, atomic64_read(&pool->dram.bytes))					\
+	X(value_max, kvblk_pool_value_max(pool))					\
+	X(index_slots, kvblk_index_slots(&pool->index))					\
+	X(index_used, kvblk_index_used(&pool->index))					\
+	X(index_bytes, kvblk_index_bytes(&pool->index))
+
+#define X(_name, _value)						\
 static ssize_t _name##_show(struct device *dev,				\
 			    struct device_attribute *attr, char *buf)	\
 {									\
@@ -54,36 +68,16 @@ static ssize_t _name##_show(struct device *dev,				\
 									\
 	return sysfs_emit(buf, "%llu\n", (u64)(_value));		\
 }									\
-static DEVICE_ATTR_RO(_name)
-
-POOL_VALUE(strict, !!(pool->flags & KVBLK_POOL_STRICT));
-POOL_VALUE(birth, pool->birth);
-POOL_VALUE(epoch, READ_ONCE(pool->epoch));
-POOL_VALUE(capacity, kvblk_pool_space(pool).bytes);
-POOL_VALUE(free, kvblk_pool_space(pool).free_bytes);
-POOL_VALUE(unsure, atomic_read(&pool->unsure));
-POOL_VALUE(leased_bytes, READ_ONCE(pool->lease.total));
-POOL_VALUE(dram_used, atomic64_read(&pool->dram.bytes));
-POOL_VALUE(value_max, kvblk_pool_value_max(pool));
-POOL_VALUE(index_slots, kvblk_index_slots(&pool->index));
-POOL_VALUE(index_used, kvblk_index_used(&pool->index));
-POOL_VALUE(index_bytes, kvblk_index_bytes(&pool->index));
+static DEVICE_ATTR_RO(_name);
+POOL_VALUES(X)
+#undef X
 
 static struct attribute *pool_attrs[] = {
 	&dev_attr_uuid.attr,
 	&dev_attr_state.attr,
-	&dev_attr_strict.attr,
-	&dev_attr_birth.attr,
-	&dev_attr_epoch.attr,
-	&dev_attr_capacity.attr,
-	&dev_attr_free.attr,
-	&dev_attr_unsure.attr,
-	&dev_attr_leased_bytes.attr,
-	&dev_attr_dram_used.attr,
-	&dev_attr_value_max.attr,
-	&dev_attr_index_slots.attr,
-	&dev_attr_index_used.attr,
-	&dev_attr_index_bytes.attr,
+#define X(name, value)	&dev_attr_##name.attr,
+	POOL_VALUES(X)
+#undef X
 	NULL
 };
 
@@ -299,8 +293,28 @@ static void member_release(struct kobject *kobj)
 	kfree(container_of(kobj, struct member_dir, kobj));
 }
 
-/* Define a file that shows @_value, an expression of a struct kvblk_member *member. */
-#define MEMBER_SHOW(_name, _format, _value)				\
+/* X(name, format, value of a struct kvblk_member *member) */
+#define MEMBER_VALUES(X)								\
+	X(state, "%s", kvblk_member_state_names[READ_ONCE(member->flash.state)])	\
+	X(suspect, "%d", READ_ONCE(member->flash.suspect))				\
+	X(failing, "%d", kvblk_flash_fails(&member->flash))				\
+	X(path, "%s", member->flash.path)						\
+	X(device, "%s",									\
+	  READ_ONCE(member->flash.state) == KVBLK_MEMBER_DEAD ? "" : member->flash.device) \
+	X(place, "%s", member->flash.place)						\
+	X(uuid, "%pUb", &member->flash.uuid)						\
+	X(size, "%llu", member->flash.size)						\
+	X(segment_size, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT)		\
+	X(nr_segments, "%u", member->flash.nr_segs)					\
+	X(free_segments, "%u", kvblk_member_avail(member))				\
+	X(sealed_segments, "%u", READ_ONCE(member->log.nr_sealed))			\
+	X(inflight, "%llu", kvblk_flash_inflight(&member->flash, NULL))			\
+	X(record_align, "%u", member->flash.record_align)				\
+	X(incarnation, "%#018llx", member->flash.incarnation)				\
+	X(restored, "%llu", READ_ONCE(member->log.restored))				\
+	X(unread_segments, "%u", READ_ONCE(member->log.nr_unread))
+
+#define X(_name, _format, _value)					\
 static ssize_t member_##_name##_show(struct kvblk_member *member, char *buf) \
 {									\
 	return sysfs_emit(buf, _format "\n", _value);			\
@@ -308,45 +322,14 @@ static ssize_t member_##_name##_show(struct kvblk_member *member, char *buf) \
 static struct member_attr member_attr_##_name = {			\
 	.attr = { .name = __stringify(_name), .mode = 0444 },		\
 	.show = member_##_name##_show,					\
-}
-
-MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->flash.state)]);
-MEMBER_SHOW(suspect, "%d", READ_ONCE(member->flash.suspect));
-MEMBER_SHOW(failing, "%d", kvblk_flash_fails(&member->flash));
-MEMBER_SHOW(path, "%s", member->flash.path);
-MEMBER_SHOW(device, "%s",
-	    READ_ONCE(member->flash.state) == KVBLK_MEMBER_DEAD ? "" : member->flash.device);
-MEMBER_SHOW(place, "%s", member->flash.place);
-MEMBER_SHOW(uuid, "%pUb", &member->flash.uuid);
-MEMBER_SHOW(size, "%llu", member->flash.size);
-MEMBER_SHOW(segment_size, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT);
-MEMBER_SHOW(nr_segments, "%u", member->flash.nr_segs);
-MEMBER_SHOW(free_segments, "%u", kvblk_member_avail(member));
-MEMBER_SHOW(sealed_segments, "%u", READ_ONCE(member->log.nr_sealed));
-MEMBER_SHOW(inflight, "%llu", kvblk_flash_inflight(&member->flash, NULL));
-MEMBER_SHOW(record_align, "%u", member->flash.record_align);
-MEMBER_SHOW(incarnation, "%#018llx", member->flash.incarnation);
-MEMBER_SHOW(restored, "%llu", READ_ONCE(member->log.restored));
-MEMBER_SHOW(unread_segments, "%u", READ_ONCE(member->log.nr_unread));
+};
+MEMBER_VALUES(X)
+#undef X
 
 static struct attribute *member_attrs[] = {
-	&member_attr_state.attr,
-	&member_attr_suspect.attr,
-	&member_attr_failing.attr,
-	&member_attr_path.attr,
-	&member_attr_device.attr,
-	&member_attr_place.attr,
-	&member_attr_uuid.attr,
-	&member_attr_size.attr,
-	&member_attr_segment_size.attr,
-	&member_attr_nr_segments.attr,
-	&member_attr_free_segments.attr,
-	&member_attr_sealed_segments.attr,
-	&member_attr_inflight.attr,
-	&member_attr_record_align.attr,
-	&member_attr_incarnation.attr,
-	&member_attr_restored.attr,
-	&member_attr_unread_segments.attr,
+#define X(name, format, value)	&member_attr_##name.attr,
+	MEMBER_VALUES(X)
+#undef X
 	NULL
 };
 ATTRIBUTE_GROUPS(member);
