@@ -149,8 +149,6 @@ struct kvblk_op_type {
 	int (*finish)(struct kvblk_req *req, enum kvblk_by by); /* see kvblk_req_finish() */
 };
 
-/* Returns the type of @opcode, or NULL if there is no such opcode. */
-const struct kvblk_op_type *kvblk_op_type(u32 opcode);
 extern const struct kvblk_op_type kvblk_op_put;
 extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;

@@ -375,8 +375,9 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 	return err;
 }
 
-int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
+int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 {
+	const struct kvblk_submit *sub = arg;
 	void __user *ops = u64_to_user_ptr(sub->ops);
 	void __user *results = u64_to_user_ptr(sub->results);
 	struct kvblk_req **reqs;

@@ -26,8 +26,8 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
 
-/* Runs a batch and copies the results to the caller. Returns 0, or an error of the ioctl. */
-int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub);
+/* Runs the ioctl of a struct kvblk_submit: a batch, whose results are copied to the caller. */
+int kvblk_batch_submit(struct kvblk_file *file, void *arg);
 /*
  * Runs operations without a ring. The caller owns @reqs afterwards, each with its result; detached
  * ones are replaced. Returns 0, -EINTR, or -ENOMEM for a @chain.

@@ -107,6 +107,16 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 	return 0;
 }
 
+/* Copies @n results of @size bytes, or zeroes without @from, to the caller's array, if any. */
+static int lookup_out(u64 to, u32 first, u32 n, size_t size, const void *from)
+{
+	void __user *at = u64_to_user_ptr(to) + first * size;
+
+	if (!to)
+		return 0;
+	return (from ? copy_to_user(at, from, n * size) : clear_user(at, n * size)) ? -EFAULT : 0;
+}
+
 static int lookup_step(struct lookup *lu, u32 first, u32 n)
 {
 	struct kvblk_lookup *arg = lu->arg;
@@ -147,32 +157,19 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	}
 	err = lookup_find(lu, first, n, &answer);
 	kvblk_pool_leave(pool);
-	if (err)
-		return err;
-	if (arg->sizes && copy_to_user(u64_to_user_ptr(arg->sizes) + first * 4ul,
-				       answer.sizes, n * 4ul))
-		return -EFAULT;
-	if (arg->caller_tags && copy_to_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul,
-					     answer.tags, n * 8ul))
-		return -EFAULT;
-	if (arg->tiers &&
-	    copy_to_user(u64_to_user_ptr(arg->tiers) + first, answer.tiers, n))
-		return -EFAULT;
-	return 0;
+	return err ?: lookup_out(arg->sizes, first, n, 4, answer.sizes) ?:
+	       lookup_out(arg->caller_tags, first, n, 8, answer.tags) ?:
+	       lookup_out(arg->tiers, first, n, 1, answer.tiers);
 }
 
 /* Zeroes the results of the steps after a hole. */
-static int lookup_rest(struct kvblk_lookup *arg, u32 first)
+static int lookup_rest(const struct kvblk_lookup *arg, u32 first)
 {
 	u32 n = arg->nr_keys - first;
 
-	if ((arg->sizes &&
-	     clear_user(u64_to_user_ptr(arg->sizes) + first * 4ul, n * 4ul)) ||
-	    (arg->caller_tags &&
-	     clear_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, n * 8ul)) ||
-	    (arg->tiers && clear_user(u64_to_user_ptr(arg->tiers) + first, n)))
-		return -EFAULT;
-	return 0;
+	return lookup_out(arg->sizes, first, n, 4, NULL) ?:
+	       lookup_out(arg->caller_tags, first, n, 8, NULL) ?:
+	       lookup_out(arg->tiers, first, n, 1, NULL);
 }
 
 static int ioctl_lookup(struct kvblk_file *file, void *data)
@@ -256,11 +253,6 @@ static void undo_lookup(struct kvblk_file *file, const void *data)
 }
 
 /* ---- other ioctls ---- */
-
-static int ioctl_submit(struct kvblk_file *file, void *arg)
-{
-	return kvblk_batch_submit(file, arg);
-}
 
 static int ioctl_info(struct kvblk_file *file, void *data)
 {
@@ -397,7 +389,7 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 /* A row of the dispatch table. */
 struct ioctl_def {
 	unsigned int size;		/* of the structure */
-	unsigned int least;		/* size up to the last field of version 1 */
+	unsigned int least;		/* up to the last field of version 1; 0: @size */
 	bool out;			/* copy the structure back */
 	fmode_t mode;			/* FMODE_* that the node must be open for */
 	bool ends;			/* releases what the file holds: run while the pool goes */
@@ -411,30 +403,23 @@ static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_INFO)] = {
 		sizeof(struct kvblk_info), 8, true, 0, false, ioctl_info },
 	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
-		sizeof(struct kvblk_submit), sizeof(struct kvblk_submit), false,
-		0, false, ioctl_submit },
+		sizeof(struct kvblk_submit), 0, false, 0, false, kvblk_batch_submit },
 	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
 		sizeof(struct kvblk_lookup), offsetof(struct kvblk_lookup, tiers), true,
 		FMODE_READ, false, ioctl_lookup, undo_lookup },
 	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
-		sizeof(struct kvblk_lease_release),
-		sizeof(struct kvblk_lease_release), false, FMODE_READ,
-		true, ioctl_lease_release },
+		sizeof(struct kvblk_lease_release), 0, false, FMODE_READ, true,
+		ioctl_lease_release },
 	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
-		sizeof(struct kvblk_cancel), sizeof(struct kvblk_cancel), true,
-		0, false, ioctl_cancel },
+		sizeof(struct kvblk_cancel), 0, true, 0, false, ioctl_cancel },
 	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
-		sizeof(struct kvblk_reg_buf), sizeof(struct kvblk_reg_buf), true,
-		0, false, ioctl_reg_buf, undo_reg_buf },
+		sizeof(struct kvblk_reg_buf), 0, true, 0, false, ioctl_reg_buf, undo_reg_buf },
 	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
-		sizeof(struct kvblk_unreg_buf), sizeof(struct kvblk_unreg_buf),
-		false, 0, true, ioctl_unreg_buf },
+		sizeof(struct kvblk_unreg_buf), 0, false, 0, true, ioctl_unreg_buf },
 	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
-		sizeof(struct kvblk_drain), sizeof(struct kvblk_drain), false,
-		0, true, ioctl_drain },
+		sizeof(struct kvblk_drain), 0, false, 0, true, ioctl_drain },
 	[_IOC_NR(KVBLK_IOC_JOURNAL)] = {
-		sizeof(struct kvblk_journal), sizeof(struct kvblk_journal), false,
-		FMODE_READ, false, ioctl_journal },
+		sizeof(struct kvblk_journal), 0, false, FMODE_READ, false, ioctl_journal },
 };
 
 union ioctl_arg {
@@ -466,7 +451,7 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 		return -ENOTTY;
 	if (def->mode & ~file->mode)
 		return -EBADF;
-	ret = kvblk_struct_read(&arg, def->size, def->least, uarg);
+	ret = kvblk_struct_read(&arg, def->size, def->least ?: def->size, uarg);
 	if (ret)
 		return ret;
 	size = min(arg.size, def->size);

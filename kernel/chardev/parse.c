@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Parsing: makes requests of what callers wrote. Unused fields are 0, to get a meaning later. */
+#include <linux/array_size.h>
+#include <linux/nospec.h>
 #include <linux/pagemap.h>
 #include <linux/slab.h>
 #include <linux/time_namespace.h>
 #include <linux/uaccess.h>
 
 #include "request.h"
+
+static const struct kvblk_op_type *const op_types[] = {
+	[KVBLK_OP_PUT] = &kvblk_op_put,
+	[KVBLK_OP_GET] = &kvblk_op_get,
+	[KVBLK_OP_DELETE] = &kvblk_op_delete,
+	[KVBLK_OP_PREFETCH] = &kvblk_op_prefetch,
+};
 
 int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from)
 {
@@ -166,8 +175,7 @@ static int req_crcs_there(const struct kvblk_req *req)
 				       req->crcs_room) ? -EFAULT : 0;
 }
 
-static int req_parts(struct kvblk_req *req, struct kvblk_file *file,
-		     const struct kvblk_piece *pieces, u32 nr)
+static int req_parts(struct kvblk_req *req, const struct kvblk_piece *pieces, u32 nr)
 {
 	int err = pieces_check(pieces, nr, &req->bytes);
 
@@ -180,10 +188,10 @@ static int req_parts(struct kvblk_req *req, struct kvblk_file *file,
 	if (!req->src.parts)
 		return -ENOMEM;
 	req->src.nr = nr;
-	return kvblk_parts_resolve(&file->regions, pieces, req->src.parts, nr);
+	return kvblk_parts_resolve(&req->owner->regions, pieces, req->src.parts, nr);
 }
 
-static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
+static int req_pieces(struct kvblk_req *req)
 {
 	const void __user *user = u64_to_user_ptr(req->op.pieces);
 	u32 nr = req->op.nr_pieces;
@@ -192,25 +200,24 @@ static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
 
 	if (nr == 1)
 		return copy_from_user(&one, user, sizeof(one)) ? -EFAULT :
-		       req_parts(req, file, &one, 1);
+		       req_parts(req, &one, 1);
 	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!pieces)
 		return -ENOMEM;
 	if (!copy_from_user(pieces, user, nr * sizeof(*pieces)))
-		err = req_parts(req, file, pieces, nr);
+		err = req_parts(req, pieces, nr);
 	kvfree(pieces);
 	return err;
 }
 
-static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
-		     unsigned int issue_flags)
+static int req_fixed(struct kvblk_req *req, unsigned int issue_flags)
 {
 	struct kvblk_op *op = &req->op;
 	int err;
 
 	err = io_uring_cmd_import_fixed(op->pieces, op->length,
 					req->type->writes ? ITER_DEST : ITER_SOURCE,
-					&req->fixed, cmd, issue_flags);
+					&req->fixed, req->cmd, issue_flags);
 	if (err)
 		return err;
 	req->part.kind = KVBLK_PART_FIXED;
@@ -236,7 +243,8 @@ static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_o
 	/* read once, because the ring is shared with its owner */
 	barrier();
 	op = &req->op;
-	req->type = kvblk_op_type(op->opcode);
+	if (op->opcode < ARRAY_SIZE(op_types))
+		req->type = op_types[array_index_nospec(op->opcode, ARRAY_SIZE(op_types))];
 	req->result.res = op_check(req->type, op, mode, fixed);
 	req->pool = file->pool;
 	req->owner = file;
@@ -246,6 +254,20 @@ static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_o
 	req->start = ktime_get();
 	req->result.cookie = op->cookie;
 	return req;
+}
+
+/* Takes the memory of @pieces, or of op->pieces if NULL, or the ring's buffer. */
+static int req_memory(struct kvblk_req *req, const struct kvblk_piece *pieces,
+		      unsigned int issue_flags)
+{
+	u32 nr = req->op.nr_pieces;
+	int err = 0;
+
+	if (req->cmd && (req->cmd->flags & IORING_URING_CMD_FIXED))
+		err = req_fixed(req, issue_flags);
+	else if (nr)
+		err = pieces ? req_parts(req, pieces, nr) : req_pieces(req);
+	return !err && req->type->reads && req->bytes > KVBLK_VALUE_MAX ? -EINVAL : err;
 }
 
 struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
@@ -273,12 +295,8 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
 		WRITE_ONCE(req->pool->expires, true);
 	}
-	if (!err && cmd && (cmd->flags & IORING_URING_CMD_FIXED))
-		err = req_fixed(req, cmd, issue_flags);
-	else if (!err && op->nr_pieces)
-		err = req_pieces(req, file);
-	if (!err && req->type->reads && req->bytes > KVBLK_VALUE_MAX)
-		err = -EINVAL;
+	if (!err)
+		err = req_memory(req, NULL, issue_flags);
 	if (!err && req->crcs_addr)
 		err = req->type->reads ? req_crcs_read(req) : req_crcs_there(req);
 	req->result.res = err;
@@ -290,21 +308,13 @@ struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *
 				struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_req *req = req_begin(file, op, FMODE_READ | FMODE_WRITE, cmd);
-	int err;
 
 	if (!req)
 		return NULL;
-	err = req->result.res;
-	if (!err) {
+	if (!req->result.res) {
 		memcpy(req->key, key, op->key_len);
 		req->id = kvblk_tenant_hash(&file->key, req->key, op->key_len);
+		req->result.res = req_memory(req, pieces, issue_flags);
 	}
-	if (!err && cmd && (cmd->flags & IORING_URING_CMD_FIXED))
-		err = req_fixed(req, cmd, issue_flags);
-	else if (!err && op->nr_pieces)
-		err = req_parts(req, file, pieces, op->nr_pieces);
-	if (!err && req->type->reads && req->bytes > KVBLK_VALUE_MAX)
-		err = -EINVAL;
-	req->result.res = err;
 	return req;
 }
