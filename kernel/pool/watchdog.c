@@ -14,6 +14,7 @@
 static void flash_probe(struct work_struct *work)
 {
 	struct kvblk_flash *flash = container_of(work, struct kvblk_flash, watchdog.probe);
+	struct kvblk_watchdog *wd = &flash->watchdog;
 	void *page = (void *)__get_free_page(GFP_KERNEL | __GFP_NOFAIL);
 	int err = 0, i;
 
@@ -24,16 +25,15 @@ static void flash_probe(struct work_struct *work)
 	/* devices may read and still hang on writes */
 	if (!err)
 		err = flash->ops->write_probe(flash);
-	if (!READ_ONCE(flash->watchdog.failing_reported) &&
-	    !READ_ONCE(flash->watchdog.read_only_reported)) {
+	if (!READ_ONCE(wd->failing_reported) && !READ_ONCE(wd->read_only_reported)) {
 		/* a suspect member only has to complete the probe */
 	} else if (!err) {
-		flash->watchdog.probe_next = jiffies + HZ;
-		flash->watchdog.probes_well++;
+		wd->probe_next = jiffies + HZ;
+		wd->probes_well++;
 	} else {
-		flash->watchdog.probes_well = 0;
-		flash->watchdog.probe_gap = min(2 * flash->watchdog.probe_gap, PROBE_GAP_MAX);
-		flash->watchdog.probe_next = jiffies + flash->watchdog.probe_gap;
+		wd->probes_well = 0;
+		wd->probe_gap = min(2 * wd->probe_gap, PROBE_GAP_MAX);
+		wd->probe_next = jiffies + wd->probe_gap;
 	}
 	free_page((unsigned long)page);
 	kvblk_flash_put(flash);
@@ -49,31 +49,28 @@ static void watch_probe(struct kvblk_flash *flash)
 /* Report a new failing or read-only state, or probe the member when due. */
 static void watch_failing(struct kvblk_flash *flash, u64 failed)
 {
-	bool *reported = READ_ONCE(flash->failing) ?
-				 &flash->watchdog.failing_reported :
-				 &flash->watchdog.read_only_reported;
+	struct kvblk_watchdog *wd = &flash->watchdog;
+	bool failing = READ_ONCE(flash->failing), recent;
+	bool *reported = failing ? &wd->failing_reported : &wd->read_only_reported;
 	struct kvblk_pool *pool = flash->pool;
-	bool recent;
 
-	if (!*reported) {
-		*reported = true;
-		dev_warn(&pool->dev, "member %s: %llu I/O errors in the last second; %s until it recovers\n",
-			 flash->name, failed, reported == &flash->watchdog.failing_reported ?
-			 "gets of its blocks miss" :
-			 "reads succeed, so its blocks are served, but puts use other members");
-		kvblk_event(pool, flash, reported == &flash->watchdog.failing_reported ?
-			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
-		wake_up_all(&pool->settle_wait);
-		/* failed again soon after the last time: probe later */
-		recent = time_before(jiffies, flash->watchdog.probe_next + PROBE_GAP_MAX);
-		flash->watchdog.probe_gap =
-			recent ? min(2 * flash->watchdog.probe_gap, PROBE_GAP_MAX) : HZ;
-		flash->watchdog.probe_next = jiffies + flash->watchdog.probe_gap;
-		flash->watchdog.probes_well = 0;
+	if (*reported) {
+		if (!time_before(jiffies, wd->probe_next))
+			watch_probe(flash);
 		return;
 	}
-	if (!time_before(jiffies, flash->watchdog.probe_next))
-		watch_probe(flash);
+	*reported = true;
+	dev_warn(&pool->dev, "member %s: %llu I/O errors in the last second; %s until it recovers\n",
+		 flash->name, failed, failing ? "gets of its blocks miss" :
+		 "reads succeed, so its blocks are served, but puts use other members");
+	kvblk_event(pool, flash, failing ? KVBLK_EVENT_MEMBER_FAILING :
+					   KVBLK_EVENT_MEMBER_READ_ONLY, failed);
+	wake_up_all(&pool->settle_wait);
+	/* failed again soon after the last time: probe later */
+	recent = time_before(jiffies, wd->probe_next + PROBE_GAP_MAX);
+	wd->probe_gap = recent ? min(2 * wd->probe_gap, PROBE_GAP_MAX) : HZ;
+	wd->probe_next = jiffies + wd->probe_gap;
+	wd->probes_well = 0;
 }
 
 static void watch_well(struct kvblk_flash *flash)
@@ -96,20 +93,21 @@ static bool watch_rate(const struct kvblk_flash *flash, u64 done, u64 failed)
 static void watch_errors(struct kvblk_flash *flash, const struct kvblk_ios *since)
 {
 	u64 failed = since->failed - since->writes_failed;
+	struct kvblk_watchdog *wd = &flash->watchdog;
 	enum kvblk_member_error error;
 
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		if (atomic_read(&flash->reports[error].nr))
 			kvblk_flash_report(flash, error);
-	if ((flash->watchdog.failing_reported || flash->watchdog.read_only_reported) &&
-	    !work_busy(&flash->watchdog.probe) && flash->watchdog.probes_well >= PROBES_WELL) {
-		flash->watchdog.failing_reported = false;
-		flash->watchdog.read_only_reported = false;
+	if ((wd->failing_reported || wd->read_only_reported) &&
+	    !work_busy(&wd->probe) && wd->probes_well >= PROBES_WELL) {
+		wd->failing_reported = false;
+		wd->read_only_reported = false;
 		atomic_set(&flash->error_run[0], 0);
 		atomic_set(&flash->error_run[1], 0);
 		WRITE_ONCE(flash->failing, false);
 		WRITE_ONCE(flash->read_only, false);
-		if (!flash->watchdog.suspect_reported)
+		if (!wd->suspect_reported)
 			watch_well(flash);
 		return;
 	}
@@ -123,6 +121,7 @@ static void watch_errors(struct kvblk_flash *flash, const struct kvblk_ios *sinc
 
 void kvblk_flash_watch(struct kvblk_flash *flash)
 {
+	struct kvblk_watchdog *wd = &flash->watchdog;
 	struct kvblk_pool *pool = flash->pool;
 	struct kvblk_ios ios, since;
 	u64 inflight = kvblk_flash_inflight(flash, &ios);
@@ -130,50 +129,51 @@ void kvblk_flash_watch(struct kvblk_flash *flash)
 	bool suspect;
 
 	since = (struct kvblk_ios) {
-		.done = ios.done - flash->watchdog.seen.done,
-		.failed = ios.failed - flash->watchdog.seen.failed,
-		.writes = ios.writes - flash->watchdog.seen.writes,
-		.writes_failed = ios.writes_failed - flash->watchdog.seen.writes_failed,
+		.done = ios.done - wd->seen.done,
+		.failed = ios.failed - wd->seen.failed,
+		.writes = ios.writes - wd->seen.writes,
+		.writes_failed = ios.writes_failed - wd->seen.writes_failed,
 	};
 	if (kvblk_flash_in_use(flash))
 		watch_errors(flash, &since);
 	/* a member that was idle at the last tick has not been silent since */
-	if (!inflight || !flash->watchdog.seen_inflight || since.done)
-		flash->watchdog.last_done = jiffies;
-	flash->watchdog.seen_inflight = inflight;
-	flash->watchdog.seen = ios;
-	silent = jiffies - flash->watchdog.last_done;
+	if (!inflight || !wd->seen_inflight || since.done)
+		wd->last_done = jiffies;
+	wd->seen_inflight = inflight;
+	wd->seen = ios;
+	silent = jiffies - wd->last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
 	 * I/O that waits for a cgroup's budget is not silence: a probe must hang, too, unless the
 	 * member is removed. Recompute each second: a completion may pass between check and store.
 	 */
 	suspect = inflight && silent > limit &&
-		  (work_busy(&flash->watchdog.probe) || percpu_ref_is_dying(&flash->ref));
+		  (work_busy(&wd->probe) || percpu_ref_is_dying(&flash->ref));
 	if (inflight && silent > limit / 2)
 		watch_probe(flash);
 	WRITE_ONCE(flash->suspect, suspect);
-	if (suspect == flash->watchdog.suspect_reported)
+	if (suspect == wd->suspect_reported)
 		return;
-	flash->watchdog.suspect_reported = suspect;
+	wd->suspect_reported = suspect;
 	if (suspect) {
 		dev_warn(&pool->dev, "member %s: no I/O completed for %u ms; gets of its blocks miss until it responds\n",
 			 flash->name, jiffies_to_msecs(silent));
 		kvblk_event(pool, flash, KVBLK_EVENT_MEMBER_SUSPECT, jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
-	} else if (!flash->watchdog.failing_reported && !flash->watchdog.read_only_reported) {
+	} else if (!wd->failing_reported && !wd->read_only_reported) {
 		watch_well(flash);
 	}
 }
 
 void kvblk_watch_init(struct kvblk_flash *flash)
 {
+	struct kvblk_watchdog *wd = &flash->watchdog;
 	enum kvblk_member_error error;
 
-	INIT_WORK(&flash->watchdog.probe, flash_probe);
-	flash->watchdog.last_done = jiffies;
-	flash->watchdog.probe_gap = HZ;
-	flash->watchdog.probe_next = jiffies - 2 * PROBE_GAP_MAX;
+	INIT_WORK(&wd->probe, flash_probe);
+	wd->last_done = jiffies;
+	wd->probe_gap = HZ;
+	wd->probe_next = jiffies - 2 * PROBE_GAP_MAX;
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		flash->reports[error].next = jiffies;
 }
