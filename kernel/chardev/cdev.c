@@ -12,7 +12,6 @@ static long kvblk_ioctl(struct file *filp, unsigned int cmd, unsigned long param
 int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp)
 {
 	struct kvblk_file *file;
-	bool dying = false;
 
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
@@ -22,19 +21,17 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 		kfree(file);
 		return -ENOMEM;
 	}
-	scoped_guard(spinlock, &pool->openers_lock) {
-		dying = pool->dying;
-		if (dying)
-			break;
-		list_add_tail(&file->opener.link, &pool->openers);
-		file->opener.pid = get_pid(task_tgid(current));
-		get_task_comm(file->opener.comm, current->group_leader);
-	}
-	if (dying) {
+	spin_lock(&pool->openers_lock);
+	if (pool->dying) {
+		spin_unlock(&pool->openers_lock);
 		kvblk_drainer_put(file->drainer);
 		kfree(file);
 		return -ENODEV;
 	}
+	list_add_tail(&file->opener.link, &pool->openers);
+	file->opener.pid = get_pid(task_tgid(current));
+	get_task_comm(file->opener.comm, current->group_leader);
+	spin_unlock(&pool->openers_lock);
 	refcount_set(&file->refs, 1);
 	kvblk_budget_init(&file->budget);
 	file->pool = pool;
