@@ -151,14 +151,15 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	kvblk_watch_init(&member->flash);
 	member->flash.last_get = jiffies - HZ;
 	member->flash.stats = &pool->stats->own;
+	/* first, because kvblk_member_free() ends the works that are initialized here */
+	err = kvblk_io_flash_init(&member->flash);
+	if (err)
+		goto free;
 	member->flash.ios = alloc_percpu(struct kvblk_ios);
 	err = member->flash.ios ? percpu_ref_init(&member->flash.ref, member_ref_release, 0,
 						  GFP_KERNEL) : -ENOMEM;
 	if (err)
 		goto free;
-	err = kvblk_io_flash_init(&member->flash);
-	if (err)
-		goto ref;
 
 	file = bdev_file_open_by_dev(spec->dev, BLK_OPEN_READ | BLK_OPEN_WRITE,
 				     member, &member_holder_ops);
@@ -170,7 +171,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 		else
 			NL_SET_ERR_MSG_FMT(extack, "%.32s cannot be opened for writing (error %d)",
 					   kbasename(member->flash.path), err);
-		goto bios;
+		goto free;
 	}
 	member->flash.bdev_file = file;
 	bdev = file_bdev(file);
@@ -181,26 +182,14 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	member->flash.size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
 	err = member_suits(member, extack);
 	if (err)
-		goto close;
+		goto free;
 	err = kvblk_super_read(member, sb, found);
 	if (!err)
 		return member;
 	NL_SET_ERR_MSG_FMT(extack, "the superblocks of %.28s cannot be read (error %d)",
 			   member->flash.name, err);
-close:
-	bdev_fput(member->flash.bdev_file);
-	cancel_delayed_work_sync(&member->dead);
-	/* member_mark_dead() counted a device that holds no blocks */
-	if (member->unsure)
-		atomic_dec(&pool->unsure);
-bios:
-	kvblk_io_flash_exit(&member->flash);
-ref:
-	percpu_ref_exit(&member->flash.ref);
 free:
-	free_percpu(member->flash.ios);
-	kfree(member->flash.path);
-	kfree(member);
+	kvblk_member_free(member);
 	return ERR_PTR(err);
 }
 
@@ -571,13 +560,13 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 
 #define SUPER_TIME	(4 * HZ)	/* longest wait for members to record a new epoch */
 
+/* Find a member by @uuid or, if NULL, by @name. RCU or pool->admin. */
 static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *name,
 					 const uuid_t *uuid)
 {
 	struct kvblk_member *member;
 	int i;
 
-	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member, i)
 		if (uuid ? uuid_equal(&member->flash.uuid, uuid) :
 			   !strcmp(member->flash.name, name))
@@ -690,42 +679,28 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 	return 0;
 }
 
-static struct kvblk_member *add_former(struct kvblk_pool *pool,
-				       const struct kvblk_d_super *sb)
-{
-	struct kvblk_member *former;
-	int i;
-
-	kvblk_for_each_member(pool, former, i)
-		if (!memcmp(&former->flash.uuid, sb->member_uuid, UUID_SIZE))
-			return former;
-	return NULL;
-}
-
-static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+static bool add_former_gone(struct kvblk_pool *pool, const uuid_t *uuid)
 {
 	const struct kvblk_member *former;
 
 	guard(rcu)();
-	former = add_former(pool, sb);
+	former = member_named(pool, NULL, uuid);
 	/* not removing: the former is a copy that was added first */
 	return !former || !READ_ONCE(former->removing);
 }
 
 /* Find the filter of a returning member. @former: its dead predecessor, or NULL. */
 static struct kvblk_missing *add_known(struct kvblk_pool *pool,
-				       const struct kvblk_d_super *sb,
+				       const struct kvblk_d_super *sb, const uuid_t *uuid,
 				       const struct kvblk_member *former)
 {
 	struct kvblk_missing *missing;
 	struct kvblk_life life;
-	uuid_t uuid;
 
 	lockdep_assert_held(&pool->admin);
 	/* RCU, because a restore may free @missing: see kvblk_missing_end() */
 	guard(rcu)();
-	import_uuid(&uuid, sb->member_uuid);
-	missing = kvblk_missing_get(pool, &uuid);
+	missing = kvblk_missing_get(pool, uuid);
 	if (!missing || (missing->taken && !former) ||
 	    missing->incarnation != le64_to_cpu(sb->incarnation))
 		return NULL;
@@ -754,11 +729,13 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_missing *missing;
 	struct kvblk_member *former;
+	uuid_t uuid;
 	int err = 0;
 
+	import_uuid(&uuid, sb->member_uuid);
 	scoped_guard(mutex, &pool->admin) {
-		former = add_former(pool, sb);
-		missing = add_known(pool, sb, former);
+		former = member_named(pool, NULL, &uuid);
+		missing = add_known(pool, sb, &uuid, former);
 		if (!missing)
 			return add_stale(member, extack);
 		if (missing->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
@@ -771,10 +748,10 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	if (err)
 		return err;
 	/* wait for the former member's free, or else its sysfs name is still taken */
-	wait_event_idle(pool->settle_wait, add_former_gone(pool, sb));
+	wait_event_idle(pool->settle_wait, add_former_gone(pool, &uuid));
 	guard(mutex)(&pool->admin);
 	/* look again: the member may have been delisted, or a copy added, without the lock */
-	member->log.missing = add_known(pool, sb, NULL);
+	member->log.missing = add_known(pool, sb, &uuid, NULL);
 	if (!member->log.missing)
 		return add_stale(member, extack);
 	member->log.missing->taken = true;
