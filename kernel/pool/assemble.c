@@ -158,30 +158,26 @@ static void pool_sweep_work(struct work_struct *work)
 
 /* ---- creation ---- */
 
-static char *pool_devnode(const struct device *dev, umode_t *mode)
-{
-	if (mode)
-		*mode = 0660;
-	return kasprintf(GFP_KERNEL, "kvblk/%s/default", dev_name(dev));
-}
+static char *pool_devnode(const struct device *dev, umode_t *mode);
 
 static struct class pools_class = {
 	.name = "kvblk",
 	.devnode = pool_devnode,
 };
 
-static char *nvme_devnode(const struct device *dev, umode_t *mode)
-{
-	if (mode)
-		*mode = 0660;
-	return kasprintf(GFP_KERNEL, "kvblk/%s/nvme-kv", dev_name(dev));
-}
-
 /* separate, because each device of pools_class is a pool */
 static struct class nvme_class = {
 	.name = "kvblk-nvme",
-	.devnode = nvme_devnode,
+	.devnode = pool_devnode,
 };
+
+static char *pool_devnode(const struct device *dev, umode_t *mode)
+{
+	if (mode)
+		*mode = 0660;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", dev_name(dev),
+			 dev->class == &nvme_class ? "nvme-kv" : "default");
+}
 
 static dev_t nvme_devt(const struct kvblk_pool *pool)
 {
@@ -762,24 +758,13 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 
 static LIST_HEAD(pools_coming);		/* reserves names; under kvblk_pools_lock */
 
-static bool pool_listed(const struct list_head *list, const char *name)
-{
-	struct kvblk_pool *pool;
-
-	lockdep_assert_held(&kvblk_pools_lock);
-	list_for_each_entry(pool, list, link)
-		if (!strcmp(pool->name, name))
-			return true;
-	return false;
-}
-
 static int pool_reserve(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
 	guard(mutex)(&kvblk_pools_lock);
-	if (pool_listed(&pools_coming, pool->name))
+	if (kvblk_pool_named(&pools_coming, pool->name))
 		return kvblk_refuse(extack, -EEXIST, "a pool %s is being created already",
 				    pool->name);
-	if (pool_listed(&kvblk_pools, pool->name))
+	if (kvblk_pool_named(&kvblk_pools, pool->name))
 		return kvblk_refuse(extack, -EEXIST, "there is a pool %s already", pool->name);
 	list_add_tail(&pool->link, &pools_coming);
 	return 0;
@@ -1038,16 +1023,13 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 
 static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool;
+	struct kvblk_pool *pool = kvblk_pool_named(&kvblk_pools, name);
 
-	list_for_each_entry(pool, &kvblk_pools, link) {
-		if (strcmp(pool->name, name))
-			continue;
-		if (!pool->dying)
-			return pool;
+	if (!pool)
+		return ERR_PTR(kvblk_refuse(extack, -ENOENT, "there is no pool %s", name));
+	if (pool->dying)
 		return ERR_PTR(kvblk_refuse(extack, -EALREADY, "the pool is being destroyed already"));
-	}
-	return ERR_PTR(kvblk_refuse(extack, -ENOENT, "there is no pool %s", name));
+	return pool;
 }
 
 /* Refuse new openers. Returns 0, or -EBUSY if the node is open and not @force. */

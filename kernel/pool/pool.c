@@ -285,15 +285,24 @@ bool kvblk_member_active(const u8 uuid[16])
 	return false;
 }
 
+struct kvblk_pool *kvblk_pool_named(const struct list_head *list, const char *name)
+{
+	struct kvblk_pool *pool;
+
+	lockdep_assert_held(&kvblk_pools_lock);
+	list_for_each_entry(pool, list, link)
+		if (!strcmp(pool->name, name))
+			return pool;
+	return NULL;
+}
+
 struct kvblk_pool *kvblk_pool_find(const char *name)
 {
 	struct kvblk_pool *pool;
 
 	guard(mutex)(&kvblk_pools_lock);
-	list_for_each_entry(pool, &kvblk_pools, link)
-		if (!strcmp(pool->name, name)) {
-			get_device(&pool->dev);
-			return pool;
-		}
-	return NULL;
+	pool = kvblk_pool_named(&kvblk_pools, name);
+	if (pool)
+		get_device(&pool->dev);
+	return pool;
 }

@@ -86,6 +86,8 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 			struct netlink_ext_ack *extack);
 int kvblk_pool_destroy(const char *name, bool force,
 		       struct netlink_ext_ack *extack);
+/* Returns the pool called @name on @list, or NULL. kvblk_pools_lock held. */
+struct kvblk_pool *kvblk_pool_named(const struct list_head *list, const char *name);
 /* Returns the pool with a reference on its device, or NULL. */
 struct kvblk_pool *kvblk_pool_find(const char *name);
 int kvblk_member_add(struct kvblk_pool *pool,
