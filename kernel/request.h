@@ -352,8 +352,7 @@ bool kvblk_pool_unsure(struct kvblk_pool *pool);
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);
 /* Returns whether a get of @tenant would find the block of the entry @slot. Any context. */
-bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
-			const struct kvblk_slot *slot);
+bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
 
 /* ---- for implementations of operations ---- */
 
@@ -404,8 +403,7 @@ long kvblk_req_wait_space(struct kvblk_req *req, long step);
 int kvblk_req_expire(struct kvblk_req *req);
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /* Returns whether @slot is a block of the tenant, even if its member does not respond. */
-bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,
-		       const struct kvblk_slot *slot);
+bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
 /* Returns whether the member of @slot responds. */
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /*
@@ -427,8 +425,7 @@ static inline int kvblk_req_over(struct kvblk_req *req, int res)
 static inline bool kvblk_interrupted(void)
 {
 	return fatal_signal_pending(current) ||
-	       ((current->flags & PF_IO_WORKER) &&
-		test_thread_flag(TIF_NOTIFY_SIGNAL));
+	       ((current->flags & PF_IO_WORKER) && test_thread_flag(TIF_NOTIFY_SIGNAL));
 }
 
 /* ---- ops/admit.c -------------------------------------------------------- */

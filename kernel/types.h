@@ -652,8 +652,7 @@ static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, in
 	struct kvblk_member *member = NULL;
 
 	for (; *i < KVBLK_MEMBERS_MAX && !member; (*i)++)
-		member = rcu_dereference_check(pool->members[*i],
-					       lockdep_is_held(&pool->admin));
+		member = rcu_dereference_check(pool->members[*i], lockdep_is_held(&pool->admin));
 	if (member)
 		(*i)--;
 	return member;

@@ -85,7 +85,8 @@ static struct kvblk_pool *nl_pool_find(const struct nlattr *attr, struct netlink
 
 	if (pool)
 		return pool;
-	return ERR_PTR(nl_refuse(extack, attr, -ENOENT, "there is no pool of this name: see \"kvblk pool list\""));
+	return ERR_PTR(nl_refuse(extack, attr, -ENOENT,
+				 "there is no pool of this name: see \"kvblk pool list\""));
 }
 
 /* nl_pool_find() of attribute @type, which may be missing or empty. */
@@ -172,8 +173,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 }
 
 /* Fill @specs, KVBLK_MEMBERS_MAX of them. Returns their number or an error. */
-static int nl_member_specs(struct genl_info *info,
-			   struct kvblk_member_spec *specs)
+static int nl_member_specs(struct genl_info *info, struct kvblk_member_spec *specs)
 {
 	struct nlattr *tb[KVBLK_A_MEMBER_PLACE + 1];
 	struct nlattr *attr;
@@ -252,8 +252,7 @@ static void nl_job_work(struct work_struct *work)
 	if (err == -ENOMEM && !job->extack._msg)
 		NL_SET_ERR_MSG(&job->extack, "no memory for the request");
 	job->err = err;
-	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_DONE) ==
-	    NL_JOB_WAITED_FOR) {
+	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_DONE) == NL_JOB_WAITED_FOR) {
 		complete_all(&job->over);
 	} else {
 		if (err)
@@ -300,8 +299,7 @@ static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u
 }
 
 /* Execute the job and free it. Returns its result, or -EINPROGRESS if an event will report it. */
-static int nl_job_run(struct genl_info *info, struct nl_job *job,
-		      int (*run)(struct nl_job *job))
+static int nl_job_run(struct genl_info *info, struct nl_job *job, int (*run)(struct nl_job *job))
 {
 	const u64 request = atomic64_inc_return(&nl_last_request);
 	int err;
@@ -316,10 +314,8 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job,
 	init_completion(&job->over);
 	INIT_WORK(&job->work, nl_job_work);
 	queue_work(nl_jobs, &job->work);
-	wait_for_completion_killable_timeout(&job->over,
-					     msecs_to_jiffies(JOB_WAIT_MS));
-	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_LEFT) ==
-	    NL_JOB_WAITED_FOR) {
+	wait_for_completion_killable_timeout(&job->over, msecs_to_jiffies(JOB_WAIT_MS));
+	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_LEFT) == NL_JOB_WAITED_FOR) {
 		NL_SET_ERR_MSG(info->extack,
 			       "a device is slow: the request goes on, and an event will report its result");
 		nl_set_extack_cookie_u64(info->extack, request);
@@ -632,8 +628,7 @@ int kvblk_nl_reply(struct genl_info *info, int type, kvblk_nl_fill_fn *fill)
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
 	if (!percpu_ref_tryget_live(&pool->users)) {
-		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type],
-				    "the pool is being destroyed");
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type], "the pool is being destroyed");
 		err = -ENOENT;
 		goto out;
 	}
@@ -702,8 +697,7 @@ struct nl_cursor {
 
 static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
 {
-	static_assert(sizeof(struct nl_cursor) <=
-		      sizeof_field(struct netlink_callback, ctx));
+	static_assert(sizeof(struct nl_cursor) <= sizeof_field(struct netlink_callback, ctx));
 	return (struct nl_cursor *)cb->ctx;
 }
 
@@ -872,8 +866,7 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 }
 
 /* Find a live member by name, with flash.ref. */
-static struct kvblk_member *nl_member_get(struct kvblk_pool *pool,
-					  const struct nlattr *name)
+static struct kvblk_member *nl_member_get(struct kvblk_pool *pool, const struct nlattr *name)
 {
 	struct kvblk_member *member;
 

@@ -269,8 +269,7 @@ static struct sk_buff *notice_new(struct kvblk_pool *pool, void **hdr)
 	return skb;
 }
 
-static void report_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats *sum,
-			  u64 time)
+static void report_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats *sum, u64 time)
 {
 	const struct kvblk_member *member;
 	struct sk_buff *skb;

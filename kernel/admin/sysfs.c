@@ -18,15 +18,13 @@
 
 /* ---- properties ---- */
 
-static ssize_t uuid_show(struct device *dev, struct device_attribute *attr,
-			 char *buf)
+static ssize_t uuid_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	return sysfs_emit(buf, "%pUb\n", &kvblk_dev_pool(dev)->uuid);
 }
 static DEVICE_ATTR_RO(uuid);
 
-static ssize_t state_show(struct device *dev, struct device_attribute *attr,
-			  char *buf)
+static ssize_t state_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 	struct kvblk_member *member;
@@ -126,8 +124,7 @@ static u64 tunable_load(struct kvblk_tunables *tun, const struct tunable *t)
 	return t->wide ? READ_ONCE(*(u64 *)p) : READ_ONCE(*(u32 *)p);
 }
 
-static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t,
-			u64 value)
+static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t, u64 value)
 {
 	void *p = (void *)tun + t->offset;
 
@@ -137,8 +134,7 @@ static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t,
 		WRITE_ONCE(*(u32 *)p, value);
 }
 
-static ssize_t tunable_show(struct device *dev, struct device_attribute *attr,
-			    char *buf)
+static ssize_t tunable_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	struct tunable *t = container_of(attr, struct tunable, attr);
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
@@ -224,13 +220,11 @@ struct counter_attr {
 	enum kvblk_counter counter;
 };
 
-static ssize_t counter_show(struct device *dev, struct device_attribute *attr,
-			    char *buf)
+static ssize_t counter_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	struct counter_attr *c = container_of(attr, struct counter_attr, attr);
 
-	return sysfs_emit(buf, "%llu\n",
-			  kvblk_stats_counter(kvblk_dev_pool(dev), c->counter));
+	return sysfs_emit(buf, "%llu\n", kvblk_stats_counter(kvblk_dev_pool(dev), c->counter));
 }
 
 static struct counter_attr counters[] = {
@@ -275,8 +269,7 @@ struct member_attr {
 };
 
 /* dir->member is valid: kvblk_sysfs_member_del() waits for readers before the member is freed. */
-static ssize_t member_show(struct kobject *kobj, struct attribute *attr,
-			   char *buf)
+static ssize_t member_show(struct kobject *kobj, struct attribute *attr, char *buf)
 {
 	struct member_dir *dir = container_of(kobj, struct member_dir, kobj);
 	struct member_attr *a = container_of(attr, struct member_attr, attr);
@@ -323,6 +316,7 @@ static struct member_attr member_attr_##_name = {			\
 	.attr = { .name = __stringify(_name), .mode = 0444 },		\
 	.show = member_##_name##_show,					\
 };
+
 MEMBER_VALUES(X)
 #undef X
 

@@ -107,8 +107,7 @@ static void batch_expire(struct kvblk_batch *batch)
 		struct kvblk_req *req = batch->reqs[i];
 		bool late = req_deadline(req) <= now;
 
-		if (atomic_read(&req->ownership.state) != KVBLK_REQ_INFLIGHT ||
-		    req->mem.direct)
+		if (atomic_read(&req->ownership.state) != KVBLK_REQ_INFLIGHT || req->mem.direct)
 			continue;
 		if (READ_ONCE(req->canceled))
 			req_detach(batch, i, -ECANCELED);
@@ -130,8 +129,7 @@ static long batch_timeout(struct kvblk_batch *batch)
 	}
 	/* poll, because a ring's worker is asked to stop without being woken */
 	if (first == U64_MAX)
-		return current->flags & PF_IO_WORKER ? HZ / 10 :
-						       MAX_SCHEDULE_TIMEOUT;
+		return current->flags & PF_IO_WORKER ? HZ / 10 : MAX_SCHEDULE_TIMEOUT;
 	return first <= now ? 0 : nsecs_to_jiffies(first - now) + 1;
 }
 
@@ -279,8 +277,7 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 	int ret;
 
 	req->charged = req_moves(req);
-	while (batch->nr_inflight &&
-	       batch->bytes_inflight + req->charged > limit)
+	while (batch->nr_inflight && batch->bytes_inflight + req->charged > limit)
 		if (batch_wait(batch))
 			return -EINTR;
 	for (;;) {

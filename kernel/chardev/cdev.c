@@ -48,8 +48,7 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 
 static int kvblk_open_node(struct inode *inode, struct file *filp)
 {
-	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, cdev), inode,
-			       filp);
+	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, cdev), inode, filp);
 }
 
 int kvblk_file_flush(struct file *filp, fl_owner_t id)

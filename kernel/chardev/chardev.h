@@ -40,8 +40,7 @@ int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
  * Starts a ring's operation, or completes it with the error in its result; req->fill_result must be
  * set. Returns -EIOCBQUEUED: the request owns the command; -EAGAIN: freed, issue from a worker.
  */
-int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
-		    unsigned int issue_flags);
+int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req, unsigned int issue_flags);
 /* Cancels a command because its ring or task exits; called under the ring's lock. */
 int kvblk_uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags);
 

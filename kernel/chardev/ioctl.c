@@ -81,8 +81,7 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 	for (i = 0; i < n; i++) {
 		struct kvblk_slot *slot = &lu->slots[i];
 
-		if (!(entries & BIT_ULL(i)) ||
-		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
+		if (!(entries & BIT_ULL(i)) || !kvblk_slot_present(pool, lu->file->tenant, slot)) {
 			lu->unserved += entries & BIT_ULL(i) &&
 					kvblk_slot_listed(pool, lu->file->tenant, slot);
 			lu->hole = true;
@@ -127,8 +126,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	int err;
 
 	if (arg->key_lens) {
-		if (copy_from_user(lens, u64_to_user_ptr(arg->key_lens) + first * 2ul,
-				   n * 2ul))
+		if (copy_from_user(lens, u64_to_user_ptr(arg->key_lens) + first * 2ul, n * 2ul))
 			return -EFAULT;
 	} else {
 		for (i = 0; i < n; i++)
@@ -148,8 +146,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	for (i = 0; i < n; i = end) {
 		end = min(i + LOOKUP_TOGETHER, n);
 		for (j = i; j < end; j++) {
-			lu->ids[j] = kvblk_tenant_hash(&lu->file->key, lu->blob + at,
-						       lens[j]);
+			lu->ids[j] = kvblk_tenant_hash(&lu->file->key, lu->blob + at, lens[j]);
 			at += lens[j];
 		}
 		for (j = i; j < end; j++)
@@ -225,8 +222,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
 	kvblk_count(pool, KVBLK_C_LOOKUP_UNSERVED, lu.unserved);
 	if (lu.nr_wanted)
-		err = kvblk_lease_take(file, lu.wanted, lu.nr_wanted, arg->lease_ms,
-				       &arg->lease);
+		err = kvblk_lease_take(file, lu.wanted, lu.nr_wanted, arg->lease_ms, &arg->lease);
 	if (err > 0) {
 		arg->nr_leased = err;
 		err = 0;

@@ -134,8 +134,7 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 	u8 *parent;
 	int err;
 
-	err = kvblk_struct_read(&ext, sizeof(ext), sizeof(ext),
-				u64_to_user_ptr(req->op.ext));
+	err = kvblk_struct_read(&ext, sizeof(ext), sizeof(ext), u64_to_user_ptr(req->op.ext));
 	if (!err)
 		err = ext_check(req->type, &ext);
 	if (err)
@@ -199,8 +198,7 @@ static int req_pieces(struct kvblk_req *req)
 	int err = -EFAULT;
 
 	if (nr == 1)
-		return copy_from_user(&one, user, sizeof(one)) ? -EFAULT :
-		       req_parts(req, &one, 1);
+		return copy_from_user(&one, user, sizeof(one)) ? -EFAULT : req_parts(req, &one, 1);
 	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!pieces)
 		return -ENOMEM;
@@ -285,8 +283,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	if (!err)
 		err = req_key(req, &file->key);
 	/* NVMe lists read the headers of all blocks with this tag */
-	if (!err && op->caller_tag == KVBLK_NVME_TAG &&
-	    !kvblk_nvme_key(req->key, op->key_len))
+	if (!err && op->caller_tag == KVBLK_NVME_TAG && !kvblk_nvme_key(req->key, op->key_len))
 		err = -EINVAL;
 	if (!err && unlikely(op->ext))
 		err = req_ext(req, &file->key);

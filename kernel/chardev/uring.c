@@ -100,8 +100,7 @@ static bool uring_user(void)
 }
 
 /* Completes the command of a detached request; the rest finishes by itself. */
-static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
-			   unsigned int issue_flags)
+static void uring_detached(struct io_uring_cmd *cmd, int res, bool user, unsigned int issue_flags)
 {
 	struct kvblk_req *req = uring_pdu(cmd)->req;
 	struct kvblk_result result = { .cookie = req->op.cookie, .res = res };
@@ -198,8 +197,7 @@ static void uring_cancel_one(struct kvblk_req *req)
 
 static void uring_deadline(struct work_struct *work)
 {
-	struct kvblk_req *req = container_of(to_delayed_work(work), struct kvblk_req,
-					     deadline);
+	struct kvblk_req *req = container_of(to_delayed_work(work), struct kvblk_req, deadline);
 
 	if (atomic_read(&req->ownership.state) == KVBLK_REQ_NEW) {
 		/* not started: the start checks the deadline, or the next run does */
@@ -244,8 +242,7 @@ static int uring_start(struct kvblk_req *req, unsigned int issue_flags)
 	}
 }
 
-int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
-		    unsigned int issue_flags)
+int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req, unsigned int issue_flags)
 {
 	const struct kvblk_op *op = &req->op;
 	struct kvblk_file *file = req->owner;
@@ -327,14 +324,12 @@ static int ptr_check(const struct kvblk_uring_op *ptr)
 	if (ptr->op_size < sizeof(struct kvblk_op) || ptr->op_size > PAGE_SIZE ||
 	    ptr->result_size > PAGE_SIZE)
 		return -EINVAL;
-	if (ptr->result ? ptr->result_size < sizeof(struct kvblk_result) :
-			  ptr->result_size)
+	if (ptr->result ? ptr->result_size < sizeof(struct kvblk_result) : ptr->result_size)
 		return -EINVAL;
 	return 0;
 }
 
-static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr,
-			unsigned int issue_flags)
+static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr, unsigned int issue_flags)
 {
 	struct kvblk_result result = {};
 	struct kvblk_uring_op ptr;
@@ -345,8 +340,7 @@ static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr,
 	if (!ret)
 		ret = ptr_check(&ptr);
 	if (!ret)
-		ret = copy_struct_from_user(&op, sizeof(op), u64_to_user_ptr(ptr.op),
-					    ptr.op_size);
+		ret = copy_struct_from_user(&op, sizeof(op), u64_to_user_ptr(ptr.op), ptr.op_size);
 	if (ret)
 		return ret;
 	if (ptr.result_size > sizeof(result) &&

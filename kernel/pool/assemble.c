@@ -101,8 +101,7 @@ static void report_nospace(struct kvblk_pool *pool)
 
 static void pool_tick(struct work_struct *work)
 {
-	struct kvblk_pool *pool = container_of(to_delayed_work(work),
-					       struct kvblk_pool, tick);
+	struct kvblk_pool *pool = container_of(to_delayed_work(work), struct kvblk_pool, tick);
 	struct kvblk_member *member;
 	u64 reclaimed;
 	u32 period;
@@ -121,8 +120,7 @@ static void pool_tick(struct work_struct *work)
 
 	reclaimed = kvblk_stats_counter(pool, KVBLK_C_SEGMENTS_RECLAIMED);
 	if (reclaimed - pool->reclaimed_last > READ_ONCE(pool->tun.reclaim_event_rate))
-		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE,
-			    reclaimed - pool->reclaimed_last);
+		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE, reclaimed - pool->reclaimed_last);
 	pool->reclaimed_last = reclaimed;
 	report_nospace(pool);
 	period = READ_ONCE(pool->tun.stats_seconds);
@@ -410,8 +408,7 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 	for (i = 0; i < parts->nr; i++) {
 		struct kvblk_member *member = parts->members[i];
 
-		err = kvblk_found_unfit(member, parts->supers[i], parts->found[i], flags,
-					extack);
+		err = kvblk_found_unfit(member, parts->supers[i], parts->found[i], flags, extack);
 		if (err)
 			return err;
 		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
@@ -489,8 +486,7 @@ static bool import_clean(const struct pool_parts *parts)
 		list = le64_to_cpu(sb->list_seq);
 		if (!kvblk_super_lived(sb, &parts->life) || list < newest)
 			continue;
-		clean = le16_to_cpu(sb->state) == KVBLK_SB_CLEAN ||
-			(clean && list == newest);
+		clean = le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || (clean && list == newest);
 		newest = list;
 	}
 	return clean;
@@ -873,8 +869,7 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 		err = kvblk_member_place(parts->members[i], extack);
 	/* ACTIVATING first: a crash between the two passes leaves no outdated member */
 	for (i = 0; i < parts->nr && !err; i++)
-		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING,
-					   extack);
+		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING, extack);
 	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_start(parts->members[i], extack);
 	if (err)
@@ -888,8 +883,7 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 		WRITE_ONCE(pool->dying, false);
 	mutex_unlock(&kvblk_pools_lock);
 	parts_free(pool, parts, false);
-	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
-		 pool->epoch);
+	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members, pool->epoch);
 	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_UP, 0);
 	put_device(&pool->dev);
 	return 0;
@@ -1028,13 +1022,13 @@ static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack 
 	if (!pool)
 		return ERR_PTR(kvblk_refuse(extack, -ENOENT, "there is no pool %s", name));
 	if (pool->dying)
-		return ERR_PTR(kvblk_refuse(extack, -EALREADY, "the pool is being destroyed already"));
+		return ERR_PTR(kvblk_refuse(extack, -EALREADY,
+					    "the pool is being destroyed already"));
 	return pool;
 }
 
 /* Refuse new openers. Returns 0, or -EBUSY if the node is open and not @force. */
-static int destroy_begin(struct kvblk_pool *pool, bool force,
-			 struct netlink_ext_ack *extack)
+static int destroy_begin(struct kvblk_pool *pool, bool force, struct netlink_ext_ack *extack)
 {
 	const struct kvblk_opener *opener;
 

@@ -364,8 +364,7 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 	return 0;
 }
 
-int kvblk_member_prepare(struct kvblk_member *member, u16 state,
-			 struct netlink_ext_ack *extack)
+int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->flash.pool;
 	u32 page, i;
@@ -489,8 +488,7 @@ static void member_remove_work(struct work_struct *work)
 			   (u16)(member->log.segs[i].gen + 1));
 	/* the segment numbers are reused; a second pass finds entries moved behind the first */
 	do {
-		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool),
-				       &dropped);
+		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool), &dropped);
 		cond_resched();
 	} while (at || ++pass < 2);
 	kvblk_dram_forget_segments(pool, member->flash.seg_base, member->flash.nr_segs);
@@ -531,8 +529,7 @@ static void member_remove_work(struct work_struct *work)
 }
 
 /* Start to remove a member. @delist: for good, else its device is returning. */
-static int leave_begin(struct kvblk_member *member, bool delist,
-		       struct netlink_ext_ack *extack)
+static int leave_begin(struct kvblk_member *member, bool delist, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->flash.pool;
 
@@ -656,8 +653,7 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 /* ---- addition to a running pool ---- */
 
 /* Register the addition of a device. On success, the caller holds pool->users. */
-static int add_begin(struct kvblk_pool *pool, struct coming *coming,
-		     struct netlink_ext_ack *extack)
+static int add_begin(struct kvblk_pool *pool, struct coming *coming, struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
 	struct coming *other;

@@ -84,8 +84,7 @@ struct kvblk_pool_spec {
  */
 int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 			struct netlink_ext_ack *extack);
-int kvblk_pool_destroy(const char *name, bool force,
-		       struct netlink_ext_ack *extack);
+int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *extack);
 /* Returns the pool called @name on @list, or NULL. kvblk_pools_lock held. */
 struct kvblk_pool *kvblk_pool_named(const struct list_head *list, const char *name);
 /* Returns the pool with a reference on its device, or NULL. */
@@ -152,8 +151,7 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 /* Allocate the member's slot and segment numbers. */
 int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Format the device if the member is new, and write its superblocks. */
-int kvblk_member_prepare(struct kvblk_member *member, u16 state,
-			 struct netlink_ext_ack *extack);
+int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_ext_ack *extack);
 /* Publish the member and start its restore. pool->users held. */
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Stop background work and seal open segments if the device accepts writes. */

@@ -47,8 +47,7 @@ static u64 super_tail(const struct kvblk_member *member)
 }
 
 /* Read the edge at @pos into @edge, and set @found to OTHER unless it is all zeroes. */
-static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
-		       enum kvblk_found *found)
+static int super_blank(struct kvblk_member *member, void *edge, u64 pos, enum kvblk_found *found)
 {
 	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->flash.bdev));
 	int err = kvblk_io_read(&member->flash, pos, edge, len);
@@ -62,8 +61,7 @@ static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
  * Return whether other data overwrote @place, the first superblock. @sb: the second one. Zeroes
  * before an intact rest are damage: a file system or swap area has more data behind its zeroes.
  */
-static bool super_given_away(const struct kvblk_d_super *place,
-			     const struct kvblk_d_super *sb)
+static bool super_given_away(const struct kvblk_d_super *place, const struct kvblk_d_super *sb)
 {
 	static const size_t damage[] = { SECTOR_SIZE, KVBLK_UNIT, sizeof(*sb) };
 	u32 i;
@@ -80,8 +78,7 @@ static bool super_given_away(const struct kvblk_d_super *place,
 	return true;
 }
 
-int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
-		     enum kvblk_found *found)
+int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb, enum kvblk_found *found)
 {
 	bool damaged = false, newer = false, second = false;
 	struct kvblk_d_super *copies, *copy, *shrunk = NULL;
@@ -239,8 +236,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
  */
 void kvblk_super_work(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   log.super_work);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, log.super_work);
 	struct kvblk_pool *pool = member->flash.pool;
 
 	bool behind;

@@ -75,8 +75,7 @@ static bool is_reported(const struct kvblk_slot *slot)
 	return slot->caller_tag != KVBLK_NVME_TAG;
 }
 
-void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot,
-			  bool came)
+void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
 {
 	struct kvblk_pool *pool = container_of(idx, struct kvblk_pool, index);
 	struct kvblk_journal_record record =
@@ -100,16 +99,14 @@ void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot
 static bool reader_ready(struct reader *reader)
 {
 	return READ_ONCE(reader->walking) || READ_ONCE(reader->over) ||
-	       READ_ONCE(reader->head) != READ_ONCE(reader->tail) ||
-	       READ_ONCE(reader->lost);
+	       READ_ONCE(reader->head) != READ_ONCE(reader->tail) || READ_ONCE(reader->lost);
 }
 
 /*
  * Copy up to @nr records of present blocks to @to. Returns their number, 0 if the pool is being
  * destroyed, or an error.
  */
-static ssize_t walk_read(struct reader *reader,
-			 struct kvblk_journal_record __user *to, size_t nr)
+static ssize_t walk_read(struct reader *reader, struct kvblk_journal_record __user *to, size_t nr)
 {
 	struct kvblk_index *idx = &reader->pool->index;
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
@@ -134,8 +131,7 @@ static ssize_t walk_read(struct reader *reader,
 		found = kvblk_index_tagged(idx, bucket++, now, slots);
 		for (i = 0; i < found; i++)
 			if (is_reported(&slots[i]))
-				records[have++] = record_of(&slots[i],
-							    KVBLK_JOURNAL_STORED);
+				records[have++] = record_of(&slots[i], KVBLK_JOURNAL_STORED);
 		if (bucket % 1024)
 			continue;
 		cond_resched();
@@ -162,8 +158,7 @@ static ssize_t walk_read(struct reader *reader,
 }
 
 /* Copy up to @nr records from the ring to @to. Returns their number or -EFAULT. */
-static ssize_t ring_read(struct reader *reader,
-			 struct kvblk_journal_record __user *to, size_t nr)
+static ssize_t ring_read(struct reader *reader, struct kvblk_journal_record __user *to, size_t nr)
 {
 	unsigned long tail = reader->tail, at = tail & reader->mask, have;
 
@@ -197,8 +192,7 @@ static ssize_t lost_read(struct reader *reader, struct kvblk_journal_record __us
 	return 1;
 }
 
-static ssize_t reader_take(struct reader *reader,
-			   struct kvblk_journal_record __user *to, size_t nr)
+static ssize_t reader_take(struct reader *reader, struct kvblk_journal_record __user *to, size_t nr)
 {
 	unsigned long waiting = READ_ONCE(reader->head) - reader->tail;
 	ssize_t took;
@@ -226,8 +220,7 @@ static ssize_t journal_read(struct file *filp, char __user *buf, size_t len, lof
 
 	if (nr < KVBLK_INDEX_BUCKET + 1)
 		return -EINVAL;
-	if (wait ? mutex_lock_interruptible(&reader->reading) :
-		   !mutex_trylock(&reader->reading))
+	if (wait ? mutex_lock_interruptible(&reader->reading) : !mutex_trylock(&reader->reading))
 		return wait ? -ERESTARTSYS : -EAGAIN;
 	for (;;) {
 		/* check before the last records are read: pairs with kvblk_journals_end() */

@@ -50,8 +50,7 @@ void kvblk_event_request(const char *pool, const char *member, u64 request, int 
 /* ---- changelog.c ---- */
 
 /* &kvblk_index.notify of a pool's index. */
-void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot,
-			  bool came);
+void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
 /* Open a changelog; the caller has checked @arg. Returns a descriptor or an errno. May sleep. */
 int kvblk_journal_open(struct kvblk_pool *pool, const struct kvblk_journal *arg);
 /* Report the pool's end to all readers and refuse new ones. */

@@ -162,8 +162,7 @@ void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 s
 	}
 }
 
-static u64 stats_counter(const struct kvblk_stats __percpu *stats,
-			 enum kvblk_counter counter)
+static u64 stats_counter(const struct kvblk_stats __percpu *stats, enum kvblk_counter counter)
 {
 	u64 sum = 0;
 	int cpu;
