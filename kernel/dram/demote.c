@@ -166,8 +166,7 @@ static void stage_end(struct stage *stage)
 	}
 	/* invalidates older records on missing members */
 	kvblk_missing_note(pool, obj->rec.id);
-	written = written &&
-		  kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
+	written = written && kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	/* before a delete can find the entry */
 	if (stage->header && !written)
 		kvblk_kill_later(pool, obj->rec.id, &live);
@@ -750,8 +749,7 @@ void kvblk_dram_close(struct kvblk_pool *pool)
 	do {
 		left = atomic_read_acquire(&pool->dram.left);
 		dram_shrink_to(pool, 0, true);
-		wait_event_idle(pool->settle_wait,
-				!atomic_read_acquire(&pool->dram.left));
+		wait_event_idle(pool->settle_wait, !atomic_read_acquire(&pool->dram.left));
 	} while (left);
 	/* drop blocks that no member took, or else their memory would leak */
 	WRITE_ONCE(pool->dram.rest, jiffies - 1);

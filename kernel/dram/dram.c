@@ -198,8 +198,7 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 
 /* ---- lists: the coldest first ---- */
 
-static struct kvblk_dram_node *node_of(struct kvblk_pool *pool,
-				       const struct kvblk_dram_block *obj)
+static struct kvblk_dram_node *node_of(struct kvblk_pool *pool, const struct kvblk_dram_block *obj)
 {
 	return &pool->dram.nodes[obj->nid];
 }
@@ -265,8 +264,7 @@ struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kv
 	return obj;
 }
 
-void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id,
-		      const struct kvblk_slot *slot)
+void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
 {
 	struct kvblk_dram_block *obj;
 
@@ -291,8 +289,7 @@ void kvblk_dram_block_flush(struct kvblk_pool *pool, struct kvblk_dram_block *ob
 	list_add_tail(&obj->urgent, &pool->dram.urgent);
 }
 
-bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
-		      const struct kvblk_slot *slot)
+bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
 {
 	const struct kvblk_dram_block *obj;
 

@@ -33,10 +33,8 @@ void kvblk_dram_block_queue(struct kvblk_pool *pool, struct kvblk_dram_block *ob
 struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kvblk_id id,
 					      const struct kvblk_slot *slot);
 /* Queues a block found only in DRAM for a durable write to a member now. */
-void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id,
-		      const struct kvblk_slot *slot);
-bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
-		      const struct kvblk_slot *slot);
+void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
+bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 /* Drops a reference. Returns whether it was the last, which frees the memory. Any context. */
 bool kvblk_dram_block_put(struct kvblk_dram_block *obj);
 bool kvblk_dram_block_checks(const struct kvblk_pool *pool, const struct kvblk_dram_block *obj);

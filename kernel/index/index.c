@@ -113,8 +113,7 @@ struct path {
 	unsigned int nr;
 };
 
-static __always_inline struct packed slot_load(const struct kvblk_index *idx,
-					       struct place at)
+static __always_inline struct packed slot_load(const struct kvblk_index *idx, struct place at)
 {
 	const struct kvblk_bucket *bucket = &idx->buckets[at.bucket];
 
@@ -127,8 +126,7 @@ static __always_inline struct packed slot_load(const struct kvblk_index *idx,
 }
 
 /* Stripe's lock held, inside the seqcount. */
-static void slot_store(struct kvblk_index *idx, struct place at,
-		       struct packed p)
+static void slot_store(struct kvblk_index *idx, struct place at, struct packed p)
 {
 	struct kvblk_bucket *bucket = &idx->buckets[at.bucket];
 
@@ -167,8 +165,7 @@ static bool entry_dead(const struct kvblk_index *idx, u8 state, u32 seg, u16 gen
 
 static bool slot_dead(const struct kvblk_index *idx, struct packed p)
 {
-	return entry_dead(idx, slot_state(p), FIELD_GET(SLOT_SEG, p.b),
-			  FIELD_GET(SLOT_GEN, p.a));
+	return entry_dead(idx, slot_state(p), FIELD_GET(SLOT_SEG, p.b), FIELD_GET(SLOT_GEN, p.a));
 }
 
 static struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
@@ -192,9 +189,8 @@ static struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
 }
 
 /* Unpack @p, loaded from @at. By fields, because a whole struct would need too many registers. */
-static __always_inline void slot_unpack(const struct kvblk_index *idx,
-					struct place at, struct packed p,
-					struct kvblk_slot *slot)
+static __always_inline void slot_unpack(const struct kvblk_index *idx, struct place at,
+					struct packed p, struct kvblk_slot *slot)
 {
 	const u64 *tags = READ_ONCE(idx->tags);
 	u64 nr = slot_number(at);
@@ -234,15 +230,13 @@ static void slot_write(struct kvblk_index *idx, struct place at,
 }
 
 /* Copy a slot; the caller overwrites the old place. Inside the seqcount. */
-static void slot_move(struct kvblk_index *idx, struct place from,
-		      struct place to)
+static void slot_move(struct kvblk_index *idx, struct place from, struct place to)
 {
 	const u64 *tags = READ_ONCE(idx->tags);
 	struct packed p = slot_load(idx, from);
 	u64 nr = slot_number(from);
 
-	slot_write(idx, to, p,
-		   p.a & SLOT_EXPIRES ? READ_ONCE(idx->expiry[nr]) : 0,
+	slot_write(idx, to, p, p.a & SLOT_EXPIRES ? READ_ONCE(idx->expiry[nr]) : 0,
 		   tags ? READ_ONCE(tags[nr]) : 0);
 	WRITE_ONCE(*slot_heat(idx, to), READ_ONCE(*slot_heat(idx, from)));
 }
@@ -261,8 +255,7 @@ static u64 place_other(const struct kvblk_index *idx, struct place at)
 	return other_bucket(idx, le16_to_cpu(tag), at.bucket);
 }
 
-static __always_inline struct home home_of(const struct kvblk_index *idx,
-					   struct kvblk_id id)
+static __always_inline struct home home_of(const struct kvblk_index *idx, struct kvblk_id id)
 {
 	u64 tag = id.lo >> (64 - TAG_BITS);
 	u64 bucket = mul_u64_u64_shr(id.hi, idx->nr_buckets, 64);
@@ -279,8 +272,7 @@ static struct kvblk_stripe *stripe_of(const struct kvblk_index *idx, u64 bucket)
 }
 
 /* Return the slots that may have @tag, as the top bit of each 16; branch-free: unpredictable. */
-static __always_inline u64 bucket_match(const struct kvblk_index *idx,
-					u64 bucket, u64 tag)
+static __always_inline u64 bucket_match(const struct kvblk_index *idx, u64 bucket, u64 tag)
 {
 	const u64 ones = 0x000100010001ULL;
 	u64 differ = le64_to_cpu(READ_ONCE(idx->buckets[bucket].tags)) ^
@@ -292,8 +284,7 @@ static __always_inline u64 bucket_match(const struct kvblk_index *idx,
 }
 
 /* Return the FREE slots of @bucket as bits. Unrolled, because compilers keep the loop. */
-static __always_inline unsigned int bucket_free(const struct kvblk_index *idx,
-						u64 bucket)
+static __always_inline unsigned int bucket_free(const struct kvblk_index *idx, u64 bucket)
 {
 	const u64 *a = idx->buckets[bucket].a;
 
@@ -309,8 +300,7 @@ static unsigned int mask_weight(unsigned int mask)
 }
 
 /* Find @home's slot, dead or alive. Without the lock, the result may be torn. */
-static __always_inline bool home_find(const struct kvblk_index *idx,
-				      const struct home *home,
+static __always_inline bool home_find(const struct kvblk_index *idx, const struct home *home,
 				      struct place *at, struct packed *p)
 {
 	unsigned int bit;
@@ -332,8 +322,7 @@ static __always_inline bool home_find(const struct kvblk_index *idx,
 }
 
 /* Find the first dead slot of a full bucket. */
-static bool bucket_dead(const struct kvblk_index *idx, u64 bucket,
-			struct place *at)
+static bool bucket_dead(const struct kvblk_index *idx, u64 bucket, struct place *at)
 {
 	*at = (struct place) { .bucket = bucket };
 	for (; at->nr < BUCKET_SLOTS; at->nr++)
@@ -342,8 +331,7 @@ static bool bucket_dead(const struct kvblk_index *idx, u64 bucket,
 	return false;
 }
 
-static bool bucket_room(const struct kvblk_index *idx, u64 bucket,
-			struct place *at)
+static bool bucket_room(const struct kvblk_index *idx, u64 bucket, struct place *at)
 {
 	unsigned int room = bucket_free(idx, bucket);
 
@@ -354,23 +342,19 @@ static bool bucket_room(const struct kvblk_index *idx, u64 bucket,
 }
 
 /* home_find() for the record of @old: same segment, offset and generation. */
-static bool home_find_same(const struct kvblk_index *idx,
-			   const struct home *home,
-			   const struct kvblk_slot *old, struct place *at,
-			   struct packed *p)
+static bool home_find_same(const struct kvblk_index *idx, const struct home *home,
+			   const struct kvblk_slot *old, struct place *at, struct packed *p)
 {
 	return home_find(idx, home, at, p) &&
 	       FIELD_GET(SLOT_SEG, p->b) == old->seg &&
-	       FIELD_GET(SLOT_OFF, p->b) == old->off &&
-	       FIELD_GET(SLOT_GEN, p->a) == old->gen;
+	       FIELD_GET(SLOT_OFF, p->b) == old->off && FIELD_GET(SLOT_GEN, p->a) == old->gen;
 }
 
 /*
  * Find a FREE slot in the emptier bucket of @home. Keeping both even saves a quarter of later
  * moves at load 0.67, and a fifth of the evictions at 0.85.
  */
-static bool home_free(const struct kvblk_index *idx, const struct home *home,
-		      struct place *at)
+static bool home_free(const struct kvblk_index *idx, const struct home *home, struct place *at)
 {
 	unsigned int free[2], i;
 
@@ -393,8 +377,7 @@ static struct place home_place(const struct home *home, unsigned int nr)
 }
 
 /* Compute where the slots of @home's full buckets could move, and prefetch. */
-static __always_inline void home_others(const struct kvblk_index *idx,
-					const struct home *home,
+static __always_inline void home_others(const struct kvblk_index *idx, const struct home *home,
 					u64 other[HOME_SLOTS])
 {
 	unsigned int i;
@@ -474,8 +457,7 @@ static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 
 static bool slot_pinned(const struct kvblk_index *idx, struct packed p)
 {
-	return idx->pinned &&
-	       READ_ONCE(idx->pinned[FIELD_GET(SLOT_SEG, p.b) >> idx->pinned_shift]);
+	return idx->pinned && READ_ONCE(idx->pinned[FIELD_GET(SLOT_SEG, p.b) >> idx->pinned_shift]);
 }
 
 /* Find the entry to evict from @home's full buckets. Returns false if none may be evicted. */
@@ -519,8 +501,7 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id)
 	return home_of(idx, id).bucket[0] >> idx->stripe_shift;
 }
 
-static u64 place_token(const struct kvblk_index *idx, struct place at,
-		       struct packed p)
+static u64 place_token(const struct kvblk_index *idx, struct place at, struct packed p)
 {
 	u64 tag = FIELD_GET(SLOT_TAG_HIGH, p.a) << TAG_LOW_BITS | p.tag;
 	const struct home home = {
@@ -532,8 +513,7 @@ static u64 place_token(const struct kvblk_index *idx, struct place at,
 }
 
 /* Unpack the slot at @at. Returns whether it is LIVE or MOVING, dead or not, and has a tag. */
-static bool slot_tagged(const struct kvblk_index *idx, struct place at,
-			struct kvblk_slot *slot)
+static bool slot_tagged(const struct kvblk_index *idx, struct place at, struct kvblk_slot *slot)
 {
 	struct packed p = slot_load(idx, at);
 
@@ -560,9 +540,8 @@ static void slot_notify(struct kvblk_index *idx, struct place at, bool came)
 }
 
 /* Carry out the moves of @path, and write @slot to its first place. */
-static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
-		     const struct path *path, u64 tag,
-		     const struct kvblk_slot *slot)
+static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe, const struct path *path,
+		     u64 tag, const struct kvblk_slot *slot)
 {
 	unsigned int i = path->nr - 1;
 
@@ -573,8 +552,7 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
 	write_seqcount_begin(&stripe->seq);
 	for (; i; i--)
 		slot_move(idx, path->at[i - 1], path->at[i]);
-	slot_write(idx, path->at[0], slot_pack(tag, slot), slot->expiry,
-		   slot->caller_tag);
+	slot_write(idx, path->at[0], slot_pack(tag, slot), slot->expiry, slot->caller_tag);
 	WRITE_ONCE(*slot_heat(idx, path->at[0]), slot->heat);
 	write_seqcount_end(&stripe->seq);
 	/* report moved entries, too: a walk may have passed their new places */
@@ -582,8 +560,7 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
 		slot_notify(idx, path->at[i], true);
 }
 
-static bool home_room(const struct kvblk_index *idx, const struct home *home,
-		      struct path *path)
+static bool home_room(const struct kvblk_index *idx, const struct home *home, struct path *path)
 {
 	u64 other[HOME_SLOTS];
 
@@ -601,9 +578,8 @@ static bool home_room(const struct kvblk_index *idx, const struct home *home,
 	return path_long(idx, home, other, path);
 }
 
-int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
-		       const struct kvblk_slot *slot, struct kvblk_slot *old,
-		       bool evict)
+int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
+		       struct kvblk_slot *old, bool evict)
 {
 	const struct home home = home_of(idx, id);
 	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
@@ -633,8 +609,7 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
 }
 
 /* Return whether @new changes nothing for listeners. False if dead: a walk may have skipped it. */
-static bool slot_same(const struct kvblk_index *idx, struct place at,
-		      const struct kvblk_slot *new)
+static bool slot_same(const struct kvblk_index *idx, struct place at, const struct kvblk_slot *new)
 {
 	struct kvblk_slot slot;
 
@@ -644,8 +619,7 @@ static bool slot_same(const struct kvblk_index *idx, struct place at,
 	       !slot_dead(idx, slot_load(idx, at));
 }
 
-static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id,
-			 const struct kvblk_slot *old,
+static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new, bool unleased)
 {
 	const struct home home = home_of(idx, id);
@@ -656,8 +630,7 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id,
 
 	guard(spinlock)(&stripe->lock);
 	if (!home_find_same(idx, &home, old, &at, &p) ||
-	    slot_state(p) != old->state ||
-	    (unleased && FIELD_GET(SLOT_LEASED, p.a)))
+	    slot_state(p) != old->state || (unleased && FIELD_GET(SLOT_LEASED, p.a)))
 		return false;
 	if (new) {
 		packed = slot_pack(home.tag, new);
@@ -670,23 +643,20 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id,
 	if (!same)
 		slot_notify(idx, at, false);
 	write_seqcount_begin(&stripe->seq);
-	slot_write(idx, at, packed, new ? new->expiry : 0,
-		   new ? new->caller_tag : 0);
+	slot_write(idx, at, packed, new ? new->expiry : 0, new ? new->caller_tag : 0);
 	write_seqcount_end(&stripe->seq);
 	if (!same)
 		slot_notify(idx, at, true);
 	return true;
 }
 
-bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id,
-			 const struct kvblk_slot *old,
+bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new)
 {
 	return slot_replace(idx, id, old, new, false);
 }
 
-bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id,
-		       const struct kvblk_slot *old,
+bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 		       const struct kvblk_slot *new)
 {
 	return slot_replace(idx, id, old, new, true);
@@ -754,18 +724,15 @@ static noinline bool find_again(const struct kvblk_index *idx,
 	return false;
 }
 
-bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
-		      struct kvblk_slot *slot)
+bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot)
 {
 	if (!find_any(idx, id, slot))
 		return false;
-	return !entry_dead(idx, slot->state, slot->seg, slot->gen) ||
-	       find_again(idx, id, slot);
+	return !entry_dead(idx, slot->state, slot->seg, slot->gen) || find_again(idx, id, slot);
 }
 
-u64 kvblk_index_find_many(const struct kvblk_index *idx,
-			  const struct kvblk_id *ids, unsigned int nr,
-			  struct kvblk_slot *slots)
+u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *ids,
+			  unsigned int nr, struct kvblk_slot *slots)
 {
 	u64 found = 0, look;
 	unsigned int i;
@@ -786,8 +753,7 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx,
 	return found;
 }
 
-void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot,
-		       u8 tick)
+void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick)
 {
 	struct place at = {
 		.bucket = slot->place >> PLACE_SHIFT,
@@ -818,8 +784,7 @@ void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id
 }
 
 /* Return whether the sweeper may free the slot: dead, or LIVE and expired. */
-static bool slot_over(const struct kvblk_index *idx, struct place at,
-		      struct packed p, u32 now)
+static bool slot_over(const struct kvblk_index *idx, struct place at, struct packed p, u32 now)
 {
 	if (slot_dead(idx, p))
 		return true;
@@ -854,8 +819,7 @@ static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 	return nr;
 }
 
-u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now,
-		      u64 *dropped)
+u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *dropped)
 {
 	u64 end = min(idx->nr_buckets, start + min(nr, idx->nr_buckets));
 	struct place at;
@@ -903,18 +867,15 @@ u64 kvblk_index_used(const struct kvblk_index *idx)
 
 u64 kvblk_index_bytes(const struct kvblk_index *idx)
 {
-	u64 beside = sizeof(*idx->expiry) +
-		     (READ_ONCE(idx->tags) ? sizeof(*idx->tags) : 0);
+	u64 beside = sizeof(*idx->expiry) + (READ_ONCE(idx->tags) ? sizeof(*idx->tags) : 0);
 
 	return idx->nr_buckets * sizeof(*idx->buckets) +
-	       idx->nr_stripes * sizeof(*idx->stripes) +
-	       kvblk_index_slots(idx) * beside;
+	       idx->nr_stripes * sizeof(*idx->stripes) + kvblk_index_slots(idx) * beside;
 }
 
 void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots)
 {
-	u64 buckets = max(BUCKETS_MIN, div_u64(nr_slots + BUCKET_SLOTS - 1,
-					       BUCKET_SLOTS));
+	u64 buckets = max(BUCKETS_MIN, div_u64(nr_slots + BUCKET_SLOTS - 1, BUCKET_SLOTS));
 
 	idx->stripe_shift = ilog2(min(roundup_pow_of_two(buckets), STRIPE_BUCKETS));
 	idx->stripe_buckets = 1U << idx->stripe_shift;
@@ -930,8 +891,7 @@ static void *array_alloc(u64 nr, size_t size)
 			    __GFP_RETRY_MAYFAIL);
 }
 
-int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
-		     u32 nr_segs)
+int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, u32 nr_segs)
 {
 	u32 i;
 
@@ -952,8 +912,7 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 	/* largest first, so that an impossible size fails early */
 	idx->buckets = array_alloc(idx->nr_buckets, sizeof(*idx->buckets));
 	if (idx->buckets)
-		idx->expiry = array_alloc(kvblk_index_slots(idx),
-					  sizeof(*idx->expiry));
+		idx->expiry = array_alloc(kvblk_index_slots(idx), sizeof(*idx->expiry));
 	if (idx->expiry)
 		idx->stripes = array_alloc(idx->nr_stripes, sizeof(*idx->stripes));
 	if (!idx->stripes) {

@@ -108,18 +108,13 @@ struct kvblk_index {
 
 /* Set the sizes for @nr_slots, as kvblk_index_init() and kvblk_index_bytes() use them. */
 void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots);
-
 /* Initialize an index of at least @nr_slots. Returns 0 or -ENOMEM. May sleep. */
-int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
-		     u32 nr_segs);
-
+int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, u32 nr_segs);
 /* Allocate the caller tags, before the first insert with one. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_index_keep_tags(struct kvblk_index *idx);
 bool kvblk_index_keeps_tags(const struct kvblk_index *idx);
-
 /* Free the index; safe after a failed init and on a zeroed struct. */
 void kvblk_index_destroy(struct kvblk_index *idx);
-
 /* Largest result of kvblk_index_tagged(). */
 #define KVBLK_INDEX_BUCKET	3
 
@@ -129,39 +124,27 @@ void kvblk_index_destroy(struct kvblk_index *idx);
  */
 unsigned int kvblk_index_tagged(struct kvblk_index *idx, u64 bucket, u32 now,
 				struct kvblk_slot slots[KVBLK_INDEX_BUCKET]);
-
 u64 kvblk_index_bytes(const struct kvblk_index *idx);
-
 /* Return the number of slots, at least what kvblk_index_init() was given. */
 u64 kvblk_index_slots(const struct kvblk_index *idx);
-
 /* Return the number of slots that are not FREE; dead ones count until they are swept. */
 u64 kvblk_index_used(const struct kvblk_index *idx);
-
 /* Prefetch the cache lines of @id, ahead of a batch. */
 void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
-
 /* Prefetch what else an insert reads. Call it half as far ahead as kvblk_index_prefetch(). */
 void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id);
-
 /* Copy the entry of @id, in any state, to @slot. Returns false if none or dead; may write @slot. */
-bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
-		      struct kvblk_slot *slot);
-
+bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot);
 /* kvblk_index_find() for up to 64 prefetched ids. Returns a bit for each id found, lowest first. */
-u64 kvblk_index_find_many(const struct kvblk_index *idx,
-			  const struct kvblk_id *ids, unsigned int nr,
-			  struct kvblk_slot *slots);
-
+u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *ids,
+			  unsigned int nr, struct kvblk_slot *slots);
 /*
  * Return the bits of @id that the index stores. Ids with the same token share an entry: the full
  * key in the record's header tells them apart.
  */
 u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id);
-
 /* Return the stripe of @id. Its entry never leaves this stripe. */
 u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);
-
 /*
  * Insert @slot (any state but FREE, every field in its range) for @id. Returns 0; -EEXIST with
  * the present entry in @old; -ENOSPC if every candidate is WRITING, MOVING, leased or pinned, or
@@ -169,41 +152,31 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);
  * the evicted record on media, or else it could come back after a restart. Victims: lowest prio
  * first, then never touched, then oldest touch.
  */
-int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
-		       const struct kvblk_slot *slot, struct kvblk_slot *old,
-		       bool evict);
-
+int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
+		       struct kvblk_slot *old, bool evict);
 /*
  * Replace the entry of @id by @new (NULL: remove it) if segment, offset, generation and state are
  * as in @old. Returns false if they differ. Keeps the leased bit and the heat. Replaces a dead
  * entry, too, because its owner may be cleaning up.
  */
-bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id,
-			 const struct kvblk_slot *old,
+bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
-
 /* kvblk_index_replace() unless leased. Reclaim makes what it drops MOVING: not to be leased. */
-bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id,
-		       const struct kvblk_slot *old,
+bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 		       const struct kvblk_slot *new);
-
 /*
  * Set or clear the leased bit if segment, offset and generation are as in @old. Only a LIVE entry
  * that is not dead takes a lease. Returns whether the bit was written.
  */
 bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 		       const struct kvblk_slot *old, bool leased);
-
 /* Touch the entry of a found @slot at @tick, 1 to 255. Without a lock: may touch another entry. */
-void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot,
-		       u8 tick);
-
+void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick);
 /*
  * Free dead and expired slots of @nr buckets from @start on, and add their number to @dropped.
  * @now: low bits of the pool's clock. Expired LIVE entries are freed even if leased; MOVING ones
  * belong to their owner. Returns the bucket to continue with, 0 after the last one.
  */
-u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now,
-		      u64 *dropped);
+u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *dropped);
 
 #endif

@@ -182,8 +182,7 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
 int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
 		       const struct kvblk_src *src, bool in);
 /* Copies @len bytes in and sums their chunks to @crcs. Returns as kvblk_vectors_copy(). */
-int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src,
-			 __le32 *crcs);
+int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src, __le32 *crcs);
 /* Copies out of a payload of @len and verifies the chunks. Returns -EBADMSG, too, partly copied. */
 int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
 			    const struct kvblk_src *src, const __le32 *crcs);
@@ -196,8 +195,7 @@ bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
 /* Returns whether the first page of a part is a device's, and its address @addr. */
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr);
-int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
-		       const struct kvblk_src *src);
+int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes, const struct kvblk_src *src);
 /* Copies the tail to the caller after a direct read. */
 void kvblk_mem_tail_out(struct kvblk_mem *mem);
 void kvblk_mem_zero(struct kvblk_mem *mem);

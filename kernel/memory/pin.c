@@ -89,15 +89,13 @@ bool kvblk_fixed_whole(const struct kvblk_src *src)
 	for (; len; len -= bv.bv_len, first = false) {
 		bv = stretch_next(&s, min_t(u64, len, U32_MAX));
 		if ((!first && offset_in_page(bv.bv_offset)) ||
-		    (len != bv.bv_len &&
-		     offset_in_page(bv.bv_offset + bv.bv_len)))
+		    (len != bv.bv_len && offset_in_page(bv.bv_offset + bv.bv_len)))
 			return false;
 	}
 	return true;
 }
 
-static noinline u64 region_offset(const struct kvblk_src *src,
-				  const struct kvblk_part *part)
+static noinline u64 region_offset(const struct kvblk_src *src, const struct kvblk_part *part)
 {
 	struct stretch s;
 
@@ -162,8 +160,7 @@ static bool part_device(const struct kvblk_part *part, bool write, phys_addr_t *
 		return true;
 	}
 	return part->kind == KVBLK_PART_USER &&
-	       kvblk_user_device(part->addr, (write ? FOLL_WRITE : 0) | FOLL_NOFAULT,
-				 addr);
+	       kvblk_user_device(part->addr, (write ? FOLL_WRITE : 0) | FOLL_NOFAULT, addr);
 }
 
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr)
@@ -198,8 +195,7 @@ int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write)
 
 /* ---- vectors ---- */
 
-static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
-		       u32 max_pages)
+static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs, u32 max_pages)
 {
 	mem->bytes = bytes;
 	mem->media_bytes = round_up(bytes, KVBLK_UNIT);
@@ -221,8 +217,7 @@ static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
 }
 
 /* Adds a stretch; bytes after the @left payload bytes belong to the tail. */
-static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
-		    u32 *left)
+static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off, u32 *left)
 {
 	struct bio_vec *last = &mem->bv[mem->nr - 1];
 	u32 part = min(len, *left);
@@ -283,8 +278,7 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 	u32 i, run, done = 0;
 
 	while (done < n) {
-		int got = pin_user_pages_fast((addr & PAGE_MASK) +
-					      ((u64)done << PAGE_SHIFT),
+		int got = pin_user_pages_fast((addr & PAGE_MASK) + ((u64)done << PAGE_SHIFT),
 					      n - done, gup, pages + done);
 
 		if (got <= 0)
@@ -305,10 +299,8 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 	return 0;
 }
 
-static noinline int mem_add_region(struct kvblk_mem *mem,
-				   const struct kvblk_src *src,
-				   const struct kvblk_part *part, u32 len,
-				   u32 *left)
+static noinline int mem_add_region(struct kvblk_mem *mem, const struct kvblk_src *src,
+				   const struct kvblk_part *part, u32 len, u32 *left)
 {
 	struct bio_vec bv;
 	struct stretch s;
@@ -340,8 +332,7 @@ static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinne
 		const struct kvblk_part *part = &src->parts[i];
 
 		len = min_t(u64, part->length, bytes);
-		pages = DIV_ROUND_UP(offset_in_page(part_offset(src, part)) + len,
-				     PAGE_SIZE);
+		pages = DIV_ROUND_UP(offset_in_page(part_offset(src, part)) + len, PAGE_SIZE);
 		all += pages;
 		*pinned += part->kind == KVBLK_PART_USER ? pages : 0;
 	}
@@ -463,15 +454,13 @@ void kvblk_mem_free(struct kvblk_mem *mem)
 /* ---- copies ---- */
 
 /* Copies from or to user space; takes page faults only if @fault. */
-static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in,
-			       bool fault)
+static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in, bool fault)
 {
 	unsigned long left;
 
 	if (!fault)
 		pagefault_disable();
-	left = in ? copy_from_user(kernel, user, len) :
-		    copy_to_user(user, kernel, len);
+	left = in ? copy_from_user(kernel, user, len) : copy_to_user(user, kernel, len);
 	if (!fault)
 		pagefault_enable();
 	return left;
@@ -484,8 +473,7 @@ struct walk {
 	struct stretch s;
 };
 
-static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part,
-		       u32 skip)
+static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part, u32 skip)
 {
 	w->src = src;
 	w->part = part;
@@ -617,8 +605,7 @@ static int vectors_copy_sum(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
 	return 0;
 }
 
-int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src,
-			 __le32 *crcs)
+int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src, __le32 *crcs)
 {
 	return vectors_copy_sum(bv, len, 0, len, src, true, crcs);
 }
@@ -679,8 +666,7 @@ int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src)
 	return kvblk_vectors_copy(&mem->bv[1], 0, mem->bytes, src, true);
 }
 
-int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
-		       const struct kvblk_src *src)
+int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes, const struct kvblk_src *src)
 {
 	return kvblk_vectors_copy(&mem->bv[1], skip, bytes, src, false);
 }

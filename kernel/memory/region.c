@@ -115,8 +115,7 @@ static int region_runs(struct kvblk_region *region)
 {
 	u32 i = region->nr_pages, run = 0;
 
-	region->run = kvmalloc_array(i, sizeof(*region->run),
-				     GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	region->run = kvmalloc_array(i, sizeof(*region->run), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!region->run)
 		return -ENOMEM;
 	while (i--) {
@@ -157,8 +156,7 @@ static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 		int err = 0;
 
 		if (got <= 0)
-			return got == -ENOMEM ? -ENOMEM :
-			       got == -EREMOTEIO ? -EXDEV : -EFAULT;
+			return got == -ENOMEM ? -ENOMEM : got == -EREMOTEIO ? -EXDEV : -EFAULT;
 		region->nr_pages += got;
 		err = pages_check(region, region->nr_pages - got);
 		if (err)
@@ -213,11 +211,9 @@ static void device_gone(struct kvblk_region *region)
 }
 
 static bool device_changed(struct mmu_interval_notifier *notifier,
-			   const struct mmu_notifier_range *range,
-			   unsigned long seq)
+			   const struct mmu_notifier_range *range, unsigned long seq)
 {
-	struct kvblk_region *region = container_of(notifier, struct kvblk_region,
-						   notifier);
+	struct kvblk_region *region = container_of(notifier, struct kvblk_region, notifier);
 
 	/* unpinning may sleep */
 	if (!mmu_notifier_range_blockable(range))
@@ -225,8 +221,7 @@ static bool device_changed(struct mmu_interval_notifier *notifier,
 	mmu_interval_set_seq(notifier, seq);
 	/* events that keep the pages mapped */
 	if (range->event != MMU_NOTIFY_PROTECTION_VMA &&
-	    range->event != MMU_NOTIFY_PROTECTION_PAGE &&
-	    range->event != MMU_NOTIFY_SOFT_DIRTY)
+	    range->event != MMU_NOTIFY_PROTECTION_PAGE && range->event != MMU_NOTIFY_SOFT_DIRTY)
 		device_gone(region);
 	return true;
 }
@@ -441,8 +436,7 @@ int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces
 		parts[i].region = last;
 		if (!last || READ_ONCE(last->gone) || READ_ONCE(last->closing))
 			return -ENXIO;
-		if (piece->addr > last->length ||
-		    piece->length > last->length - piece->addr)
+		if (piece->addr > last->length || piece->length > last->length - piece->addr)
 			return -EFAULT;
 	}
 	return 0;

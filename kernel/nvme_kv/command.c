@@ -114,8 +114,7 @@ static s32 call_result_new(const struct kvblk_req *req, const struct kvblk_resul
 }
 
 /* Fills @pieces from the caller's vectors, as far as the command needs. Returns their number. */
-static int vec_pieces(const struct call *call, const struct iovec *vec,
-		      struct kvblk_piece *pieces)
+static int vec_pieces(const struct call *call, const struct iovec *vec, struct kvblk_piece *pieces)
 {
 	u32 left = call->cmd.cdw10, i, nr = 0;
 
@@ -333,8 +332,7 @@ static int list_begin(struct call *call)
 	keys = kvzalloc(size, GFP_KERNEL_ACCOUNT);
 	if (!keys)
 		return -ENOMEM;
-	ret = kvblk_nvme_list(call->file,
-			      call->key_len > KVBLK_NVME_PREFIX_LEN ? &call->id : NULL,
+	ret = kvblk_nvme_list(call->file, call->key_len > KVBLK_NVME_PREFIX_LEN ? &call->id : NULL,
 			      call->deadline, keys, size);
 	ret = ret < 0 ? status_of(ret) : call_answer(call, keys, ret);
 	kvfree(keys);
@@ -427,8 +425,7 @@ static int call_begin(struct call *call)
 		return -EACCES;
 	/* without data cdw10 is ignored; cdw12 and cdw13 are reserved, but some clients set them */
 	if (cmd->metadata || cmd->metadata_len || cmd->cdw11 >> 16 ||
-	    call->options & ~type->options ||
-	    (!type->data && (cmd->addr || cmd->data_len)))
+	    call->options & ~type->options || (!type->data && (cmd->addr || cmd->data_len)))
 		return NVME_SC_INVALID_FIELD;
 	if ((!len && !type->keyless) || len > KVBLK_NVME_KEY_MAX)
 		return SC_KEY_SIZE;
@@ -480,8 +477,7 @@ static int ioctl_cmd(struct kvblk_file *file, void __user *user, unsigned int io
 	if (status < 0)
 		return status;
 	if (ioctl == NVME_IOCTL_IO_CMD || ioctl == NVME_IOCTL_ADMIN_CMD ?
-	    put_user(call.result, &short_form->result) :
-	    put_user(call.result, &form->result))
+	    put_user(call.result, &short_form->result) : put_user(call.result, &form->result))
 		return -EFAULT;
 	return status;
 }
@@ -539,8 +535,7 @@ static int ring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	/* read the command once, because user space may change it */
 	barrier();
 	call_compat_addr(&call);
-	status = cmd->cmd_op == NVME_URING_CMD_ADMIN ? ring_admin(&call) :
-						       call_begin(&call);
+	status = cmd->cmd_op == NVME_URING_CMD_ADMIN ? ring_admin(&call) : call_begin(&call);
 	if (status < 0)
 		return status;
 	if (status || !call.goes_on) {
@@ -548,8 +543,7 @@ static int ring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return -EIOCBQUEUED;
 	}
 	req = call_req(&call);
-	return IS_ERR(req) ? status_of(PTR_ERR(req)) :
-			     kvblk_uring_run(cmd, req, issue_flags);
+	return IS_ERR(req) ? status_of(PTR_ERR(req)) : kvblk_uring_run(cmd, req, issue_flags);
 }
 
 static int nvme_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)

@@ -115,13 +115,11 @@ static void page_take(struct key_page *page, u32 base, const struct kvblk_slot *
 		return;
 	}
 	page->nr = min(page->nr + 1, PAGE_KEYS);
-	memmove(&page->slots[i + 1], &page->slots[i],
-		(page->nr - i - 1) * sizeof(*slot));
+	memmove(&page->slots[i + 1], &page->slots[i], (page->nr - i - 1) * sizeof(*slot));
 	page->slots[i] = *slot;
 }
 
-static void stripe_take(struct key_page *page, struct kvblk_file *file,
-			const struct walk *walk)
+static void stripe_take(struct key_page *page, struct kvblk_file *file, const struct walk *walk)
 {
 	struct kvblk_index *idx = &file->pool->index;
 	u64 bucket = (u64)walk->stripe * idx->stripe_buckets;
@@ -134,8 +132,7 @@ static void stripe_take(struct key_page *page, struct kvblk_file *file,
 		nr = kvblk_index_tagged(idx, bucket, now, slots);
 		for (i = 0; i < nr; i++)
 			if (slots[i].caller_tag == KVBLK_NVME_TAG &&
-			    slots[i].tenant == file->tenant &&
-			    slots[i].place >= walk->token)
+			    slots[i].tenant == file->tenant && slots[i].place >= walk->token)
 				page_take(page, base, &slots[i]);
 	}
 }
@@ -160,8 +157,7 @@ static bool page_pin(struct key_page *page, u32 base)
 }
 
 /* Adds the pinned entries of the walk's stripe, as far as there is space. */
-static void page_stripe(struct key_page *page, struct kvblk_file *file,
-			const struct walk *walk)
+static void page_stripe(struct key_page *page, struct kvblk_file *file, const struct walk *walk)
 {
 	u32 base = page->nr, tries;
 
@@ -215,8 +211,7 @@ static int header_submit(struct key_page *page, u32 i)
 
 	if (!header->seg || !kvblk_flash_may_read(&member->flash))
 		return 0;
-	header->bv.bv_page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO,
-					 get_order(bytes));
+	header->bv.bv_page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO, get_order(bytes));
 	if (!header->bv.bv_page)
 		return -ENOMEM;
 	header->bv.bv_len = bytes;
@@ -300,8 +295,7 @@ static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 }
 
 /* Appends the keys of a page at @to + @used. Returns true if there is no space for a key. */
-static bool page_list(struct key_page *page, struct kvblk_file *file, u8 *to, u32 size,
-		      u32 *used)
+static bool page_list(struct key_page *page, struct kvblk_file *file, u8 *to, u32 size, u32 *used)
 {
 	const u8 *key;
 	u32 i, len, need;

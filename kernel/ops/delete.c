@@ -41,8 +41,7 @@ again:
 	if (req->slot.state == KVBLK_SLOT_WRITING)
 		return kvblk_req_over(req, -EBUSY);
 	if (req->slot.state == KVBLK_SLOT_MOVING)
-		return kvblk_slot_served(pool, &req->slot) ? -EAGAIN :
-						       kvblk_req_over(req, -EIO);
+		return kvblk_slot_served(pool, &req->slot) ? -EAGAIN : kvblk_req_over(req, -EIO);
 	if (kvblk_slot_expired(pool, &req->slot)) {
 		kvblk_entry_expire(pool, req->id, &req->slot);
 		goto again;
@@ -137,11 +136,9 @@ static long delete_wait(struct kvblk_req *req, long step)
 	struct kvblk_pool *pool = req->pool;
 
 	if (!atomic_read(&pool->restoring) && delete_crowded(req))
-		return wait_event_killable_timeout(pool->delete_wait,
-						   !delete_crowded(req), step);
+		return wait_event_killable_timeout(pool->delete_wait, !delete_crowded(req), step);
 	if (!atomic_read(&pool->restoring))
-		return wait_event_killable_timeout(pool->settle_wait,
-						   delete_ready(req), step);
+		return wait_event_killable_timeout(pool->settle_wait, delete_ready(req), step);
 	req->waiting = ktime_get();
 	return wait_event_killable_timeout(pool->restore_wait,
 					   !atomic_read(&pool->restoring), step);
@@ -170,8 +167,7 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 		kvblk_count(pool, KVBLK_C_DELETES, 1);
 		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
 	}
-	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0,
-			   req->start);
+	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0, req->start);
 	kvblk_media_end(req);
 	return kvblk_req_over(req, err);
 }

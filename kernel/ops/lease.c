@@ -303,8 +303,7 @@ static int lease_step(struct kvblk_pool *pool, struct lease *lease,
 
 	guard(mutex)(&pool->lease.lock);
 	for (; nr; nr--, entries++) {
-		if (pool->lease.over ||
-		    file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
+		if (pool->lease.over || file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
 			return 0;
 		hold = hold_take(file, entries->id, &entries->slot, &fresh[nr - 1]);
 		if (IS_ERR_OR_NULL(hold))
@@ -340,8 +339,7 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 	int err = 0;
 
 	*lease_id = 0;
-	lease = kvzalloc(struct_size(lease, holds, nr),
-			 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	lease = kvzalloc(struct_size(lease, holds, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	fresh = kcalloc(min(nr, LEASE_STEP), sizeof(*fresh), GFP_KERNEL_ACCOUNT);
 	if (!lease || !fresh) {
 		kvfree(lease);

@@ -89,8 +89,7 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 /* Returns whether checksums were computed when the payload was copied to DRAM. */
 static bool put_carries_crcs(const struct kvblk_req *req)
 {
-	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->block &&
-	       req->block->rec.crcs;
+	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->block && req->block->rec.crcs;
 }
 
 /* Fills in the checksums, unless they are computed during the write. */
@@ -289,8 +288,7 @@ static enum put_step put_exists(struct kvblk_req *req, const struct kvblk_slot *
 	req->result.value_len = slot->len;
 	if (slot->len != req->bytes)
 		req->result.flags |= KVBLK_RES_LEN_DIFFERS;
-	kvblk_index_touch(&req->pool->index, slot,
-			  kvblk_policy_tick(&req->pool->policy));
+	kvblk_index_touch(&req->pool->index, slot, kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS_BYTES, req->bytes);
 	return put_end(req, -EEXIST);
@@ -371,8 +369,7 @@ static bool put_refused(struct kvblk_req *req)
 }
 
 /* Checks whether the put may write. @replaces: in place of the same block in @old. */
-static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *old,
-			       bool replaces)
+static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *old, bool replaces)
 {
 	req->write.replaces = replaces && old->state == KVBLK_SLOT_LIVE;
 	if (put_refused(req))
@@ -419,8 +416,7 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 	case KVBLK_CACHED:
 		return waits ? STEP_WAIT : put_end(req, -ENOMEM);
 	default:
-		return slot->state == KVBLK_SLOT_MOVING ? STEP_WAIT :
-							  put_check(req, slot, true);
+		return slot->state == KVBLK_SLOT_MOVING ? STEP_WAIT : put_check(req, slot, true);
 	}
 }
 
@@ -438,8 +434,7 @@ static int put_flushed(struct kvblk_req *req, bool reported)
 	struct kvblk_member *member = media->member;
 	/* another write may have failed and lost cached records of the segment */
 	bool failed = media->io.status ||
-		      kvblk_segment_safety(member, media->seg, req->slot.off) ==
-		      KVBLK_DOUBTFUL;
+		      kvblk_segment_safety(member, media->seg, req->slot.off) == KVBLK_DOUBTFUL;
 
 	if (media->io.status)
 		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, media->seg - member->log.segs);
@@ -759,8 +754,7 @@ static int put_start(struct kvblk_req *req)
 	 * While a put waits, pin no device memory, and hold no kernel memory that others of
 	 * its file wait for, unless an older block was removed already.
 	 */
-	if (ret == -EAGAIN &&
-	    (req->mem.p2p || (req->cmd && req->held && !req->write.cleared))) {
+	if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held && !req->write.cleared))) {
 		kvblk_req_header_free(req);
 		kvblk_req_mem_drop(req);
 	}
@@ -797,8 +791,7 @@ static long put_wait(struct kvblk_req *req, long step)
 						   !atomic_read(&pool->restoring), step);
 	}
 	if (!put_ready(req))
-		return wait_event_killable_timeout(pool->settle_wait, put_ready(req),
-						   step);
+		return wait_event_killable_timeout(pool->settle_wait, put_ready(req), step);
 	return kvblk_req_wait_space(req, step);
 }
 

@@ -37,15 +37,13 @@ bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	return member && kvblk_flash_may_read(&member->flash);
 }
 
-bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,
-		       const struct kvblk_slot *slot)
+bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot)
 {
 	return slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
 	       !kvblk_slot_expired(pool, slot);
 }
 
-bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
-			const struct kvblk_slot *slot)
+bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot)
 {
 	return kvblk_slot_listed(pool, tenant, slot) && kvblk_slot_served(pool, slot);
 }
@@ -57,8 +55,7 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 
 	if (!kvblk_pool_enter(pool))
 		return false;
-	there = kvblk_index_find(&pool->index, id, slot) &&
-		kvblk_slot_present(pool, tenant, slot);
+	there = kvblk_index_find(&pool->index, id, slot) && kvblk_slot_present(pool, tenant, slot);
 	kvblk_pool_leave(pool);
 	return there;
 }
@@ -135,8 +132,7 @@ struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
 	if (!block)
 		return NULL;
 	/* short vectors, pages and the key are written before they are read */
-	memset((void *)&block->req + lists, 0,
-	       offsetof(struct kvblk_req, mem.few_bv) - lists);
+	memset((void *)&block->req + lists, 0, offsetof(struct kvblk_req, mem.few_bv) - lists);
 	return &block->req;
 }
 
@@ -152,8 +148,7 @@ int kvblk_req_header_alloc(struct kvblk_req *req, u32 length)
 
 	req->header_bytes = kvblk_header_bytes(length);
 	if (req->header_bytes > KVBLK_UNIT)
-		header = (u64 *)__get_free_pages(GFP_KERNEL_ACCOUNT,
-						 get_order(req->header_bytes));
+		header = (u64 *)__get_free_pages(GFP_KERNEL_ACCOUNT, get_order(req->header_bytes));
 	if (!header)
 		return -ENOMEM;
 	*header = 0;
@@ -423,8 +418,7 @@ static bool sharing(struct kvblk_completion_list *completions, const struct kvbl
 }
 
 static void completions_quiesce(struct kvblk_completion_list *completions,
-				const struct kvblk_file *file,
-				const void *files)
+				const struct kvblk_file *file, const void *files)
 {
 	u64 until = READ_ONCE(completions->nr_shared);
 	unsigned long step = 1;
@@ -524,8 +518,7 @@ void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
 	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
 	if (!req->device)
 		return;
-	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
-					KVBLK_C_DEVICE_BOUNCED, 1);
+	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT : KVBLK_C_DEVICE_BOUNCED, 1);
 	if (req->type->reads && !direct)
 		req->result.flags |= KVBLK_RES_DEVICE_READ;
 }
@@ -562,8 +555,7 @@ long kvblk_req_wait_space(struct kvblk_req *req, long step)
 	long left;
 
 	left = wait_event_killable_timeout(pool->space_wait,
-					   atomic_read(&pool->space_seq) != req->space_seq,
-					   step);
+					   atomic_read(&pool->space_seq) != req->space_seq, step);
 	/* a write throttle that makes progress will have space */
 	if (left > 0 && req->throttled)
 		req->waiting = ktime_get();
@@ -580,8 +572,7 @@ static bool file_has_memory(const struct kvblk_req *req)
 static bool req_stuck(const struct kvblk_req *req)
 {
 	return ktime_ms_delta(ktime_get(), req->waiting) > WAIT_MS &&
-	       time_after(jiffies, READ_ONCE(req->owner->budget.moved) +
-				   msecs_to_jiffies(WAIT_MS));
+	       time_after(jiffies, READ_ONCE(req->owner->budget.moved) + msecs_to_jiffies(WAIT_MS));
 }
 
 /* Waits in steps, so that kvblk_req_start() sees deadlines, cancels and suspect members. */
@@ -610,6 +601,5 @@ int kvblk_req_wait(struct kvblk_req *req)
 	left = req->type->wait(req, step);
 	if (left < 0)
 		return -EINTR;
-	return ktime_ms_delta(ktime_get(), req->waiting) <= WAIT_MS ? 0 :
-	       req->type->give_up(req);
+	return ktime_ms_delta(ktime_get(), req->waiting) <= WAIT_MS ? 0 : req->type->give_up(req);
 }

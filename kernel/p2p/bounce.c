@@ -60,8 +60,7 @@ static struct kvblk_bounce *bounce_alloc(int node)
 
 	if (!b)
 		return NULL;
-	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN |
-				  __GFP_NORETRY,
+	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_NORETRY,
 				  get_order(KVBLK_BOUNCE_BYTES));
 	if (!b->mem) {
 		kfree(b);
@@ -242,9 +241,8 @@ static int part_copy(struct kvblk_req *req, u32 at, void *data, u32 bytes)
 	u32 from = max(at, req->op.offset);
 	u32 end = min(at + bytes, req->op.offset + req->read.want);
 
-	return from >= end ? 0 :
-	       kvblk_src_write(&req->src, from - req->op.offset,
-			       data + (from - at), end - from);
+	return from >= end ? 0 : kvblk_src_write(&req->src, from - req->op.offset,
+						 data + (from - at), end - from);
 }
 
 int kvblk_bounce_run(struct kvblk_bounce *b, int err)
@@ -268,8 +266,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 			break;
 		}
 		if (b->crcs &&
-		    !kvblk_data_check(data, bytes,
-				      b->crcs + (b->at >> KVBLK_CHUNK_SHIFT))) {
+		    !kvblk_data_check(data, bytes, b->crcs + (b->at >> KVBLK_CHUNK_SHIFT))) {
 			b->err = -EBADMSG;
 			break;
 		}

@@ -73,8 +73,7 @@ static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
 static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}
 static inline int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
-				 int (*report)(const struct kvblk_way *way, void *arg),
-				 void *arg)
+				 int (*report)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	return 0;
 }

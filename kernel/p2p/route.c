@@ -94,8 +94,7 @@ static struct provider *provider_find(phys_addr_t addr)
 {
 	struct provider *p;
 
-	list_for_each_entry_rcu(p, &providers, link,
-				lockdep_is_held(&providers_lock))
+	list_for_each_entry_rcu(p, &providers, link, lockdep_is_held(&providers_lock))
 		if (pci_has_memory(p->pdev, addr))
 			return p;
 	return NULL;
@@ -109,8 +108,7 @@ static int pci_changed(struct notifier_block *nb, unsigned long action, void *da
 
 	/* the latter two as well, because a transfer may have listed the device in between */
 	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE &&
-	    action != BUS_NOTIFY_UNBOUND_DRIVER &&
-	    action != BUS_NOTIFY_REMOVED_DEVICE)
+	    action != BUS_NOTIFY_UNBOUND_DRIVER && action != BUS_NOTIFY_REMOVED_DEVICE)
 		return NOTIFY_DONE;
 	mutex_lock(&providers_lock);
 	list_for_each_entry(p, &providers, link)
@@ -167,12 +165,10 @@ static bool probe_at(struct kvblk_flash *flash, u64 pos, void __force *there)
 	/* flush the posted writes */
 	readb((void __iomem *)there);
 	if (probe_io(flash, REQ_OP_WRITE, pos, there) ||
-	    probe_io(flash, REQ_OP_READ, pos, back) ||
-	    memcmp(host, back, PROBE_BYTES))
+	    probe_io(flash, REQ_OP_READ, pos, back) || memcmp(host, back, PROBE_BYTES))
 		goto out;
 	get_random_bytes(host, PROBE_BYTES);
-	if (probe_io(flash, REQ_OP_WRITE, pos, host) ||
-	    probe_io(flash, REQ_OP_READ, pos, there))
+	if (probe_io(flash, REQ_OP_WRITE, pos, host) || probe_io(flash, REQ_OP_READ, pos, there))
 		goto out;
 	memcpy_fromio(back, (void __iomem *)there, PROBE_BYTES);
 	right = !memcmp(host, back, PROBE_BYTES);
@@ -194,8 +190,7 @@ static int probe_from(struct kvblk_flash *flash, u64 pos, void __force *there)
 	get_random_bytes(back, PROBE_BYTES);
 	memcpy_fromio(before, (void __iomem *)there, PROBE_BYTES);
 	/* all ones (reads of no device) or all zeroes (a fresh page) prove nothing */
-	if (!memchr_inv(before, before[0], PROBE_BYTES) ||
-	    probe_io(flash, REQ_OP_WRITE, pos, back))
+	if (!memchr_inv(before, before[0], PROBE_BYTES) || probe_io(flash, REQ_OP_WRITE, pos, back))
 		goto out;
 	ret = probe_io(flash, REQ_OP_WRITE, pos, there);
 	if (ret)
@@ -237,8 +232,7 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev, struct kvblk_fla
 							      KVBLK_ROUTE_BOUNCE;
 		} else {
 			*from = probe_from(flash, pos, page_address(page));
-			state = *from == -EIO ? KVBLK_ROUTE_BOUNCE :
-						KVBLK_ROUTE_TRIAL;
+			state = *from == -EIO ? KVBLK_ROUTE_BOUNCE : KVBLK_ROUTE_TRIAL;
 		}
 		kvblk_reservation_release(&resv, NULL);
 	}
@@ -371,8 +365,7 @@ void kvblk_p2p_work(struct work_struct *work)
 		if (p->serial != serial)
 			continue;
 		route = route_of(p, flash);
-		if (route->state != KVBLK_ROUTE_UNKNOWN &&
-		    route->state != KVBLK_ROUTE_TRIAL)
+		if (route->state != KVBLK_ROUTE_UNKNOWN && route->state != KVBLK_ROUTE_TRIAL)
 			continue;
 		/* UNKNOWN must not override the result of a trial */
 		if (state != KVBLK_ROUTE_UNKNOWN) {
@@ -521,8 +514,7 @@ static int look_failed(struct kvblk_req *req, struct bio_vec *bv, struct kvblk_f
 		return 0;
 	route->why = "error";
 	WRITE_ONCE(route->proven, 0);
-	WRITE_ONCE(route->state, route->errors++ ? KVBLK_ROUTE_BOUNCE :
-						   KVBLK_ROUTE_UNKNOWN);
+	WRITE_ONCE(route->state, route->errors++ ? KVBLK_ROUTE_BOUNCE : KVBLK_ROUTE_UNKNOWN);
 	return 0;
 }
 
@@ -586,8 +578,7 @@ int kvblk_p2p_trial(struct kvblk_req *req)
 			right &= !memcmp(trial->data + done, bvec_virt(bv) + at, part);
 		else
 			memcpy_fromio(trial->data + done,
-				      (void __force __iomem *)(bvec_virt(bv) + at),
-				      part);
+				      (void __force __iomem *)(bvec_virt(bv) + at), part);
 		done += part;
 		at = 0;
 	}

@@ -86,8 +86,7 @@
 
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
 {
-	u64 ghosts = clamp_t(u64, nr_blocks / BLOCKS_PER_GHOST, GHOST_MIN,
-			     GHOST_MAX);
+	u64 ghosts = clamp_t(u64, nr_blocks / BLOCKS_PER_GHOST, GHOST_MIN, GHOST_MAX);
 
 	memset(p, 0, sizeof(*p));
 	p->admit_permille = KVBLK_POLICY_ADMIT;
@@ -150,8 +149,7 @@ static u32 stamp_tick(u64 stamp)
 	return stamp >> 32;
 }
 
-u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
-		      u64 bytes)
+u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64 bytes)
 {
 	u64 step, ticks, stamp;
 
@@ -164,8 +162,7 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
 	if (class == KVBLK_CLASS_NEW) {
 		s64 most = p->capacity >> BUDGET_SHIFT;
 
-		p->budget += div_u64(bytes * READ_ONCE(p->reinsert_permille),
-				     1000);
+		p->budget += div_u64(bytes * READ_ONCE(p->reinsert_permille), 1000);
 		p->budget = min(p->budget, most);
 	}
 	stamp = next_stamp(p, 0);
@@ -181,8 +178,7 @@ static u32 heat_age(const struct kvblk_policy *p, u8 heat)
 	return now >= heat ? now - heat : now + 255 - heat;
 }
 
-static void rate_add(struct kvblk_policy_rate *rate, u32 seen, u32 again,
-		     u32 memory)
+static void rate_add(struct kvblk_policy_rate *rate, u32 seen, u32 again, u32 memory)
 {
 	u32 s = READ_ONCE(rate->seen) + seen, a = READ_ONCE(rate->again) + again;
 
@@ -265,8 +261,7 @@ static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 	ghost = READ_ONCE(line[victim]);
 	if (ghost & GHOST_DECLINED)
 		ghost_verdict(p, ghost, false);
-	WRITE_ONCE(line[victim], ghost_print(lo) | flags |
-		   FIELD_PREP(GHOST_KIND, kind) | now);
+	WRITE_ONCE(line[victim], ghost_print(lo) | flags | FIELD_PREP(GHOST_KIND, kind) | now);
 }
 
 /* Count @parent's children before @child, to FORKS_SHARED at most; repeated children count once. */
@@ -292,8 +287,7 @@ static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
 	return i;
 }
 
-static u32 chain_kind(struct kvblk_policy *p,
-		      const struct kvblk_policy_chain *chain)
+static u32 chain_kind(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
 	u32 kind = min(fls(chain->nr) - 1, KIND_LENGTHS - 1);
 
@@ -328,8 +322,7 @@ static bool kind_poor(const struct kvblk_policy *p, u32 kind)
 	u64 need = (u64)seen * READ_ONCE(p->all.again) * poor_permille(p);
 
 	need = div64_u64(need, 1000 * all);
-	return seen >= LEARN_SEEN && again < need &&
-	       (need - again) * (need - again) > need;
+	return seen >= LEARN_SEEN && again < need && (need - again) * (need - again) > need;
 }
 
 static bool below(u32 x, u32 permille)
@@ -411,8 +404,7 @@ static bool decline(struct kvblk_policy *p, u32 kind)
 }
 
 /* Admit all blocks of a chain but the last, or none; decide on the last, if any, separately. */
-static u32 admit_chain(struct kvblk_policy *p,
-		       const struct kvblk_policy_chain *chain)
+static u32 admit_chain(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
 	u32 nr = chain->nr, last = nr - 1, kind = chain_kind(p, chain), i;
 	bool known = chain->priority || chain->wanted, known_last = known;
@@ -438,8 +430,7 @@ static u32 admit_chain(struct kvblk_policy *p,
 		ghost_put(p, chain->ids[0].lo, declined, 0);
 	}
 	if (last)
-		ghost_put(p, chain->ids[(last - 1) / 2].lo,
-			  GHOST_WATCHED | declined, kind);
+		ghost_put(p, chain->ids[(last - 1) / 2].lo, GHOST_WATCHED | declined, kind);
 	if (chain->goes_on)
 		return nr;
 	if (nr && !known_last && decline(p, KIND_LAST)) {
@@ -451,8 +442,7 @@ static u32 admit_chain(struct kvblk_policy *p,
 }
 
 /* Admit an even share of the puts outside chains. */
-static u32 admit_single(struct kvblk_policy *p,
-			const struct kvblk_policy_chain *chain)
+static u32 admit_single(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
 	u64 lo = chain->ids[0].lo;
 	u32 share = READ_ONCE(p->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
@@ -486,8 +476,7 @@ static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *
 	return second_offers(p, offers, chain);
 }
 
-u32 kvblk_policy_admit(struct kvblk_policy *p,
-		       const struct kvblk_policy_chain *chain)
+u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
 	u32 first = admit_first(p, chain), nr;
 
@@ -501,16 +490,14 @@ u32 kvblk_policy_admit(struct kvblk_policy *p,
 	return nr;
 }
 
-static bool seg_before(const struct kvblk_policy_seg *a,
-		       const struct kvblk_policy_seg *b)
+static bool seg_before(const struct kvblk_policy_seg *a, const struct kvblk_policy_seg *b)
 {
 	if (!a->live_bytes != !b->live_bytes)
 		return !a->live_bytes;
 	return a->stamp < b->stamp;
 }
 
-int kvblk_policy_pick(const struct kvblk_policy *p,
-		      const struct kvblk_policy_seg *segs, u32 nr)
+int kvblk_policy_pick(const struct kvblk_policy *p, const struct kvblk_policy_seg *segs, u32 nr)
 {
 	int best = -1;
 	u32 i;
@@ -522,8 +509,7 @@ int kvblk_policy_pick(const struct kvblk_policy *p,
 }
 
 /* Return whether @r is worth a copy, subject to the budget. */
-static bool rec_hot(const struct kvblk_policy *p,
-		    const struct kvblk_policy_seg *seg,
+static bool rec_hot(const struct kvblk_policy *p, const struct kvblk_policy_seg *seg,
 		    const struct kvblk_policy_rec *r)
 {
 	u32 stay = READ_ONCE(p->now) - stamp_tick(seg->stamp);
@@ -539,8 +525,7 @@ static bool rec_hot(const struct kvblk_policy *p,
 }
 
 /* Clear @keep of records that exceed the budget, lowest priorities first. */
-static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
-			  u32 nr)
+static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs, u32 nr)
 {
 	s64 left = 0;
 	int priority;
@@ -583,8 +568,7 @@ static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r
 	u32 ghost = ghost_take(p, r->id.lo);
 
 	ghost_verdict(p, ghost, r->heat);
-	if (r->keep || !(ghost & GHOST_WATCHED) ||
-	    FIELD_GET(GHOST_KIND, ghost) >= KIND_LAST)
+	if (r->keep || !(ghost & GHOST_WATCHED) || FIELD_GET(GHOST_KIND, ghost) >= KIND_LAST)
 		return;
 	rate_add(&p->kinds[KIND_DROPPED], 1, 0, RATE_MEMORY);
 	ghost_put(p, r->id.lo, GHOST_WATCHED | GHOST_DECLINED, KIND_DROPPED);

@@ -139,18 +139,14 @@ struct kvblk_policy {
  * -ENOMEM. May sleep.
  */
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks);
-
 void kvblk_policy_destroy(struct kvblk_policy *p);
-
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
-
 /*
  * Change @first_permille, 0 to 1000. The first value below 1000 allocates 12 bytes for each block
  * of the pool, for good. Returns 0, or -ENOMEM with nothing changed. May sleep; the caller
  * serializes calls.
  */
 int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille);
-
 /* Fold a tick to a heat, 1..255. */
 static inline u8 kvblk_policy_heat(u32 tick)
 {
@@ -168,22 +164,16 @@ static inline u8 kvblk_policy_tick(const struct kvblk_policy *p)
  * After a restart, call it for each segment found, in the order of their opening. Returns the
  * segment's &kvblk_policy_seg.stamp. Any context.
  */
-u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
-		      u64 bytes);
-
+u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64 bytes);
 /*
  * Decide which absent blocks to write. Call it once for each put batch flagged as a chain, and for
  * each other put. A single put may be asked about again and gets the same answer. Remembers
  * declined blocks. Returns the number of leading blocks to write; the rest is declined. Any
  * context; takes no lock.
  */
-u32 kvblk_policy_admit(struct kvblk_policy *p,
-		       const struct kvblk_policy_chain *chain);
-
+u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
 /* Return the index of the segment of a member to reclaim next, or -1 if @nr is 0. Takes no lock. */
-int kvblk_policy_pick(const struct kvblk_policy *p,
-		      const struct kvblk_policy_seg *segs, u32 nr);
-
+int kvblk_policy_pick(const struct kvblk_policy *p, const struct kvblk_policy_seg *segs, u32 nr);
 /*
  * Return how many of @nr sealed segments may be left in place in a row. More would, in a small
  * pool, evict young segments before their blocks can be requested.
