@@ -134,25 +134,20 @@ static int vec_pieces(const struct call *call, const struct iovec *vec, struct k
 
 static struct kvblk_req *req_vec(const struct call *call, struct kvblk_op *op)
 {
-	struct kvblk_piece *pieces = NULL;
-	struct kvblk_req *req = NULL;
+	struct kvblk_piece *pieces __free(kvfree) = NULL;
 	u32 nr = call->cmd.data_len;
-	struct iovec *vec;
+	struct iovec *vec __free(kfree) =
+		memdup_array_user(u64_to_user_ptr(call->cmd.addr), nr, sizeof(*vec));
 	int ret;
 
-	vec = memdup_array_user(u64_to_user_ptr(call->cmd.addr), nr, sizeof(*vec));
 	if (IS_ERR(vec))
 		return ERR_CAST(vec);
 	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT);
 	ret = pieces ? vec_pieces(call, vec, pieces) : -ENOMEM;
-	if (ret >= 0) {
-		op->nr_pieces = ret;
-		req = kvblk_req_own(call->file, op, call->key, pieces, call->ring,
-				    call->issue_flags);
-	}
-	kvfree(pieces);
-	kfree(vec);
-	return ret < 0 ? ERR_PTR(ret) : req;
+	if (ret < 0)
+		return ERR_PTR(ret);
+	op->nr_pieces = ret;
+	return kvblk_req_own(call->file, op, call->key, pieces, call->ring, call->issue_flags);
 }
 
 static void req_store(struct kvblk_req *req, u8 options)
@@ -320,7 +315,7 @@ static int call_answer(const struct call *call, const void *from, size_t len)
 static int list_begin(struct call *call)
 {
 	u32 size = min(call->cmd.cdw10, KVBLK_NVME_LIST_MAX);
-	void *keys;
+	void *keys __free(kvfree) = NULL;
 	int ret;
 
 	if (size < KVBLK_NVME_LIST_MIN)
@@ -334,9 +329,7 @@ static int list_begin(struct call *call)
 		return -ENOMEM;
 	ret = kvblk_nvme_list(call->file, call->key_len > KVBLK_NVME_PREFIX_LEN ? &call->id : NULL,
 			      call->deadline, keys, size);
-	ret = ret < 0 ? status_of(ret) : call_answer(call, keys, ret);
-	kvfree(keys);
-	return ret;
+	return ret < 0 ? status_of(ret) : call_answer(call, keys, ret);
 }
 
 static const struct call_type call_types[] = {

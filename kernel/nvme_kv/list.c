@@ -318,20 +318,18 @@ static bool page_list(struct key_page *page, struct kvblk_file *file, u8 *to, u3
 static struct key_page *page_new(struct kvblk_file *file)
 {
 	struct kvblk_pool *pool = file->pool;
-	struct key_page *page = kzalloc(sizeof(*page), GFP_KERNEL_ACCOUNT);
+	struct key_page *page __free(kfree) = kzalloc(sizeof(*page), GFP_KERNEL_ACCOUNT);
 
 	if (!page)
 		return ERR_PTR(-ENOMEM);
-	if (!percpu_ref_tryget_live(&pool->users)) {
-		kfree(page);
+	if (!percpu_ref_tryget_live(&pool->users))
 		return ERR_PTR(-ENODEV);
-	}
 	refcount_set(&page->refs, 1);
 	init_completion(&page->completed);
 	page->pool = pool;
 	page->file = file;
 	refcount_inc(&file->refs);
-	return page;
+	return_ptr(page);
 }
 
 int kvblk_nvme_list(struct kvblk_file *file, const struct kvblk_id *from, u64 deadline,

@@ -69,18 +69,16 @@ static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32 nr)
 {
 	struct kvblk_policy_chain chain = { .chain = true };
-	struct kvblk_req **absent, *before = NULL, *req;
-	struct kvblk_id *ids;
+	struct kvblk_id *ids __free(kvfree) =
+		kvmalloc_array(nr, sizeof(*ids), GFP_KERNEL | __GFP_NOWARN);
+	struct kvblk_req **absent __free(kvfree) =
+		kvmalloc_array(nr, sizeof(*absent), GFP_KERNEL | __GFP_NOWARN);
+	struct kvblk_req *before = NULL, *req;
 	struct kvblk_slot slot;
 	u32 i, nr_absent = 0;
 
-	ids = kvmalloc_array(nr, sizeof(*ids), GFP_KERNEL | __GFP_NOWARN);
-	absent = kvmalloc_array(nr, sizeof(*absent), GFP_KERNEL | __GFP_NOWARN);
-	if (!ids || !absent) {
-		kvfree(ids);
-		kvfree(absent);
+	if (!ids || !absent)
 		return -ENOMEM;
-	}
 	for (i = 0; i < nr; i++) {
 		req = reqs[i];
 		if (req->result.res || !req->type->reads)
@@ -100,7 +98,5 @@ int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32
 	chain.ids = ids;
 	if (nr_absent)
 		chain_admit(pool, absent, nr_absent, before, &chain);
-	kvfree(ids);
-	kvfree(absent);
 	return 0;
 }

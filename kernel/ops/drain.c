@@ -23,18 +23,16 @@ void kvblk_drainer_put(struct kvblk_drainer *drainer)
 
 struct kvblk_drainer *kvblk_drainer_new(void)
 {
-	struct kvblk_drainer *drainer = kzalloc(sizeof(*drainer), GFP_KERNEL_ACCOUNT);
+	struct kvblk_drainer *drainer __free(kfree) = kzalloc(sizeof(*drainer), GFP_KERNEL_ACCOUNT);
 
 	if (!drainer)
 		return NULL;
 	drainer->counts = alloc_percpu_gfp(struct kvblk_drainer_count, GFP_KERNEL_ACCOUNT);
-	if (!drainer->counts) {
-		kfree(drainer);
+	if (!drainer->counts)
 		return NULL;
-	}
 	refcount_set(&drainer->refs, 1);
 	mutex_init(&drainer->draining);
-	return drainer;
+	return_ptr(drainer);
 }
 
 static bool phase_completed(struct kvblk_drainer *drainer, u8 phase)

@@ -56,20 +56,18 @@ struct kvblk_bounce {
 
 static struct kvblk_bounce *bounce_alloc(int node)
 {
-	struct kvblk_bounce *b = kzalloc_node(sizeof(*b), GFP_KERNEL, node);
+	struct kvblk_bounce *b __free(kfree) = kzalloc_node(sizeof(*b), GFP_KERNEL, node);
 
 	if (!b)
 		return NULL;
 	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_NORETRY,
 				  get_order(KVBLK_BOUNCE_BYTES));
-	if (!b->mem) {
-		kfree(b);
+	if (!b->mem)
 		return NULL;
-	}
 	b->node = node;
 	b->half[0].bounce = b;
 	b->half[1].bounce = b;
-	return b;
+	return_ptr(b);
 }
 
 static void bounce_free(struct kvblk_bounce *b)

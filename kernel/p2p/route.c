@@ -154,9 +154,8 @@ static int probe_io(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf
 /* Transfers data both ways between media and @there, and compares the copies in host memory. */
 static bool probe_at(struct kvblk_flash *flash, u64 pos, void __force *there)
 {
-	u8 *host = kmalloc(2 * PROBE_BYTES, GFP_KERNEL);
+	u8 *host __free(kfree) = kmalloc(2 * PROBE_BYTES, GFP_KERNEL);
 	u8 *back = host + PROBE_BYTES;
-	bool right = false;
 
 	if (!host)
 		return false;
@@ -166,23 +165,20 @@ static bool probe_at(struct kvblk_flash *flash, u64 pos, void __force *there)
 	readb((void __iomem *)there);
 	if (probe_io(flash, REQ_OP_WRITE, pos, there) ||
 	    probe_io(flash, REQ_OP_READ, pos, back) || memcmp(host, back, PROBE_BYTES))
-		goto out;
+		return false;
 	get_random_bytes(host, PROBE_BYTES);
 	if (probe_io(flash, REQ_OP_WRITE, pos, host) || probe_io(flash, REQ_OP_READ, pos, there))
-		goto out;
+		return false;
 	memcpy_fromio(back, (void __iomem *)there, PROBE_BYTES);
-	right = !memcmp(host, back, PROBE_BYTES);
-out:
-	kfree(host);
-	return right;
+	return !memcmp(host, back, PROBE_BYTES);
 }
 
 /* Probes a write of a caller's page. Returns 1, -EINVAL: wrong, -EIO: rejected, other: unknown. */
 static int probe_from(struct kvblk_flash *flash, u64 pos, void __force *there)
 {
-	u8 *before = kmalloc(3 * PROBE_BYTES, GFP_KERNEL);
+	u8 *before __free(kfree) = kmalloc(3 * PROBE_BYTES, GFP_KERNEL);
 	u8 *after = before + PROBE_BYTES, *back = after + PROBE_BYTES;
-	int ret = -EAGAIN;
+	int err;
 
 	if (!before)
 		return -EAGAIN;
@@ -191,21 +187,16 @@ static int probe_from(struct kvblk_flash *flash, u64 pos, void __force *there)
 	memcpy_fromio(before, (void __iomem *)there, PROBE_BYTES);
 	/* all ones (reads of no device) or all zeroes (a fresh page) prove nothing */
 	if (!memchr_inv(before, before[0], PROBE_BYTES) || probe_io(flash, REQ_OP_WRITE, pos, back))
-		goto out;
-	ret = probe_io(flash, REQ_OP_WRITE, pos, there);
-	if (ret)
-		goto out;
-	ret = -EAGAIN;
+		return -EAGAIN;
+	err = probe_io(flash, REQ_OP_WRITE, pos, there);
+	if (err)
+		return err;
 	if (probe_io(flash, REQ_OP_READ, pos, back))
-		goto out;
+		return -EAGAIN;
 	memcpy_fromio(after, (void __iomem *)there, PROBE_BYTES);
 	if (!memcmp(before, back, PROBE_BYTES))
-		ret = 1;
-	else if (!memcmp(before, after, PROBE_BYTES))
-		ret = -EINVAL;
-out:
-	kfree(before);
-	return ret;
+		return 1;
+	return memcmp(before, after, PROBE_BYTES) ? -EAGAIN : -EINVAL;
 }
 
 /*
