@@ -66,6 +66,17 @@ static bool pci_is_provider(struct pci_dev *pdev)
 	return rcu_access_pointer(pdev->p2pdma);
 }
 
+static struct provider *provider_of(const struct pci_dev *pdev)
+{
+	struct provider *p;
+
+	lockdep_assert_held(&providers_lock);
+	list_for_each_entry(p, &providers, link)
+		if (p->pdev == pdev)
+			return p;
+	return NULL;
+}
+
 /* Lists @pdev. Returns NULL if there are too many providers, or no memory. */
 static struct provider *provider_add(struct pci_dev *pdev)
 {
@@ -104,16 +115,14 @@ static struct provider *provider_find(phys_addr_t addr)
 static int pci_changed(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct pci_dev *pdev = to_pci_dev(data);
-	struct provider *p, *gone = NULL;
+	struct provider *gone;
 
 	/* the latter two as well, because a transfer may have listed the device in between */
 	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE &&
 	    action != BUS_NOTIFY_UNBOUND_DRIVER && action != BUS_NOTIFY_REMOVED_DEVICE)
 		return NOTIFY_DONE;
 	mutex_lock(&providers_lock);
-	list_for_each_entry(p, &providers, link)
-		if (p->pdev == pdev)
-			gone = p;
+	gone = provider_of(pdev);
 	if (gone)
 		list_del_rcu(&gone->link);
 	mutex_unlock(&providers_lock);
@@ -620,7 +629,6 @@ int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
 		   int (*report)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	struct pci_dev *pdev = NULL;
-	struct provider *p, *known;
 	struct kvblk_way way;
 	u32 nr = 0;
 	int err;
@@ -629,14 +637,10 @@ int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
 	for_each_pci_dev(pdev) {
 		if (!pci_is_provider(pdev))
 			continue;
-		known = NULL;
-		list_for_each_entry(p, &providers, link)
-			if (p->pdev == pdev)
-				known = p;
 		/* do not try to allocate: drivers without a pool (mlx5, vfio) would oops */
 		if (nr++ < *at)
 			continue;
-		provider_way(pdev, flash, known, &way);
+		provider_way(pdev, flash, provider_of(pdev), &way);
 		err = report(&way, arg);
 		if (err) {
 			pci_dev_put(pdev);
