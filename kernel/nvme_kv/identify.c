@@ -123,9 +123,10 @@ static void id_descs(struct kvblk_pool *pool, void *at)
 	desc_add(at, NVME_NIDT_CSI, &csi, NVME_NIDT_CSI_LEN);
 }
 
-/* Fills in zeroed @data. Returns 0 or an NVMe status. */
+/* Fills in zeroed @data. Returns 0, or an NVMe status with any @data. */
 static int identify(struct kvblk_pool *pool, const struct nvme_uring_cmd *cmd, void *data)
 {
+	int ns = cmd->nsid == KVBLK_NVME_NSID ? 0 : NVME_SC_INVALID_NS;
 	bool kv = cmd->cdw11 >> 24 == KVBLK_NVME_CSI;
 
 	switch (cmd->cdw10 & 0xff) {
@@ -146,32 +147,20 @@ static int identify(struct kvblk_pool *pool, const struct nvme_uring_cmd *cmd, v
 		*(__le64 *)data = cpu_to_le64(BIT(KVBLK_NVME_CSI));
 		return 0;
 	case NVME_ID_CNS_NS:
+		id_ns(pool, data);
+		return ns;
 	case NVME_ID_CNS_NS_DESC_LIST:
+		id_descs(pool, data);
+		return ns;
 	case NVME_ID_CNS_CS_NS:
+		id_ns_kv(pool, data);
+		return ns || kv ? ns : NVME_SC_INVALID_FIELD;
 	case NVME_ID_CNS_NS_CS_INDEP:
-		break;
+		((struct nvme_id_ns_cs_indep *)data)->nstat = NS_READY;
+		return ns;
 	default:
 		return NVME_SC_INVALID_FIELD;
 	}
-	if (cmd->nsid != KVBLK_NVME_NSID)
-		return NVME_SC_INVALID_NS;
-	switch (cmd->cdw10 & 0xff) {
-	case NVME_ID_CNS_NS:
-		id_ns(pool, data);
-		break;
-	case NVME_ID_CNS_NS_DESC_LIST:
-		id_descs(pool, data);
-		break;
-	case NVME_ID_CNS_CS_NS:
-		if (!kv)
-			return NVME_SC_INVALID_FIELD;
-		id_ns_kv(pool, data);
-		break;
-	case NVME_ID_CNS_NS_CS_INDEP:
-		((struct nvme_id_ns_cs_indep *)data)->nstat = NS_READY;
-		break;
-	}
-	return 0;
 }
 
 int kvblk_nvme_admin(struct kvblk_file *file, const struct nvme_uring_cmd *cmd)
