@@ -502,11 +502,11 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	return true;
 }
 
-/* Carries out @demote_action. Returns false if the block stays, otherwise drops the reference. */
+/* Carries out @action. Returns false if the block stays, otherwise drops the reference. */
 static bool block_demote(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
-			 const struct kvblk_slot *slot, enum demote_action demote_action)
+			 const struct kvblk_slot *slot, enum demote_action action)
 {
-	switch (demote_action) {
+	switch (action) {
 	case DEMOTE_KEEP:
 		return false;
 	case DEMOTE_WRITE:
@@ -610,11 +610,6 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		WRITE_ONCE(dram->rest, jiffies + HZ / 10);
 }
 
-static u64 room_made(u64 limit)
-{
-	return limit - limit / 8;
-}
-
 static void dram_work(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, dram.work);
@@ -623,7 +618,7 @@ static void dram_work(struct work_struct *work)
 	pool->dram.stages->hopeless = false;
 	dram_urgent(pool);
 	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
-		dram_shrink_to(pool, room_made(limit), !limit);
+		dram_shrink_to(pool, limit - limit / 8, !limit);
 	/* process the rest, because blocks on the list are referenced */
 	if (!list_empty(&pool->dram.urgent))
 		queue_work(pool->wq, work);

@@ -140,20 +140,14 @@ bool kvblk_dram_block_put(struct kvblk_dram_block *obj)
 	return last;
 }
 
-/* Queues the work, unless the pool is going away: kvblk_dram_close() evicts then. */
-static void dram_kick(struct kvblk_pool *pool)
+/* Starts eviction, unless the last run found nothing to evict, or kvblk_dram_close() will evict. */
+static void dram_crowded(struct kvblk_pool *pool)
 {
-	if (!percpu_ref_tryget_live(&pool->users))
+	if (time_before(jiffies, READ_ONCE(pool->dram.rest)) ||
+	    !percpu_ref_tryget_live(&pool->users))
 		return;
 	queue_work(pool->wq, &pool->dram.work);
 	percpu_ref_put(&pool->users);
-}
-
-/* Starts eviction, unless the last run found nothing to evict. */
-static void dram_crowded(struct kvblk_pool *pool)
-{
-	if (time_after_eq(jiffies, READ_ONCE(pool->dram.rest)))
-		dram_kick(pool);
 }
 
 void kvblk_dram_tick(struct kvblk_pool *pool)

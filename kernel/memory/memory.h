@@ -186,7 +186,6 @@ int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *sr
 /* Copies out of a payload of @len and verifies the chunks. Returns -EBADMSG, too, partly copied. */
 int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
 			    const struct kvblk_src *src, const __le32 *crcs);
-int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
 /* Writes @bytes at byte @skip of the caller's memory. Returns 0, -EFAULT or -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
 /* Clears the first @bytes, as far as accessible. Returns whether all were. */

@@ -230,24 +230,21 @@ static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off, 
 		last->bv_len += part;
 	else if (part)
 		bvec_set_page(&mem->bv[mem->nr++], page, part, off);
-	if (part < len) {
+	if (part < len)
 		bvec_set_page(&mem->tail_user, page + ((off + part) >> PAGE_SHIFT),
 			      len - part, offset_in_page(off + part));
-	}
 }
 
 static void page_copy(void *kernel, struct bio_vec *bv, bool in)
 {
 	void *there = bvec_virt(bv);
 
-	if (is_pci_p2pdma_page(bv->bv_page) && in)
-		memcpy_fromio(kernel, (void __force __iomem *)there, bv->bv_len);
-	else if (is_pci_p2pdma_page(bv->bv_page))
-		memcpy_toio((void __force __iomem *)there, kernel, bv->bv_len);
+	if (!is_pci_p2pdma_page(bv->bv_page))
+		memcpy(in ? kernel : there, in ? there : kernel, bv->bv_len);
 	else if (in)
-		memcpy(kernel, there, bv->bv_len);
+		memcpy_fromio(kernel, (void __force __iomem *)there, bv->bv_len);
 	else
-		memcpy(there, kernel, bv->bv_len);
+		memcpy_toio((void __force __iomem *)there, kernel, bv->bv_len);
 }
 
 /* The tail is shorter than a logical block and aligned to one: within one page of the caller. */
@@ -659,11 +656,6 @@ int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
 			return -EFAULT;
 	}
 	return 0;
-}
-
-int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src)
-{
-	return kvblk_vectors_copy(&mem->bv[1], 0, mem->bytes, src, true);
 }
 
 int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes, const struct kvblk_src *src)

@@ -78,18 +78,13 @@ static int region_charge(struct kvblk_region *region, u64 pages)
 	return 0;
 }
 
-static void region_uncharge(struct kvblk_region *region)
-{
-	atomic64_sub(region->charged, &region->mm->pinned_vm);
-	atomic_long_sub(region->charged, &region->user->locked_vm);
-	free_uid(region->user);
-}
-
 static void region_free(struct kvblk_region *region)
 {
 	if (!region->device)
 		region_unpin(region);
-	region_uncharge(region);
+	atomic64_sub(region->charged, &region->mm->pinned_vm);
+	atomic_long_sub(region->charged, &region->user->locked_vm);
+	free_uid(region->user);
 	mmdrop(region->mm);
 	kvfree(region->run);
 	kvfree_rcu(region, rcu);
@@ -280,19 +275,9 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	return err;
 }
 #else
-static bool is_device_memory(u64 addr)
-{
-	return false;
-}
-
-static void device_end(struct kvblk_region *region)
-{
-}
-
-static int device_begin(struct kvblk_region *region, u32 nr)
-{
-	return -EFAULT;
-}
+static bool is_device_memory(u64 addr) { return false; }
+static void device_end(struct kvblk_region *region) {}
+static int device_begin(struct kvblk_region *region, u32 nr) { return -EFAULT; }
 #endif
 
 int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)

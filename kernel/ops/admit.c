@@ -24,15 +24,15 @@ static void put_ask(struct kvblk_req *req)
 	if (!kvblk_pool_enter(req->pool))
 		return;
 	/* settings with which the policy admits all such puts */
-	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
-	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
-		goto leave;
-	/* a parent that is being written counts, too */
-	single.parent_present = single.parent &&
-				kvblk_index_find(&req->pool->index, req->write.parent, &slot) &&
-				slot.tenant == req->tenant;
-	req->write.declined = !kvblk_policy_admit(p, &single);
-leave:
+	if (READ_ONCE(p->admit_permille) < KVBLK_POLICY_ADMIT ||
+	    READ_ONCE(p->first_permille) != KVBLK_POLICY_FIRST) {
+		/* a parent that is being written counts, too */
+		single.parent_present =
+			single.parent &&
+			kvblk_index_find(&req->pool->index, req->write.parent, &slot) &&
+			slot.tenant == req->tenant;
+		req->write.declined = !kvblk_policy_admit(p, &single);
+	}
 	kvblk_pool_leave(req->pool);
 }
 

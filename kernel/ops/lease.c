@@ -94,12 +94,6 @@ static bool fresh_fill(struct lease_fresh *fresh)
 	return fresh->key && fresh->hold;
 }
 
-static void fresh_free(struct lease_fresh *fresh)
-{
-	kfree(fresh->key);
-	kfree(fresh->hold);
-}
-
 /* Returns the place of a block: 1 + the index of its member, or KVBLK_LEASE_MEMORY. */
 static u8 place_of(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
@@ -357,8 +351,10 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 			break;
 		err = 0;
 	}
-	for (n = 0; n < min(nr, LEASE_STEP); n++)
-		fresh_free(&fresh[n]);
+	for (n = 0; n < min(nr, LEASE_STEP); n++) {
+		kfree(fresh[n].key);
+		kfree(fresh[n].hold);
+	}
 	kfree(fresh);
 
 	taken = lease->nr;

@@ -127,7 +127,7 @@ static int put_copy_in(struct kvblk_req *req)
 	int err = kvblk_req_mem_alloc(req, req->bytes, req->write.tries);
 
 	if (!err)
-		err = kvblk_mem_copy_in(&req->mem, &req->src);
+		err = kvblk_vectors_copy(&req->mem.bv[1], 0, req->bytes, &req->src, true);
 	if (!err && req->device)
 		kvblk_count(req->pool, KVBLK_C_DEVICE_READ_BYTES, req->bytes);
 	return err;
@@ -214,14 +214,6 @@ static int put_memory(struct kvblk_req *req)
 	return 0;
 }
 
-static void put_seal(struct kvblk_req *req)
-{
-	struct kvblk_rec rec;
-
-	put_rec(req, &rec);
-	kvblk_reservation_encode(&req->media.resv, req->header, &rec);
-}
-
 /* Writes payload and header once the write throttle releases the put. */
 static void put_submit(struct kvblk_queued_io *queued)
 {
@@ -232,6 +224,7 @@ static void put_submit(struct kvblk_queued_io *queued)
 	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_io *io = &req->media.io;
 	u64 pos = kvblk_seg_pos(&resv->member->flash, resv->segment, resv->unit);
+	struct kvblk_rec rec;
 
 	io->ioprio = queued->ioprio;
 	if (!READ_ONCE(req->canceled)) {
@@ -239,7 +232,8 @@ static void put_submit(struct kvblk_queued_io *queued)
 		if (sum)
 			kvblk_payload_write(io, opf, pos + req->header_bytes, &req->mem,
 					    kvblk_header_crcs(req->header));
-		put_seal(req);
+		put_rec(req, &rec);
+		kvblk_reservation_encode(resv, req->header, &rec);
 		kvblk_payload_write_head(io, opf, pos, &req->mem, !sum);
 	}
 	kvblk_io_end(io);

@@ -64,11 +64,7 @@ static inline int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_flash *fla
 }
 
 static inline void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_flash *flash) {}
-static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_flash *flash)
-{
-	return true;
-}
-
+static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_flash *flash) { return true; }
 static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
 static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}

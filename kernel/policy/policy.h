@@ -147,16 +147,10 @@ void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
  * serializes calls.
  */
 int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille);
-/* Fold a tick to a heat, 1..255. */
-static inline u8 kvblk_policy_heat(u32 tick)
-{
-	return tick % 255 + 1;
-}
-
-/* Return the heat of a block that is touched now. Any context, no lock. */
+/* Return the heat of a block that is touched now, 1 to 255. Any context, no lock. */
 static inline u8 kvblk_policy_tick(const struct kvblk_policy *p)
 {
-	return kvblk_policy_heat(READ_ONCE(p->now));
+	return READ_ONCE(p->now) % 255 + 1;
 }
 
 /*
