@@ -405,9 +405,7 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 
 /* ---- new blocks ---- */
 
-/*
- * Inserts @obj in place of a stale block, or (@owner of the entry) of any. Returns 0 or an errno.
- */
+/* Inserts @obj in place of a stale block, or (@owner of the entry) any. Returns 0 or an errno. */
 static int dram_block_list(struct kvblk_pool *pool, struct kvblk_dram_block *obj, bool owner)
 {
 	struct kvblk_dram_block *old;

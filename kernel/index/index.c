@@ -71,9 +71,8 @@ struct packed {
 };
 
 /*
- * A cache line of packed slots; written under the stripe's lock, inside its seqcount. Heat has
- * bytes of its own, because it is stored without the lock: such a store may hit a wrong slot, but
- * cannot bring back an old one.
+ * Slots in a cache line; written under the stripe's lock, in its seqcount. Heat has its own bytes,
+ * stored without the lock: they may hit a wrong slot, but cannot bring back an old one.
  */
 struct kvblk_bucket {
 	union {

@@ -96,11 +96,7 @@ struct kvblk_index {
 	u32 pinned_shift;	/* log2 of the segments in a granule */
 	atomic64_t nr_evicted;	/* live entries that inserts evicted */
 	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_tagged() */
-	/*
-	 * called under the stripe's lock when an entry with a caller tag is added or removed; must
-	 * not sleep or take such a lock. Moved entries may be added twice. Set before the index is
-	 * used
-	 */
+	/* for tagged entries added (moved ones, too) or removed; stripe's lock held; no sleep */
 	void (*notify)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
 	/* as @notify, when the sweep frees an expired entry, or NULL */
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
@@ -138,10 +134,7 @@ bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id, struct 
 /* kvblk_index_find() for up to 64 prefetched ids. Returns a bit for each id found, lowest first. */
 u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *ids,
 			  unsigned int nr, struct kvblk_slot *slots);
-/*
- * Return the bits of @id that the index stores. Ids with the same token share an entry: the full
- * key in the record's header tells them apart.
- */
+/* Return the stored bits of @id. Ids with equal ones share an entry; headers have the full key. */
 u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id);
 /* Return the stripe of @id. Its entry never leaves this stripe. */
 u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);
@@ -155,19 +148,15 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict);
 /*
- * Replace the entry of @id by @new (NULL: remove it) if segment, offset, generation and state are
- * as in @old. Returns false if they differ. Keeps the leased bit and the heat. Replaces a dead
- * entry, too, because its owner may be cleaning up.
+ * Replace the entry of @id by @new (NULL: remove it), dead or not, if segment, offset, generation
+ * and state are as in @old. Returns whether it did. Keeps the leased bit and the heat.
  */
 bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
 /* kvblk_index_replace() unless leased. Reclaim makes what it drops MOVING: not to be leased. */
 bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 		       const struct kvblk_slot *new);
-/*
- * Set or clear the leased bit if segment, offset and generation are as in @old. Only a LIVE entry
- * that is not dead takes a lease. Returns whether the bit was written.
- */
+/* Set or clear the leased bit of @old's record; set it only if LIVE, not dead. Returns success. */
 bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 		       const struct kvblk_slot *old, bool leased);
 /* Touch the entry of a found @slot at @tick, 1 to 255. Without a lock: may touch another entry. */

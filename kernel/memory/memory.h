@@ -91,10 +91,7 @@ struct kvblk_region {
 int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle);
 /* Unregisters a region; operations keep a reference. Returns 0 or -ENOENT. May sleep. */
 int kvblk_region_remove(struct xarray *regions, u32 handle);
-/*
- * Unregisters a region when no operation uses it, and prevents new ones. Returns 0; -ENOENT;
- * -ERESTARTSYS: still registered; -EBUSY: another task waits.
- */
+/* Waits until a region is unused, then removes it. Returns 0, -ENOENT, -ERESTARTSYS or -EBUSY. */
 int kvblk_region_wait(struct xarray *regions, u32 handle);
 void kvblk_region_remove_all(struct xarray *regions);
 void kvblk_region_put(struct kvblk_region *region);

@@ -2,10 +2,7 @@
 /* Puts into DRAM: blocks that stay until evicted (dram/demote.c), or copies of members' blocks. */
 #include "request.h"
 
-/*
- * Returns whether DRAM may keep the block. Not from device memory, which the CPU reads
- * slowly; not if NVMe lists must find it on media; not after a failed write.
- */
+/* Returns whether DRAM may keep the block: device memory is slow to read, NVMe lists read media. */
 static bool dram_suits(const struct kvblk_req *req)
 {
 	phys_addr_t addr;

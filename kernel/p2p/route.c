@@ -209,9 +209,8 @@ static int probe_from(struct kvblk_flash *flash, u64 pos, void __force *there)
 }
 
 /*
- * Returns the new state of a route, or UNKNOWN if inconclusive. @page: a caller's page, or NULL;
- * @from: set to the result of probe_from(). The caller holds a page of the provider, so that the
- * driver cannot unbind.
+ * Returns the new state of a route, or UNKNOWN. @page: a caller's page, or NULL; @from: result of
+ * probe_from(). The caller holds a page of the provider, so that the driver cannot unbind.
  */
 static enum kvblk_route_state route_probe(struct pci_dev *pdev, struct kvblk_flash *flash,
 					  struct page *page, int *from)

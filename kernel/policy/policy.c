@@ -231,10 +231,7 @@ static u32 ghost_take(struct kvblk_policy *p, u64 lo)
 	return 0;
 }
 
-/*
- * Add a ghost of @lo, if necessary in place of the oldest one in its line. Declined ghosts there
- * that were not requested in a turn of the log get their verdict.
- */
+/* Add a ghost of @lo, maybe for the oldest one. Declined ones get their verdict after a turn. */
 static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 {
 	u32 *line = ghost_line(p, lo), now = kvblk_policy_tick(p);

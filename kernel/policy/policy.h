@@ -134,17 +134,15 @@ struct kvblk_policy {
 };
 
 /*
- * Initialize a policy with default tunables. @capacity: bytes of all segments. @nr_blocks: expected
- * number of blocks (slots of the index); sizes the ghost, two to four bytes for each. Returns 0 or
- * -ENOMEM. May sleep.
+ * Initialize a policy with default tunables, for @capacity bytes of segments and about @nr_blocks
+ * blocks; the ghost takes two to four bytes for each. Returns 0 or -ENOMEM. May sleep.
  */
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks);
 void kvblk_policy_destroy(struct kvblk_policy *p);
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
 /*
- * Change @first_permille, 0 to 1000. The first value below 1000 allocates 12 bytes for each block
- * of the pool, for good. Returns 0, or -ENOMEM with nothing changed. May sleep; the caller
- * serializes calls.
+ * Change @first_permille, 0 to 1000. The first value below 1000 allocates 12 bytes for each block,
+ * for good. Returns 0, or -ENOMEM with nothing changed. May sleep; the caller serializes calls.
  */
 int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille);
 /* Return the heat of a block that is touched now, 1 to 255. Any context, no lock. */
@@ -154,16 +152,14 @@ static inline u8 kvblk_policy_tick(const struct kvblk_policy *p)
 }
 
 /*
- * Account for a segment of @bytes opened for writing: advance the tick and the reinsertion budget.
- * After a restart, call it for each segment found, in the order of their opening. Returns the
- * segment's &kvblk_policy_seg.stamp. Any context.
+ * Account for @bytes of a segment opened for writing: advance the tick and the reinsertion budget.
+ * After a restart, call it for each segment in the order of opening. Returns its stamp.
  */
 u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64 bytes);
 /*
- * Decide which absent blocks to write. Call it once for each put batch flagged as a chain, and for
- * each other put. A single put may be asked about again and gets the same answer. Remembers
- * declined blocks. Returns the number of leading blocks to write; the rest is declined. Any
- * context; takes no lock.
+ * Return how many leading blocks to write; the rest is declined, and remembered. Call it once for
+ * each put batch flagged as a chain, and for each other put, which may be asked about again and
+ * gets the same answer. Any context; takes no lock.
  */
 u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
 /* Return the index of the segment of a member to reclaim next, or -1 if @nr is 0. Takes no lock. */
