@@ -77,12 +77,9 @@ static void stage_completed(struct kvblk_io *io)
 static void stage_submit(struct kvblk_queued_io *queued)
 {
 	struct stage *stage = container_of(queued, struct stage, queued);
-	const struct kvblk_reservation *resv = &stage->resv;
-	blk_opf_t opf = REQ_OP_WRITE | REQ_IDLE | (stage->rec.durable ? REQ_FUA : 0);
 
-	kvblk_payload_write_head(&stage->io, opf,
-				 kvblk_seg_pos(&resv->member->flash, resv->segment, resv->unit),
-				 &stage->mem, true);
+	kvblk_record_write(&stage->io, 0, &stage->resv, &stage->rec, stage->header, &stage->mem,
+			   false);
 	kvblk_io_end(&stage->io);
 }
 
@@ -126,7 +123,6 @@ static void stage_write(struct stage *stage)
 	stage->completed = !stage->header;
 	if (!stage->header)
 		return;
-	bvec_set_virt(&obj->bv[0], stage->header, stage->header_bytes);
 	stage_rec(stage);
 	crcs = kvblk_header_crcs(stage->header);
 	if (obj->rec.crcs)
@@ -135,7 +131,6 @@ static void stage_write(struct stage *stage)
 		memset(crcs, 0, sums);
 	else
 		kvblk_payload_sum(&stage->mem, crcs);
-	kvblk_reservation_encode(&stage->resv, stage->header, &stage->rec);
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, &stage->resv.member->flash, stage_completed);
 	stage->queued = (struct kvblk_queued_io) {

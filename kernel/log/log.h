@@ -98,14 +98,13 @@ int kvblk_payload_init(void);
 void kvblk_payload_exit(void);
 void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs);
 /*
- * Computes all checksums into @crcs and submits the payload, at @pos, without the part that
- * kvblk_payload_write_head() submits. May sleep as kvblk_io_submit().
+ * Encodes and submits the record @rec at @resv, before the caller's kvblk_io_end(). @opf: further
+ * flags. @header: its memory, with the checksums unless @sum: compute these. May sleep as
+ * kvblk_io_submit().
  */
-void kvblk_payload_write(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-			 const struct kvblk_mem *mem, __le32 *crcs);
-/* Submits the header, at @pos, and behind it the payload: @all of it, or its first part. */
-void kvblk_payload_write_head(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-			      const struct kvblk_mem *mem, bool all);
+void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_reservation *resv,
+			const struct kvblk_rec *rec, void *header, const struct kvblk_mem *mem,
+			bool sum);
 /*
  * Submits reads of the header, at @pos, and of the payload from byte @from on, before the
  * caller's kvblk_io_end(). @sum: compute checksums on arrival. Returns these or NULL; free them
@@ -203,9 +202,6 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		       struct kvblk_reservation *resv);
-/* Writes the header of @rec for the record at @resv to @buf, as kvblk_record_encode(). */
-void kvblk_reservation_encode(const struct kvblk_reservation *resv, void *buf,
-			      const struct kvblk_rec *rec);
 /* Notes in the segment how a crash could harm the record at @resv. @durable: written by FUA. */
 void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable);
 /* Returns the safety of the live record at @unit. The caller holds the segment. */

@@ -172,33 +172,42 @@ void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs)
 	}
 }
 
-void kvblk_payload_write(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-			 const struct kvblk_mem *mem, __le32 *crcs)
+/*
+ * Computes all checksums into @crcs and submits the payload, at @data, but for its first part.
+ * Returns the bytes of that part, and in @nr the vectors up to its end.
+ */
+static u32 parts_write(struct kvblk_io *io, blk_opf_t opf, u64 data, const struct kvblk_mem *mem,
+		       __le32 *crcs, u32 *nr)
 {
 	struct bvec_iter rest = payload_iter(mem), part, first;
 	u32 at, size = part_size(mem);
 
 	first = part_next(mem->bv, &rest, size);
+	*nr = min(rest.bi_idx + 1, mem->nr);
 	for (at = size; rest.bi_size; at += size) {
 		part = part_next(mem->bv, &rest, size);
 		part_crcs(mem->bv, part, crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
-		part_submit(io, opf, pos + at, mem->bv, part, &rest);
+		part_submit(io, opf, data + at, mem->bv, part, &rest);
 		cond_resched();
 	}
 	part_crcs(mem->bv, first, crcs, NULL);
+	return first.bi_size;
 }
 
-void kvblk_payload_write_head(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-			      const struct kvblk_mem *mem, bool all)
+void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_reservation *resv,
+			const struct kvblk_rec *rec, void *header, const struct kvblk_mem *mem,
+			bool sum)
 {
-	struct bvec_iter rest = payload_iter(mem), first;
+	struct kvblk_place place = kvblk_place(io->flash, resv->segment, resv->gen, resv->unit);
+	u64 pos = kvblk_seg_pos(io->flash, resv->segment, resv->unit);
+	u32 bytes = kvblk_header_bytes(rec->length), first = mem->bytes, nr = mem->nr;
 
-	if (all || mem->bytes <= PART_BYTES) {
-		head_submit(io, opf, pos, mem, mem->bytes, mem->nr);
-		return;
-	}
-	first = part_next(mem->bv, &rest, part_size(mem));
-	head_submit(io, opf, pos, mem, first.bi_size, rest.bi_idx + 1);
+	opf |= REQ_OP_WRITE | REQ_IDLE | (rec->durable ? REQ_FUA : 0);
+	bvec_set_virt(&mem->bv[0], header, bytes);
+	if (sum)
+		first = parts_write(io, opf, pos + bytes, mem, kvblk_header_crcs(header), &nr);
+	kvblk_record_encode(header, rec, &place, &io->flash->pool->secret);
+	head_submit(io, opf, pos, mem, first, nr);
 }
 
 static void part_sum(struct part *part)

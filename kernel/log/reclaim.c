@@ -42,8 +42,7 @@ struct copy {
 	struct kvblk_mem mem;
 	struct kvblk_rec rec;
 	struct kvblk_reservation resv;
-	void *buf;			/* the record's header */
-	u32 header;			/* bytes of the header */
+	void *header;			/* the record's header */
 	int err;
 };
 
@@ -230,16 +229,10 @@ static void copy_completed(struct kvblk_io *io)
 		complete(&v->completed);
 }
 
-static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
+static void copy_start(struct copy *copy)
 {
-	struct kvblk_member *member = copy->victim->member;
-
 	atomic_inc(&copy->victim->flying);
-	kvblk_io_start(&copy->io, &member->flash, copy_completed);
-	kvblk_io_submit(&copy->io, opf | REQ_IDLE,
-			kvblk_seg_pos(&member->flash, segment, unit), copy->mem.bv,
-			copy->mem.nr);
-	kvblk_io_end(&copy->io);
+	kvblk_io_start(&copy->io, &copy->victim->member->flash, copy_completed);
 }
 
 /* Drop the count that @flying began with and wait for the I/O in flight. */
@@ -253,84 +246,80 @@ static void copies_wait(struct victim *v)
 
 static void copy_read(struct copy *copy)
 {
-	struct victim *v = copy->victim;
 	const struct kvblk_slot *slot = &copy->vrec->slot;
+	struct kvblk_flash *flash = &copy->victim->member->flash;
 
-	copy->header = kvblk_header_bytes(slot->len);
 	copy->err = -ENOMEM;
-	copy->buf = (void *)__get_free_pages(GFP_KERNEL, get_order(copy->header));
-	if (!copy->buf || kvblk_mem_alloc(&copy->mem, slot->len))
+	copy->header = (void *)__get_free_pages(GFP_KERNEL,
+						get_order(kvblk_header_bytes(slot->len)));
+	if (!copy->header || kvblk_mem_alloc(&copy->mem, slot->len))
 		return;
-	bvec_set_virt(&copy->mem.bv[0], copy->buf, copy->header);
+	bvec_set_virt(&copy->mem.bv[0], copy->header, kvblk_header_bytes(slot->len));
 	copy->err = 0;
-	copy_fly(copy, REQ_OP_READ, v->seg - v->member->log.segs, slot->off);
+	copy_start(copy);
+	kvblk_io_submit(&copy->io, REQ_OP_READ | REQ_IDLE,
+			kvblk_seg_pos(flash, slot->seg - flash->seg_base, slot->off),
+			copy->mem.bv, copy->mem.nr);
+	kvblk_io_end(&copy->io);
 }
 
-static void copy_damaged(struct copy *copy)
+/* Returns 0 if the record that was read may be copied, or an errno. */
+static int copy_check(struct copy *copy)
 {
 	struct victim *v = copy->victim;
+	struct kvblk_flash *flash = &v->member->flash;
+	const struct kvblk_slot *slot = &copy->vrec->slot;
+	u32 segment = v->seg - v->member->log.segs;
+	struct kvblk_place place = kvblk_place(flash, segment, v->seg->gen, slot->off);
 
-	kvblk_flash_error(&v->member->flash, KVBLK_ERROR_CHECKSUM,
-			  v->seg - v->member->log.segs);
-	copy->err = -EBADMSG;
-}
-
-/* Check the record that was read and write it to its new place. */
-static void copy_write(struct copy *copy)
-{
-	struct victim *v = copy->victim;
-	struct victim_rec *vrec = copy->vrec;
-	struct kvblk_member *member = v->member;
-	struct kvblk_pool *pool = member->flash.pool;
-	u32 segment = v->seg - member->log.segs;
-	struct kvblk_place place = kvblk_place(&member->flash, segment, v->seg->gen,
-					       vrec->slot.off);
-
-	if (copy->err)
-		return;
 	if (copy->io.status) {
-		kvblk_flash_error(&member->flash, KVBLK_ERROR_READ, segment);
-		copy->err = -EIO;
-		return;
+		kvblk_flash_error(flash, KVBLK_ERROR_READ, segment);
+		return -EIO;
 	}
 	/* or else a damaged record would get a valid new header */
-	if (kvblk_record_decode(copy->buf, copy->header, &place, kvblk_trust_mac(&pool->secret),
+	if (kvblk_record_decode(copy->header, kvblk_header_bytes(slot->len), &place,
+				kvblk_trust_mac(&flash->pool->secret),
 				&copy->rec) != KVBLK_DEC_RECORD ||
-	    copy->rec.length != vrec->slot.len) {
-		copy_damaged(copy);
-		return;
-	}
-	if (copy->rec.integrity != KVBLK_INTEGRITY_NONE &&
-	    !kvblk_payload_check(&copy->mem, NULL, copy->rec.crcs)) {
-		if (copy->rec.integrity != KVBLK_INTEGRITY_PRODUCER) {
-			copy_damaged(copy);
-			return;
-		}
+	    copy->rec.length != slot->len)
+		goto damaged;
+	/* without proof of its payload a get would not trust the copy */
+	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE)
+		return kvblk_must_check(flash->pool, v->seg) ? -ENODATA : 0;
+	if (kvblk_payload_check(&copy->mem, NULL, copy->rec.crcs))
+		return 0;
+	if (copy->rec.integrity == KVBLK_INTEGRITY_PRODUCER) {
 		/* the caller put other bytes than its checksums say: not the member's error */
-		kvblk_count_at(member->flash.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
-		copy->err = -EBADMSG;
-		return;
+		kvblk_count_at(flash->stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		return -EBADMSG;
 	}
-	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE &&
-	    kvblk_must_check(pool, v->seg)) {
-		/* a get would not trust the copy: nothing proves its payload */
-		copy->err = -ENODATA;
-		return;
-	}
-	copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, vrec->slot.len),
-				 &copy->resv);
+damaged:
+	kvblk_flash_error(flash, KVBLK_ERROR_CHECKSUM, segment);
+	return -EBADMSG;
+}
+
+/* Writes the record that was read to its new place. */
+static void copy_write(struct copy *copy)
+{
+	struct kvblk_member *member = copy->victim->member;
+	struct kvblk_rec *rec = &copy->rec;
+
+	if (!copy->err)
+		copy->err = copy_check(copy);
+	if (!copy->err)
+		copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, rec->length),
+					 &copy->resv);
 	if (copy->err)
 		return;
 	/* the victim's seal proves the payload; the new segment's may be lost in a crash */
-	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE) {
-		kvblk_payload_sum(&copy->mem, kvblk_header_crcs(copy->buf));
-		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
+	if (rec->integrity == KVBLK_INTEGRITY_NONE) {
+		kvblk_payload_sum(&copy->mem, kvblk_header_crcs(copy->header));
+		rec->integrity = KVBLK_INTEGRITY_CRC32C;
 	}
 	/* the copy keeps its seq: a copy is no newer than its original */
-	copy->rec.durable = kvblk_durable(&member->flash, copy->rec.integrity);
-	kvblk_reservation_encode(&copy->resv, copy->buf, &copy->rec);
-	copy_fly(copy, REQ_OP_WRITE | (copy->rec.durable ? REQ_FUA : 0),
-		 copy->resv.segment, copy->resv.unit);
+	rec->durable = kvblk_durable(&member->flash, rec->integrity);
+	copy_start(copy);
+	kvblk_record_write(&copy->io, 0, &copy->resv, rec, copy->header, &copy->mem, false);
+	kvblk_io_end(&copy->io);
 }
 
 static void copy_end(struct copy *copy)
@@ -362,7 +351,8 @@ static void copy_end(struct copy *copy)
 		kvblk_reservation_release(&copy->resv, &copy->rec);
 	}
 	kvblk_mem_free(&copy->mem);
-	free_pages((unsigned long)copy->buf, get_order(copy->header));
+	free_pages((unsigned long)copy->header,
+		   get_order(kvblk_header_bytes(vrec->slot.len)));
 }
 
 /*

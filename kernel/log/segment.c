@@ -492,15 +492,6 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 	return err;
 }
 
-void kvblk_reservation_encode(const struct kvblk_reservation *resv, void *buf,
-			      const struct kvblk_rec *rec)
-{
-	struct kvblk_place place = kvblk_place(&resv->member->flash, resv->segment, resv->gen,
-					       resv->unit);
-
-	kvblk_record_encode(buf, rec, &place, &resv->member->flash.pool->secret);
-}
-
 void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable)
 {
 	struct kvblk_segment *seg = resv->seg;

@@ -219,22 +219,15 @@ static void put_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
 	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->write.summed;
-	/* as O_DIRECT, because writeback throttling (wbt) delays background writes */
-	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
-	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_io *io = &req->media.io;
-	u64 pos = kvblk_seg_pos(&resv->member->flash, resv->segment, resv->unit);
 	struct kvblk_rec rec;
 
 	io->ioprio = queued->ioprio;
 	if (!READ_ONCE(req->canceled)) {
-		bvec_set_virt(&req->mem.bv[0], req->header, req->header_bytes);
-		if (sum)
-			kvblk_payload_write(io, opf, pos + req->header_bytes, &req->mem,
-					    kvblk_header_crcs(req->header));
 		put_rec(req, &rec);
-		kvblk_reservation_encode(resv, req->header, &rec);
-		kvblk_payload_write_head(io, opf, pos, &req->mem, !sum);
+		/* REQ_SYNC, as O_DIRECT: writeback throttling (wbt) delays background writes */
+		kvblk_record_write(io, REQ_SYNC, &req->media.resv, &rec, req->header, &req->mem,
+				   sum);
 	}
 	kvblk_io_end(io);
 }
