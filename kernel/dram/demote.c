@@ -33,7 +33,6 @@ struct stage {
 	struct kvblk_reservation resv;
 	struct kvblk_rec rec;
 	void *header;
-	u32 header_bytes;
 	bool never;			/* queued.given_up; always false */
 	bool completed;
 	bool damaged;			/* the checksums do not match */
@@ -112,14 +111,12 @@ static void stage_write(struct stage *stage)
 	stage->mem.nr = obj->nr + 1;
 	stage->mem.bytes = obj->rec.length;
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
-	stage->header_bytes = kvblk_header_bytes(obj->rec.length);
 	stage->damaged = kvblk_dram_block_checks(pool, obj) &&
 			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
 	stage->completed = stage->damaged;
 	if (stage->damaged)
 		return;
-	stage->header = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN,
-						 get_order(stage->header_bytes));
+	stage->header = kvblk_header_alloc(obj->rec.length, GFP_KERNEL | __GFP_NOWARN);
 	stage->completed = !stage->header;
 	if (!stage->header)
 		return;
@@ -182,8 +179,8 @@ static void stage_end(struct stage *stage)
 		kvblk_count(pool, written ? KVBLK_C_DRAM_WRITES : KVBLK_C_DRAM_DROPS, 1);
 		kvblk_dram_block_remove(pool, obj);
 	}
+	kvblk_header_free(stage->header, obj->rec.length);
 	kvblk_dram_block_put(obj);
-	free_pages((unsigned long)stage->header, get_order(stage->header_bytes));
 }
 
 /* Ends completed writes. Returns whether all but silent members' have completed. */

@@ -106,12 +106,19 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 			const struct kvblk_rec *rec, void *header, const struct kvblk_mem *mem,
 			bool sum);
 /*
- * Submits reads of the header, at @pos, and of the payload from byte @from on, before the
- * caller's kvblk_io_end(). @sum: compute checksums on arrival. Returns these or NULL; free them
- * with kvblk_sums_free() when @io is complete. May sleep.
+ * Submits reads of the record at @slot, of its payload from byte @from on, before the caller's
+ * kvblk_io_end(). @header: memory for the header. @sum: compute checksums on arrival. Returns
+ * these or NULL; free them with kvblk_sums_free() when @io is complete. May sleep.
  */
-struct kvblk_sums *kvblk_payload_read(struct kvblk_io *io, u64 pos,
-				      const struct kvblk_mem *mem, u32 from, bool sum);
+struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
+				     void *header, const struct kvblk_mem *mem, u32 from,
+				     bool sum);
+/*
+ * Returns whether the @header that was read at @place is of a record of @length bytes, as @trust
+ * proves. Sets @rec, which points into @header. The caller verifies the payload.
+ */
+bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const void *header,
+			   struct kvblk_trust trust, struct kvblk_rec *rec);
 void kvblk_sums_free(struct kvblk_sums *sums);
 /* Returns whether all chunks match @crcs. @sums: checksums computed on arrival, or NULL. */
 bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *sums,
@@ -179,6 +186,11 @@ static inline bool kvblk_must_check(const struct kvblk_pool *pool,
 	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
 }
 
+static inline u64 kvblk_slot_pos(const struct kvblk_flash *flash, const struct kvblk_slot *slot)
+{
+	return kvblk_seg_pos(flash, slot->seg - flash->seg_base, slot->off);
+}
+
 static inline struct kvblk_place kvblk_place(const struct kvblk_flash *flash, u32 segment,
 					     u64 gen, u32 unit)
 {
@@ -188,6 +200,24 @@ static inline struct kvblk_place kvblk_place(const struct kvblk_flash *flash, u3
 		.segment = segment,
 		.unit = unit,
 	};
+}
+
+/* Returns the place of the record at @slot, whose segment has generation @gen. */
+static inline struct kvblk_place kvblk_slot_place(const struct kvblk_flash *flash,
+						  const struct kvblk_slot *slot, u64 gen)
+{
+	return kvblk_place(flash, slot->seg - flash->seg_base, gen, slot->off);
+}
+
+/* Allocates the header of a record of @length bytes. Returns NULL if memory is short. */
+static inline void *kvblk_header_alloc(u32 length, gfp_t gfp)
+{
+	return (void *)__get_free_pages(gfp, get_order(kvblk_header_bytes(length)));
+}
+
+static inline void kvblk_header_free(void *header, u32 length)
+{
+	free_pages((unsigned long)header, get_order(kvblk_header_bytes(length)));
 }
 
 /* Writes the table page of @segment from memory to media. Returns 0 or an errno. May sleep. */

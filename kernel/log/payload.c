@@ -279,12 +279,16 @@ static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64
 	}
 }
 
-struct kvblk_sums *kvblk_payload_read(struct kvblk_io *io, u64 pos,
-				      const struct kvblk_mem *mem, u32 from, bool sum)
+struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
+				     void *header, const struct kvblk_mem *mem, u32 from,
+				     bool sum)
 {
 	struct kvblk_sums *sums = sum ? sums_alloc(io, mem) : NULL;
-	u64 data = pos + mem->bv[0].bv_len + from;
+	u64 pos = kvblk_slot_pos(io->flash, slot);
+	u32 bytes = kvblk_header_bytes(slot->len);
+	u64 data = pos + bytes + from;
 
+	bvec_set_virt(&mem->bv[0], header, bytes);
 	if (!from && !sums) {
 		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, mem->nr);
 		return NULL;
@@ -296,6 +300,13 @@ struct kvblk_sums *kvblk_payload_read(struct kvblk_io *io, u64 pos,
 	else
 		kvblk_io_submit(io, REQ_OP_READ, data, mem->bv + 1, mem->nr - 1);
 	return sums;
+}
+
+bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const void *header,
+			   struct kvblk_trust trust, struct kvblk_rec *rec)
+{
+	return kvblk_record_decode(header, kvblk_header_bytes(length), place, trust, rec) ==
+	       KVBLK_DEC_RECORD && rec->length == length;
 }
 
 void kvblk_sums_free(struct kvblk_sums *sums)

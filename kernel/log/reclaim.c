@@ -247,19 +247,14 @@ static void copies_wait(struct victim *v)
 static void copy_read(struct copy *copy)
 {
 	const struct kvblk_slot *slot = &copy->vrec->slot;
-	struct kvblk_flash *flash = &copy->victim->member->flash;
 
 	copy->err = -ENOMEM;
-	copy->header = (void *)__get_free_pages(GFP_KERNEL,
-						get_order(kvblk_header_bytes(slot->len)));
+	copy->header = kvblk_header_alloc(slot->len, GFP_KERNEL);
 	if (!copy->header || kvblk_mem_alloc(&copy->mem, slot->len))
 		return;
-	bvec_set_virt(&copy->mem.bv[0], copy->header, kvblk_header_bytes(slot->len));
 	copy->err = 0;
 	copy_start(copy);
-	kvblk_io_submit(&copy->io, REQ_OP_READ | REQ_IDLE,
-			kvblk_seg_pos(flash, slot->seg - flash->seg_base, slot->off),
-			copy->mem.bv, copy->mem.nr);
+	kvblk_record_read(&copy->io, slot, copy->header, &copy->mem, 0, false);
 	kvblk_io_end(&copy->io);
 }
 
@@ -269,18 +264,15 @@ static int copy_check(struct copy *copy)
 	struct victim *v = copy->victim;
 	struct kvblk_flash *flash = &v->member->flash;
 	const struct kvblk_slot *slot = &copy->vrec->slot;
-	u32 segment = v->seg - v->member->log.segs;
-	struct kvblk_place place = kvblk_place(flash, segment, v->seg->gen, slot->off);
+	struct kvblk_place place = kvblk_slot_place(flash, slot, v->seg->gen);
 
 	if (copy->io.status) {
-		kvblk_flash_error(flash, KVBLK_ERROR_READ, segment);
+		kvblk_flash_error(flash, KVBLK_ERROR_READ, place.segment);
 		return -EIO;
 	}
 	/* or else a damaged record would get a valid new header */
-	if (kvblk_record_decode(copy->header, kvblk_header_bytes(slot->len), &place,
-				kvblk_trust_mac(&flash->pool->secret),
-				&copy->rec) != KVBLK_DEC_RECORD ||
-	    copy->rec.length != slot->len)
+	if (!kvblk_record_identify(&place, slot->len, copy->header,
+				   kvblk_trust_mac(&flash->pool->secret), &copy->rec))
 		goto damaged;
 	/* without proof of its payload a get would not trust the copy */
 	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE)
@@ -293,7 +285,7 @@ static int copy_check(struct copy *copy)
 		return -EBADMSG;
 	}
 damaged:
-	kvblk_flash_error(flash, KVBLK_ERROR_CHECKSUM, segment);
+	kvblk_flash_error(flash, KVBLK_ERROR_CHECKSUM, place.segment);
 	return -EBADMSG;
 }
 
@@ -351,8 +343,7 @@ static void copy_end(struct copy *copy)
 		kvblk_reservation_release(&copy->resv, &copy->rec);
 	}
 	kvblk_mem_free(&copy->mem);
-	free_pages((unsigned long)copy->header,
-		   get_order(kvblk_header_bytes(vrec->slot.len)));
+	kvblk_header_free(copy->header, vrec->slot.len);
 }
 
 /*

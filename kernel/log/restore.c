@@ -138,8 +138,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	struct kvblk_place place;
 	struct kvblk_rec rec;
 	u64 gen, seq = U64_MAX;
-	void *buf = NULL;
-	u32 bytes;
+	void *header;
 
 	/* a block in DRAM was put in the current activation, hence later */
 	if (kvblk_slot_in_dram(slot))
@@ -147,17 +146,16 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	seg = kvblk_segment_get(pool, slot, &member, &gen);
 	if (!seg)
 		return 0;
-	bytes = kvblk_header_bytes(slot->len);
-	if (kvblk_flash_may_read(&member->flash))
-		buf = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOFAIL, get_order(bytes));
-	place = kvblk_place(&member->flash, seg - member->log.segs, gen, slot->off);
-	if (buf && !kvblk_io_read(&member->flash,
-				  kvblk_seg_pos(&member->flash, place.segment, place.unit),
-				  buf, bytes))
-		seq = kvblk_record_decode(buf, bytes, &place, kvblk_trust_mac(&pool->secret),
-					  &rec) == KVBLK_DEC_RECORD &&
-		      seq_given(pool, rec.seq) ? rec.seq : 0;
-	free_pages((unsigned long)buf, get_order(bytes));
+	if (kvblk_flash_may_read(&member->flash)) {
+		header = kvblk_header_alloc(slot->len, GFP_KERNEL | __GFP_NOFAIL);
+		place = kvblk_slot_place(&member->flash, slot, gen);
+		if (!kvblk_io_read(&member->flash, kvblk_slot_pos(&member->flash, slot), header,
+				   kvblk_header_bytes(slot->len)))
+			seq = kvblk_record_identify(&place, slot->len, header,
+						    kvblk_trust_mac(&pool->secret), &rec) &&
+			      seq_given(pool, rec.seq) ? rec.seq : 0;
+		kvblk_header_free(header, slot->len);
+	}
 	kvblk_segment_put(member, seg);
 	return seq;
 }

@@ -42,6 +42,7 @@ struct header_read {
 	u64 gen;
 	struct kvblk_place place;
 	struct bio_vec bv;
+	void *data;			/* NULL if not read */
 };
 
 /* Headers read together. */
@@ -54,7 +55,7 @@ struct key_page {
 	u32 given_up;				/* bytes counted as detached in the file's budget */
 	u32 nr;					/* valid @slots and @headers */
 	struct kvblk_slot slots[PAGE_KEYS];	/* entries found in the index, in order */
-	struct header_read headers[PAGE_KEYS];	/* of each slot; without a page if not read */
+	struct header_read headers[PAGE_KEYS];	/* of each slot */
 };
 
 static void header_unpin(struct header_read *header)
@@ -75,9 +76,7 @@ static void page_put(struct key_page *page)
 		return;
 	for (i = 0; i < page->nr; i++) {
 		header_unpin(&page->headers[i]);
-		if (page->headers[i].bv.bv_page)
-			__free_pages(page->headers[i].bv.bv_page,
-				     get_order(kvblk_header_bytes(page->slots[i].len)));
+		kvblk_header_free(page->headers[i].data, page->slots[i].len);
 	}
 	atomic64_sub(page->given_up, &file->budget.detached);
 	kfree(page);
@@ -206,23 +205,21 @@ static int page_find(struct key_page *page, struct kvblk_file *file, struct walk
 static int header_submit(struct key_page *page, u32 i)
 {
 	struct header_read *header = &page->headers[i];
-	u32 bytes = kvblk_header_bytes(page->slots[i].len);
+	const struct kvblk_slot *slot = &page->slots[i];
 	struct kvblk_member *member = header->member;
 
 	if (!header->seg || !kvblk_flash_may_read(&member->flash))
 		return 0;
-	header->bv.bv_page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO, get_order(bytes));
-	if (!header->bv.bv_page)
+	header->data = kvblk_header_alloc(slot->len, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!header->data)
 		return -ENOMEM;
-	header->bv.bv_len = bytes;
+	bvec_set_virt(&header->bv, header->data, kvblk_header_bytes(slot->len));
 	header->page = page;
-	header->place = kvblk_place(&member->flash, page->slots[i].seg - member->flash.seg_base,
-				    header->gen, page->slots[i].off);
+	header->place = kvblk_slot_place(&member->flash, slot, header->gen);
 	refcount_inc(&page->refs);
 	atomic_inc(&page->pending);
 	kvblk_io_start(&header->io, &member->flash, header_completed);
-	kvblk_io_submit(&header->io, REQ_OP_READ,
-			kvblk_seg_pos(&member->flash, header->place.segment, header->place.unit),
+	kvblk_io_submit(&header->io, REQ_OP_READ, kvblk_slot_pos(&member->flash, slot),
 			&header->bv, 1);
 	kvblk_io_end(&header->io);
 	return 0;
@@ -282,10 +279,9 @@ static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 	struct kvblk_pool *pool = file->pool;
 	struct kvblk_rec rec;
 
-	if (!header->bv.bv_page || header->io.status ||
-	    kvblk_record_decode(page_address(header->bv.bv_page), header->bv.bv_len,
-				&header->place, kvblk_trust_mac(&pool->secret),
-				&rec) != KVBLK_DEC_RECORD)
+	if (!header->data || header->io.status ||
+	    !kvblk_record_identify(&header->place, slot->len, header->data,
+				   kvblk_trust_mac(&pool->secret), &rec))
 		return 0;
 	if (rec.tenant != file->tenant || !kvblk_nvme_key(rec.key, rec.key_len) ||
 	    kvblk_index_token(&pool->index, rec.id) != slot->place)

@@ -185,9 +185,8 @@ static void part_submit(struct kvblk_bounce *b)
 	struct half *half = half_of(b, b->asked);
 	u32 bytes = min(b->end - b->asked, b->part);
 	struct kvblk_req *req = b->req;
-	u64 pos = kvblk_seg_pos(&req->media.member->flash,
-				req->slot.seg - req->media.member->flash.seg_base,
-				req->slot.off) + req->header_bytes + b->asked;
+	u64 pos = kvblk_slot_pos(&req->media.member->flash, &req->slot) + req->header_bytes +
+		  b->asked;
 
 	/* bytes behind the payload's end are padding on media */
 	bvec_set_virt(&half->bv, half_data(b, half), round_up(bytes, KVBLK_UNIT));

@@ -49,7 +49,6 @@ static void prefetch_enter(struct kvblk_req *req)
 {
 	struct kvblk_queued_io *queued = &req->media.queued;
 
-	bvec_set_virt(&req->mem.bv[0], req->header, req->header_bytes);
 	kvblk_media_submit(req, &req->media.member->flash);
 	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
 						 req->op.priority);

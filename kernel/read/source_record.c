@@ -27,26 +27,25 @@ static bool record_sums(const struct kvblk_req *req)
 }
 
 /* Submits header and first part as one request. Not inlined: other gets need no plug. */
-static noinline void record_submit_bounce(struct kvblk_req *req, u64 pos)
+static noinline void record_submit_bounce(struct kvblk_req *req)
 {
 	struct blk_plug plug;
 
 	blk_start_plug(&plug);
-	kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
+	/* the header alone: @mem has no payload */
+	kvblk_record_read(&req->media.io, &req->slot, req->header, &req->mem, 0, false);
 	kvblk_bounce_submit(req->media.bounce, kvblk_read_end(req));
 	blk_finish_plug(&plug);
 }
 
 static void record_submit(struct kvblk_req *req)
 {
-	const struct kvblk_flash *flash = &req->media.member->flash;
-	u64 pos = kvblk_seg_pos(flash, req->slot.seg - flash->seg_base, req->slot.off);
-
 	if (req->media.bounce)
-		record_submit_bounce(req, pos);
+		record_submit_bounce(req);
 	else
-		req->media.sums = kvblk_payload_read(&req->media.io, pos, &req->mem,
-						     req->read.from, record_sums(req));
+		req->media.sums = kvblk_record_read(&req->media.io, &req->slot, req->header,
+						    &req->mem, req->read.from,
+						    record_sums(req));
 }
 
 static int record_start(struct kvblk_req *req)
@@ -67,7 +66,6 @@ static int record_start(struct kvblk_req *req)
 	req->read.state = KVBLK_READ_INFLIGHT;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
-	bvec_set_virt(&req->mem.bv[0], req->header, req->header_bytes);
 	now = jiffies;
 	if (READ_ONCE(req->media.member->flash.last_get) != now)
 		WRITE_ONCE(req->media.member->flash.last_get, now);
@@ -113,13 +111,11 @@ static int record_damaged(struct kvblk_req *req)
 
 static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
-	const struct kvblk_flash *flash = &req->media.member->flash;
-	struct kvblk_place place = kvblk_place(flash, req->slot.seg - flash->seg_base,
-					       req->media.gen, req->slot.off);
+	struct kvblk_place place = kvblk_slot_place(&req->media.member->flash, &req->slot,
+						    req->media.gen);
 
-	if (kvblk_record_decode(req->header, req->header_bytes, &place,
-				kvblk_trust_entry(req->id, req->slot.len),
-				rec) != KVBLK_DEC_RECORD)
+	if (!kvblk_record_identify(&place, req->slot.len, req->header,
+				   kvblk_trust_entry(req->id, req->slot.len), rec))
 		return record_wrong(req, false);
 	/* another key with the same id: a miss, no damage */
 	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
