@@ -149,9 +149,7 @@ static void stage_end(struct stage *stage)
 	struct kvblk_member *member = resv->member;
 
 	live.state = KVBLK_SLOT_LIVE;
-	live.seg = member->flash.seg_base + resv->segment;
-	live.gen = (u16)resv->gen;
-	live.off = resv->unit;
+	kvblk_reservation_slot(resv, &live);
 	if (stage->header && !written) {
 		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, resv->segment);
 		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->flash.slot : 0;

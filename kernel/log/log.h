@@ -234,6 +234,8 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       struct kvblk_reservation *resv);
 /* Notes in the segment how a crash could harm the record at @resv. @durable: written by FUA. */
 void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable);
+/* Sets the place of @slot to that of the reservation. */
+void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot);
 /* Returns the safety of the live record at @unit. The caller holds the segment. */
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);

@@ -323,9 +323,7 @@ static void copy_end(struct copy *copy)
 	if (copy->resv.seg) {
 		v->cached |= !copy->rec.durable || !kvblk_fua(&v->member->flash);
 		vrec->copy = vrec->slot;
-		vrec->copy.seg = v->member->flash.seg_base + copy->resv.segment;
-		vrec->copy.gen = (u16)copy->resv.gen;
-		vrec->copy.off = copy->resv.unit;
+		kvblk_reservation_slot(&copy->resv, &vrec->copy);
 		vrec->copy.state = KVBLK_SLOT_LIVE;
 	}
 	if (copy->resv.seg && copy->io.status) {

@@ -505,6 +505,13 @@ void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool d
 		set_bit(resv->unit, seg->open->durable);
 }
 
+void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot)
+{
+	slot->seg = resv->member->flash.seg_base + resv->segment;
+	slot->gen = (u16)resv->gen;
+	slot->off = resv->unit;
+}
+
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit)
 {

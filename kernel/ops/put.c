@@ -617,16 +617,14 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 	}
 	req->media.stats = resv->member->flash.stats;
 	req->slot = (struct kvblk_slot) {
-		.seg = resv->member->flash.seg_base + resv->segment,
-		.off = resv->unit,
 		.len = req->bytes,
-		.gen = (u16)resv->gen,
 		.tenant = req->tenant,
 		.state = KVBLK_SLOT_WRITING,
 		.prio = req->op.priority,
 		.expiry = req->expiry,
 		.caller_tag = req->op.caller_tag,
 	};
+	kvblk_reservation_slot(resv, &req->slot);
 	if (taken)
 		err = put_take(req, old) ? 0 : -EEXIST;
 	else
