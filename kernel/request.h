@@ -118,7 +118,7 @@ struct kvblk_media {
 	struct kvblk_stats __percpu *stats; /* the member's, valid even after its removal */
 	struct kvblk_reservation resv;	/* put: reservation in an open segment */
 	struct kvblk_queued_io queued;	/* put: queued write */
-	blk_opf_t fua;			/* put: REQ_FUA or 0 */
+	bool durable;			/* put: written past volatile write caches */
 	struct kvblk_sums *sums;	/* get: checksums of what was read, or NULL */
 	struct kvblk_bounce *bounce;	/* get: chunk of an incremental bounce, or NULL */
 	struct kvblk_trial *trial;	/* get: trial of a P2P route, see p2p/route.c */

@@ -93,9 +93,8 @@ static void stage_rec(struct stage *stage)
 	if (!obj->rec.crcs)
 		stage->rec.integrity = !stage->urgent && policy == KVBLK_CHECK_HEADER ?
 				       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
-	stage->rec.durable = stage->urgent ||
-			     kvblk_durable(&stage->resv.member->flash, stage->rec.integrity);
-	kvblk_reservation_note(&stage->resv, stage->rec.integrity, stage->rec.durable);
+	stage->rec.durable = kvblk_reservation_durable(&stage->resv, stage->rec.integrity,
+						       stage->urgent);
 }
 
 /* Writes a DRAM block to the reservation, unless memory is short or the bytes are damaged. */

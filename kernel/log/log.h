@@ -232,8 +232,11 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		       struct kvblk_reservation *resv);
-/* Notes in the segment how a crash could harm the record at @resv. @durable: written by FUA. */
-void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable);
+/*
+ * Returns whether to write the record at @resv past the cache, always if it @lasts, and notes in
+ * the segment how a crash could harm it.
+ */
+bool kvblk_reservation_durable(struct kvblk_reservation *resv, u8 integrity, bool lasts);
 /* Sets the place of @slot to that of the reservation. */
 void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot);
 /* Returns the safety of the live record at @unit. The caller holds the segment. */

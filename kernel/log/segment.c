@@ -492,17 +492,20 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 	return err;
 }
 
-void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable)
+bool kvblk_reservation_durable(struct kvblk_reservation *resv, u8 integrity, bool lasts)
 {
+	const struct kvblk_flash *flash = &resv->member->flash;
 	struct kvblk_segment *seg = resv->seg;
+	bool durable = lasts || kvblk_durable(flash, integrity);
+	bool safe = durable && kvblk_fua(flash);
 
-	durable &= kvblk_fua(&resv->member->flash);
 	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
 		WRITE_ONCE(seg->bare, true);
-	if (!durable && !READ_ONCE(seg->cached))
-		cmpxchg(&seg->cached, 0, atomic_read(&resv->member->flash.write_errors));
-	if (integrity != KVBLK_INTEGRITY_NONE && durable)
+	if (!safe && !READ_ONCE(seg->cached))
+		cmpxchg(&seg->cached, 0, atomic_read(&flash->write_errors));
+	if (integrity != KVBLK_INTEGRITY_NONE && safe)
 		set_bit(resv->unit, seg->open->durable);
+	return durable;
 }
 
 void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot)

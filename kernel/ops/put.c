@@ -49,7 +49,7 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 		.key_len = req->op.key_len,
 		.priority = req->op.priority,
 		.integrity = req->integrity,
-		.durable = req->media.fua,
+		.durable = req->media.durable,
 		.key = req->key,
 	};
 }
@@ -237,11 +237,8 @@ static void put_write(struct kvblk_req *req)
 	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_queued_io *queued = &req->media.queued;
 
-	/* the block layer clears REQ_FUA for devices without a volatile cache */
-	req->media.fua = put_lasts(req) ||
-			 kvblk_durable(&resv->member->flash, req->integrity) ? REQ_FUA : 0;
 	req->write.write_errors = atomic_read(&resv->member->flash.write_errors);
-	kvblk_reservation_note(resv, req->integrity, req->media.fua);
+	req->media.durable = kvblk_reservation_durable(resv, req->integrity, put_lasts(req));
 	/* if the put may be queued, its task computes checksums, not the throttle's work */
 	req->write.summed = put_carries_crcs(req) ||
 			    (req->integrity == KVBLK_INTEGRITY_CRC32C &&
