@@ -102,8 +102,6 @@ static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
 	struct kvblk_dram_block *obj = stage->obj;
-	u32 sums = kvblk_crcs_bytes(obj->rec.length);
-	__le32 *crcs;
 
 	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
 	stage->mem.bv = obj->bv;
@@ -120,13 +118,9 @@ static void stage_write(struct stage *stage)
 	if (!stage->header)
 		return;
 	stage_rec(stage);
-	crcs = kvblk_header_crcs(stage->header);
-	if (obj->rec.crcs)
-		memcpy(crcs, obj->rec.crcs, sums);
-	else if (stage->rec.integrity == KVBLK_INTEGRITY_NONE)
-		memset(crcs, 0, sums);
-	else
-		kvblk_payload_sum(&stage->mem, crcs);
+	if (!kvblk_record_crcs(stage->header, obj->rec.length, stage->rec.integrity,
+			       obj->rec.crcs))
+		kvblk_payload_sum(&stage->mem, kvblk_header_crcs(stage->header));
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, &stage->resv.member->flash, stage_completed);
 	stage->queued = (struct kvblk_queued_io) {

@@ -98,6 +98,11 @@ int kvblk_payload_init(void);
 void kvblk_payload_exit(void);
 void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs);
 /*
+ * Sets the checksums in a header for @length bytes: @crcs unless NULL, or none as @integrity says.
+ * Returns false if they must be computed.
+ */
+bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs);
+/*
  * Encodes and submits the record @rec at @resv, before the caller's kvblk_io_end(). @opf: further
  * flags. @header: its memory, with the checksums unless @sum: compute these. May sleep as
  * kvblk_io_submit().

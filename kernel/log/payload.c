@@ -172,6 +172,15 @@ void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs)
 	}
 }
 
+bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs)
+{
+	if (crcs)
+		memcpy(kvblk_header_crcs(header), crcs, kvblk_crcs_bytes(length));
+	else if (integrity == KVBLK_INTEGRITY_NONE)
+		memset(kvblk_header_crcs(header), 0, kvblk_crcs_bytes(length));
+	return crcs || integrity == KVBLK_INTEGRITY_NONE;
+}
+
 /*
  * Computes all checksums into @crcs and submits the payload, at @data, but for its first part.
  * Returns the bytes of that part, and in @nr the vectors up to its end.
@@ -202,6 +211,7 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 	u64 pos = kvblk_seg_pos(io->flash, resv->segment, resv->unit);
 	u32 bytes = kvblk_header_bytes(rec->length), first = mem->bytes, nr = mem->nr;
 
+	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	opf |= REQ_OP_WRITE | REQ_IDLE | (rec->durable ? REQ_FUA : 0);
 	bvec_set_virt(&mem->bv[0], header, bytes);
 	if (sum)

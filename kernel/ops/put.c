@@ -95,16 +95,9 @@ static bool put_carries_crcs(const struct kvblk_req *req)
 /* Fills in the checksums, unless they are computed during the write. */
 static void put_crcs(struct kvblk_req *req, u32 policy)
 {
-	__le32 *crcs = kvblk_header_crcs(req->header);
-	u32 bytes = kvblk_crcs_bytes(req->bytes);
-
 	req->integrity = put_integrity(req, policy);
-	if (req->integrity == KVBLK_INTEGRITY_PRODUCER)
-		memcpy(crcs, req->crcs, bytes);
-	else if (put_carries_crcs(req))
-		memcpy(crcs, req->block->rec.crcs, bytes);
-	else if (req->integrity == KVBLK_INTEGRITY_NONE)
-		memset(crcs, 0, bytes);
+	kvblk_record_crcs(req->header, req->bytes, req->integrity,
+			  put_carries_crcs(req) ? req->block->rec.crcs : req->crcs);
 }
 
 /* Returns whether a member that may get the block reaches the caller's memory. */
