@@ -252,6 +252,11 @@ void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvbl
 /* Subtracts a record from live_units if it leaves the index without an invalidation. */
 void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);
+/*
+ * Ends the generation of @seg in memory, once it is over on media: dropped records are gone at
+ * once, and the segment is freed when nobody holds it. Under log->lock.
+ */
+void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg);
 /* Opens a free segment now. Returns 0, -ENOMEM, -ENOSPC, or a write error. May sleep. */
 int kvblk_segment_open(struct kvblk_member *member, u8 class);
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg);

@@ -553,18 +553,8 @@ static void victim_publish(struct victim *v)
 	if (!(seg->gen & 0x3fff))
 		seg->sweep_mark = READ_ONCE(pool->sweep_pass) + 2;
 	scoped_guard(spinlock, &member->log.lock) {
-		WRITE_ONCE(seg->retired, true);
-		WRITE_ONCE(seg->gen, seg->gen + 1);
-		/* after the entries that moved: pairs with find_again() of the index */
-		smp_store_release(&pool->seg_gen[member->flash.seg_base + (seg - member->log.segs)],
-				  (u16)seg->gen);
-		/* pairs with kvblk_segment_get(): a later reference sees the generation */
-		smp_mb();
-		seg->retiring_gen = 0;
 		swap(open, seg->open);
-		/* kvblk_segment_open() resets the rest, because readers still use it */
-		list_add_tail(&seg->link, &member->log.retiring);
-		member->log.nr_retiring++;
+		kvblk_segment_retire(member, seg);
 	}
 	kvblk_open_free(open);
 	wake_up_all(&pool->settle_wait);

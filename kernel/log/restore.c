@@ -274,21 +274,6 @@ again:
 
 /* ---- segments ---- */
 
-/* Retires the segment: reused once gets and invalidations of the generation are complete. */
-static void segment_restart(struct kvblk_member *member, struct kvblk_segment *seg)
-{
-	guard(spinlock)(&member->log.lock);
-	WRITE_ONCE(seg->retired, true);
-	WRITE_ONCE(seg->gen, seg->gen + 1);
-	WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + (seg - member->log.segs)],
-		   (u16)seg->gen);
-	/* pairs with kvblk_segment_get(), as in reclaim */
-	smp_mb();
-	seg->state = KVBLK_SEG_FREE;
-	list_add_tail(&seg->link, &member->log.retiring);
-	member->log.nr_retiring++;
-}
-
 /* Lists the segment as sealed. @open: the summary, if only in memory. */
 static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *seg,
 			   struct kvblk_open *open)
@@ -344,7 +329,8 @@ static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
 	if (!found->nr) {
 		kvblk_open_free(open);
 		/* empty: the table is written when the segment is opened */
-		segment_restart(member, seg);
+		guard(spinlock)(&member->log.lock);
+		kvblk_segment_retire(member, seg);
 		return 0;
 	}
 	seg->nr_records = found->nr;
@@ -513,13 +499,13 @@ static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *s
 		seg->state = KVBLK_SEG_FREE;
 	}
 	err = kvblk_table_write(member, seg - member->log.segs);
-	scoped_guard(spinlock, &member->log.lock) {
+	guard(spinlock)(&member->log.lock);
+	if (err) {
 		seg->retiring_gen = 0;
 		seg->state = state;
-	}
-	if (err)
 		return;
-	segment_restart(member, seg);
+	}
+	kvblk_segment_retire(member, seg);
 	seg->unread = false;
 }
 

@@ -270,6 +270,24 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	return err;
 }
 
+void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	u32 number = member->flash.seg_base + (seg - member->log.segs);
+
+	lockdep_assert_held(&member->log.lock);
+	WRITE_ONCE(seg->retired, true);
+	WRITE_ONCE(seg->gen, seg->gen + 1);
+	/* after the entries that moved: pairs with find_again() of the index */
+	smp_store_release(&member->flash.pool->seg_gen[number], (u16)seg->gen);
+	/* pairs with kvblk_segment_get(): a later reference sees the generation */
+	smp_mb();
+	/* kvblk_segment_open() resets the rest, because readers still use it */
+	seg->retiring_gen = 0;
+	seg->state = KVBLK_SEG_FREE;
+	list_add_tail(&seg->link, &member->log.retiring);
+	member->log.nr_retiring++;
+}
+
 /* ---- opening ---- */
 
 /* Returns an empty slot for an open segment of @class, or NULL. */
