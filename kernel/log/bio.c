@@ -20,11 +20,7 @@
 /* Limit of a bio, because the watchdog sees progress by completed bios only. */
 #define BIO_BYTES	(4u << 20)
 
-/*
- * struct kvblk_bio - a bio, and the means to submit it again
- * @iter: range of the bio; saved because drivers change bio.bi_iter
- * @opf: flags of the bio; saved because drivers change bio.bi_opf
- */
+/* A bio, and its range and flags, which drivers change in the bio, to submit it again. */
 struct kvblk_bio {
 	struct bvec_iter iter;
 	blk_opf_t opf;
@@ -55,10 +51,7 @@ static void io_account(struct kvblk_flash *flash)
 	this_cpu_inc(flash->ios->submitted);
 }
 
-/*
- * Marks the member failing or read-only after tun.failing_run failures in a row, or after a
- * failure at the end of a silence: more than a bad block.
- */
+/* Notes more than a bad block: failures in a row, or one at the end of a silence. */
 static noinline void io_failed(struct kvblk_flash *flash, bool write, bool first)
 {
 	u32 limit = READ_ONCE(flash->pool->tun.failing_run), run;
@@ -80,9 +73,9 @@ static noinline void io_failed(struct kvblk_flash *flash, bool write, bool first
 }
 
 /*
- * Counts a completed bio. May run in an interrupt: the watchdog reports. Not a failure of the
- * member: one unreadable place, pages changed during a get with protection information, another
- * device's memory (p2p), a discard. But an unwritable place is: no spare blocks are left.
+ * Counts a completed bio, maybe in an interrupt: the watchdog reports. No failure of the member: an
+ * unreadable place, pages changed during a get with protection information, another device's memory
+ * (p2p), a discard. But an unwritable place is: no spare blocks are left.
  */
 static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 {
@@ -138,7 +131,6 @@ static void io_drop(struct kvblk_io *io)
 		io->done(io);
 }
 
-/* Queues a bio that would wait for a tag, or behind other bios in the queue. */
 static noinline void io_postpone(struct kvblk_flash *flash, struct bio *bio)
 {
 	struct kvblk_queue *queue = &flash->queues[op_is_write(bio_op(bio))];
@@ -182,7 +174,6 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
 	atomic_set(&io->pending, 1);
 }
 
-/* Returns whether the pages may share a bio; see p2p/route.c. */
 static bool io_same_owner(const struct page *page, const struct page *first)
 {
 	return (!is_pci_p2pdma_page(page) && !is_pci_p2pdma_page(first)) ||
@@ -190,8 +181,8 @@ static bool io_same_owner(const struct page *page, const struct page *first)
 }
 
 /*
- * Returns the bytes of @iter that fit one bio, because the block layer does not split REQ_NOWAIT
- * bios. Ignores rare limits, such as memory boundaries: a work splits such bios.
+ * Returns the bytes that fit one bio, because the block layer does not split REQ_NOWAIT bios. A
+ * work splits by rare limits, such as memory boundaries.
  */
 static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 			    struct bvec_iter iter)
@@ -384,7 +375,6 @@ static void io_wake(struct kvblk_io *io)
 	complete(&container_of(io, struct io_waiter, io)->over);
 }
 
-/* Returns 0, -EIO if the place on the device is bad, or why the device was not reached. */
 static int io_errno(blk_status_t status)
 {
 	switch (status) {
@@ -561,10 +551,10 @@ static noinline void sigpipe_mask(struct kvblk_sigpipe *shield)
 }
 
 /*
- * Blocks SIGPIPE for the task: nvme-tcp sends from the submitter's context without MSG_NOSIGNAL,
- * and a dying target would kill the runtime. A SIGPIPE that was not pending before is removed at
- * the end, after a flush of the task's plug. A task that blocks or ignores SIGPIPE, as Python
- * does, takes no lock and keeps its plug: it must ignore SIGPIPE until its operations complete.
+ * Blocks SIGPIPE: nvme-tcp sends from the submitter's context without MSG_NOSIGNAL, and a dying
+ * target would kill the runtime. A new SIGPIPE is removed at the end, after a flush of the plug. A
+ * task that blocks or ignores SIGPIPE, as Python does, takes no lock and keeps its plug: it must
+ * do so until its operations complete.
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Cursor of an open segment: one atomic has the next free unit (upper half) and the number of
- * records (lower half), or -1 once the segment is closed. Each reservation leaves space for the
- * summary, so that sealing never lacks it.
- *
- * Pure logic: compiled for user space by selftests/host.
+ * records (lower half), or -1 once closed. Pure logic: compiled for user space by selftests/host.
  */
 #ifndef KVBLK_CURSOR_H
 #define KVBLK_CURSOR_H
@@ -27,8 +24,8 @@ static inline u32 kvblk_cursor_nr(s64 cursor)
 }
 
 /*
- * Reserves @units of a segment of @segment_units, at @unit, as record number @index. Returns
- * false if the segment is closed or has too little space. Any context.
+ * Reserves @units at @unit, as record @index, and leaves space for the summary, which sealing must
+ * not lack. Returns false if the segment is closed or full. Any context.
  */
 static inline bool kvblk_cursor_take(atomic64_t *cursor, u32 units,
 				     u32 segment_units, u32 *unit, u32 *index)

@@ -2,20 +2,17 @@
 /*
  * Invalidation of stale records ("kills" in symbols).
  *
- * A restart could find a record that has left the index while its segment lives: deleted,
- * evicted, superseded, or not acknowledged. So the header is overwritten, durably. The segment is
- * marked before (KVBLK_SEGF_KILLS), because its summary may list the record: a restart reads the
- * headers of a marked segment.
+ * A restart could find a record that has left the index while its segment lives: deleted, evicted,
+ * superseded, or not acknowledged. So the header is overwritten, durably. The segment is marked
+ * before (KVBLK_SEGF_KILLS), because its summary may list the record: a restart reads the headers.
  *
  * The rules:
- * - An invalidation is queued before the entry leaves the index, so that a delete finds either.
- *   An eviction knows its victim only afterwards: pool->kill_order makes deletes wait meanwhile.
- * - Invalidations belong to a member. If the member does not respond, waiting deletes fail with
- *   -EIO, and invalidations stay queued until the member responds or leaves the pool.
- * - A member queues about KVBLK_KILLS_MAX invalidations, a limit meant for members that do not
- *   respond. At the limit puts skip the member and may not supersede its entries, and none is
- *   evicted. Deletes may use half of the limit: the rest is for puts and evictions.
- * - A delete waits for space in the queue as long as invalidations of the member complete.
+ * - An invalidation is queued before the entry leaves the index, so that a delete finds either. An
+ *   eviction knows its victim only afterwards: pool->kill_order makes deletes wait meanwhile.
+ * - If a member does not respond, waiting deletes fail with -EIO, and invalidations stay queued
+ *   until the member responds or leaves the pool: about KVBLK_KILLS_MAX. At this limit puts skip
+ *   the member and may not supersede its entries, and none is evicted. Deletes may use half of it,
+ *   and wait for space as long as invalidations of the member complete.
  * - The index distinguishes ids by token only, and so do invalidations.
  */
 #include <linux/slab.h>
@@ -55,10 +52,7 @@ static u64 id_token(const struct kvblk_pool *pool, struct kvblk_id id)
 	return kvblk_index_token(&pool->index, id);
 }
 
-/*
- * Records whether the queue is full. If so, the index evicts no entry of @member; else wakes
- * puts.
- */
+/* If @full, the index evicts no entry of @member. */
 static void kills_full(struct kvblk_member *member, bool full)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -74,7 +68,7 @@ static void kills_full(struct kvblk_member *member, bool full)
 	wake_up_all(&pool->space_wait);
 }
 
-/* Adds @more to the number of queued invalidations, and stops or resumes deletes and puts. */
+/* Adds @more to the number in the queue, and stops or resumes deletes and puts. */
 static void kills_count(struct kvblk_member *member, int more)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -121,10 +115,7 @@ static struct kvblk_kill *kill_alloc(gfp_t gfp)
 	return kzalloc(sizeof(struct kvblk_kill), gfp | __GFP_NOWARN);
 }
 
-/*
- * Queues @kill, held until kill_go(). Returns false and frees @kill if the segment has another
- * generation, or if member or pool is gone.
- */
+/* Queues @kill, held until kill_go(). Frees @kill and returns false if record or pool is gone. */
 static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 token,
 		      const struct kvblk_slot *slot)
 {
@@ -184,22 +175,18 @@ static void kill_report(struct kvblk_kill *kill, blk_status_t status)
 /* ---- writes ---- */
 
 #define KILLS_INFLIGHT	32
-/* Limit of the time between two tries, which doubles after each failure. */
+/* Most time between two tries, which doubles after each failure. */
 #define KILL_GAP_MAX	(64ul * HZ)
 
-/*
- * struct kill_run - invalidations in flight on a member
- * @written: invalidations with a complete write
- * @over: completed once for each entry of @written
- */
+/* Invalidations in flight on a member. */
 struct kill_run {
-	struct llist_head written;
-	struct completion over;
+	struct llist_head written;	/* with a complete write */
+	struct completion over;		/* once for each entry of @written */
 };
 
 /*
- * Returns whether the record cannot come back: the segment is retired durably, or the member
- * leaves with an outdated epoch. Also if the pool is destroyed and the write is impossible.
+ * Returns whether the record cannot come back (its segment is retired, or its member leaves with an
+ * outdated epoch), or the pool is destroyed and the write is impossible.
  */
 static bool kill_needless(const struct kvblk_kill *kill)
 {
@@ -211,7 +198,7 @@ static bool kill_needless(const struct kvblk_kill *kill)
 		(kill->failed || !kvblk_flash_may_write(&member->flash)));
 }
 
-/* Counts an invalidation given up with the pool, since deletes must fail while the record stays. */
+/* Counts one given up with the pool, because deletes must fail while the record stays. */
 static void kill_forget(const struct kvblk_kill *kill)
 {
 	if (kvblk_flash_in_use(&kill->member->flash) && READ_ONCE(kill->seg->gen) == kill->gen)
@@ -255,7 +242,7 @@ static void kill_start(struct kvblk_kill *kill)
 	kvblk_io_end(&kill->io);
 }
 
-/* Ends a try. Returns false if the invalidation stays queued for another try. */
+/* Ends a try. Returns false if there will be another. */
 static bool kill_end(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
@@ -294,7 +281,7 @@ static bool kill_end(struct kvblk_kill *kill)
 	return !again;
 }
 
-/* Takes an invalidation to write now, or a needless one. Returns NULL if there is none. */
+/* Returns an invalidation to write now, a needless one, or NULL. */
 static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run *run)
 {
 	bool ok = kvblk_flash_may_write(&member->flash);
@@ -387,7 +374,7 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 
 /* ---- changes of the index ---- */
 
-/* Starts an invalidation after the entry was removed, unless the @writer is in flight. */
+/* Starts an invalidation once the entry is removed, unless the @writer is in flight. */
 static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 		    const struct kvblk_slot *old, bool writer,
 		    struct kvblk_io *waiter)

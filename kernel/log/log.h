@@ -10,17 +10,13 @@ struct kvblk_req;
 
 /* ---- bio.c ---- */
 
-/*
- * Reads or writes @len bytes at @pos and waits. @buf: page-aligned, from kmalloc or vmalloc.
- * Returns 0, -EIO if the place is bad, or another errno if the device was not reached.
- */
+/* Waits. @buf: page-aligned. Returns 0, -EIO if the place is bad, or an errno if out of reach. */
 int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, size_t len);
 /* Reads and returns as kvblk_io_sync(), with retries. */
 int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len);
-/* Returns a reader of @flash's log: reads are retried, bad places reported. */
 struct kvblk_reader kvblk_flash_reader(struct kvblk_flash *flash);
 int kvblk_io_flush(struct kvblk_flash *flash);
-/* Discards @bytes at @pos if the device supports it, and waits. Errors are ignored. */
+/* Waits; ignores errors. */
 void kvblk_io_discard(struct kvblk_flash *flash, u64 pos, u32 bytes);
 
 /* Signal state of a task that submits: a dying target must not kill it by SIGPIPE. */
@@ -43,50 +39,37 @@ int kvblk_io_init(void);
 void kvblk_io_exit(void);
 int kvblk_io_flash_init(struct kvblk_flash *flash);
 void kvblk_io_limits(struct kvblk_flash *flash);
-/* Frees the bio part of a flash that has no bio in flight. */
 void kvblk_io_flash_exit(struct kvblk_flash *flash);
 
-/* Returns the number of bios in flight. Stores the sums of all CPUs in @ios unless NULL. */
+/* Returns the number of bios in flight, and in @ios, unless NULL, the sums of all CPUs. */
 u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios);
 
-/**
- * struct kvblk_io - bios in flight for one purpose
- * @flash: device of the bios
- * @whole: larger I/O with @io as a part, or NULL
- * @pending: bios in flight, plus one while bios are being submitted
- * @status: first error of a bio
- * @ioprio: priority of the bios; 0: priority of the submitting task
- * @p2p: pages of PCI devices are among the vectors
- * @done: called when all bios are complete, in any context
- */
+/* Bios in flight for one purpose. */
 struct kvblk_io {
 	struct kvblk_flash *flash;
-	struct kvblk_io *whole;
-	atomic_t pending;
-	blk_status_t status;
-	u16 ioprio;
-	bool p2p;
-	void (*done)(struct kvblk_io *io);
+	struct kvblk_io *whole;		/* larger I/O of which this is a part, or NULL */
+	atomic_t pending;		/* bios in flight, plus one while some are submitted */
+	blk_status_t status;		/* first error of a bio */
+	u16 ioprio;			/* 0: that of the submitting task */
+	bool p2p;			/* pages of PCI devices are among the vectors */
+	void (*done)(struct kvblk_io *io);	/* all bios are complete; any context */
 };
 
 void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
 		    void (*done)(struct kvblk_io *io));
 /*
- * Submits bios over @nr vectors, contiguous on media from @pos on. @bv must not change before
- * @done. Sleeps for memory or the io.cost budget of the caller's cgroup, never for a device.
+ * Submits bios over @nr vectors, which must not change before @done. May sleep for memory or the
+ * io.cost budget of the caller's cgroup, never for a device.
  */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr);
-/* Submits the range @iter of @bv, at most @nr vectors, as kvblk_io_submit() does. */
+/* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
-/*
- * Starts @io as a part of @whole, which collects its errors and stays in flight until @done, in
- * any context, calls kvblk_io_end(@whole).
- */
+/* Starts @io as a part of @whole, which gets its errors and is in flight until @done ends it. */
 void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 			 void (*done)(struct kvblk_io *io));
-/* Ends the submission of bios, or a part of @io. Calls @done if everything is complete. */
+/* Ends the submission of bios, or a part of @io. */
 void kvblk_io_end(struct kvblk_io *io);
 
 /* ---- payload.c ---- */
@@ -97,44 +80,39 @@ struct kvblk_sums;
 int kvblk_payload_init(void);
 void kvblk_payload_exit(void);
 void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs);
-/*
- * Sets the checksums in a header for @length bytes: @crcs unless NULL, or none as @integrity says.
- * Returns false if they must be computed.
- */
+/* Sets a header's checksums to @crcs, if known, or to none. Returns false if there is work left. */
 bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs);
 /*
- * Encodes and submits the record @rec at @resv, before the caller's kvblk_io_end(). @opf: further
- * flags. @header: its memory, with the checksums unless @sum: compute these. May sleep as
- * kvblk_io_submit().
+ * Encodes @rec into @header and submits header and payload, before the caller's kvblk_io_end().
+ * @opf: further flags. @sum: compute the header's checksums. May sleep as kvblk_io_submit().
  */
 void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_reservation *resv,
 			const struct kvblk_rec *rec, void *header, const struct kvblk_mem *mem,
 			bool sum);
 /*
- * Submits reads of the record at @slot, of its payload from byte @from on, before the caller's
- * kvblk_io_end(). @header: memory for the header. @sum: compute checksums on arrival. Returns
- * these or NULL; free them with kvblk_sums_free() when @io is complete. May sleep.
+ * Submits reads of @slot's record, of its payload from byte @from on, before the caller's
+ * kvblk_io_end(). @sum: compute checksums on arrival. Returns these, to be freed when @io is
+ * complete, or NULL. May sleep.
  */
 struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
 				     void *header, const struct kvblk_mem *mem, u32 from,
 				     bool sum);
 /*
- * Returns whether the @header that was read at @place is of a record of @length bytes, as @trust
- * proves. Sets @rec, which points into @header. The caller verifies the payload.
+ * Returns whether @trust proves @header, read at @place, to be of a record of @length bytes. Sets
+ * @rec, which points into @header. The caller verifies the payload.
  */
 bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const void *header,
 			   struct kvblk_trust trust, struct kvblk_rec *rec);
 void kvblk_sums_free(struct kvblk_sums *sums);
-/* Returns whether all chunks match @crcs. @sums: checksums computed on arrival, or NULL. */
+/* Returns whether all chunks match @crcs. @sums: computed on arrival, or NULL. */
 bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *sums,
 			 const __le32 *crcs);
-/* Returns whether the chunks of @bytes at @data, in kernel memory, match @crcs. */
 bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
 
 /*
- * Returns whether a record must be written past the member's volatile cache, which may lose a
- * payload but keep its header. A running host is not notified of the loss, and a get without
- * verification would return garbage. Gets rely on rec->durable: the policy may change.
+ * Returns whether to write a record past the member's volatile cache, which may lose a payload and
+ * keep its header: unnoticed by a running host, and a get without verification would return
+ * garbage. Gets rely on rec->durable, because the policy may change.
  */
 static inline bool kvblk_durable(const struct kvblk_flash *flash, u8 integrity)
 {
@@ -143,19 +121,13 @@ static inline bool kvblk_durable(const struct kvblk_flash *flash, u8 integrity)
 	       !bdev_write_cache(flash->bdev);
 }
 
-/*
- * Returns whether REQ_FUA is one step of the member. Otherwise it is a write and a flush, and a
- * loss in between may be reported to another write.
- */
+/* Returns whether REQ_FUA is one step: of write and flush, another write may get the error. */
 static inline bool kvblk_fua(const struct kvblk_flash *flash)
 {
 	return !bdev_write_cache(flash->bdev) || bdev_fua(flash->bdev);
 }
 
-/*
- * Returns whether a write has failed since flash->write_errors was @errors. The cache may then
- * have lost other writes, although a flush succeeds.
- */
+/* Returns whether the cache may have lost writes since write_errors was @errors, flush or not. */
 static inline bool kvblk_writes_failed(const struct kvblk_flash *flash, int errors)
 {
 	return atomic_read(&flash->write_errors) != errors;
@@ -163,19 +135,12 @@ static inline bool kvblk_writes_failed(const struct kvblk_flash *flash, int erro
 
 /* ---- segment.c ---- */
 
-/**
- * enum kvblk_safety - what a crash does to a record that gets can find
- * @KVBLK_SAFE: the record survives
- * @KVBLK_CACHED: the record survives if a flush of the member succeeds first
- * @KVBLK_BARE: the record is lost until its segment is sealed, if without checksums
- * @KVBLK_DOUBTFUL: the record may be lost even after a flush, because a write of its
- *	segment, or of the segment's table entry, has failed
- */
+/* What a crash does to a record that gets can find. */
 enum kvblk_safety {
-	KVBLK_SAFE,
-	KVBLK_CACHED,
-	KVBLK_BARE,
-	KVBLK_DOUBTFUL,
+	KVBLK_SAFE,			/* survives */
+	KVBLK_CACHED,			/* survives if a flush of the member succeeds first */
+	KVBLK_BARE,			/* if without checksums: lost until the segment is sealed */
+	KVBLK_DOUBTFUL,			/* flush or not: a write of its segment or table failed */
 };
 
 static inline u64 kvblk_seg_pos(const struct kvblk_flash *flash, u32 segment, u32 unit)
@@ -207,14 +172,12 @@ static inline struct kvblk_place kvblk_place(const struct kvblk_flash *flash, u3
 	};
 }
 
-/* Returns the place of the record at @slot, whose segment has generation @gen. */
 static inline struct kvblk_place kvblk_slot_place(const struct kvblk_flash *flash,
 						  const struct kvblk_slot *slot, u64 gen)
 {
 	return kvblk_place(flash, slot->seg - flash->seg_base, gen, slot->off);
 }
 
-/* Allocates the header of a record of @length bytes. Returns NULL if memory is short. */
 static inline void *kvblk_header_alloc(u32 length, gfp_t gfp)
 {
 	return (void *)__get_free_pages(gfp, get_order(kvblk_header_bytes(length)));
@@ -225,7 +188,7 @@ static inline void kvblk_header_free(void *header, u32 length)
 	free_pages((unsigned long)header, get_order(kvblk_header_bytes(length)));
 }
 
-/* Writes the table page of @segment from memory to media. Returns 0 or an errno. May sleep. */
+/* Writes the table's page with @segment. Returns 0 or an errno. May sleep. */
 int kvblk_table_write(struct kvblk_member *member, u32 segment);
 /* Reserves @units in an open segment of @class. Returns 0 or, after kvblk_log_kick(), -EAGAIN. */
 int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
@@ -237,50 +200,41 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		       struct kvblk_reservation *resv);
-/*
- * Returns whether to write the record at @resv past the cache, always if it @lasts, and notes in
- * the segment how a crash could harm it.
- */
+/* Returns whether to write past the cache, always if @lasts. Notes what a crash may do. */
 bool kvblk_reservation_durable(struct kvblk_reservation *resv, u8 integrity, bool lasts);
-/* Sets the place of @slot to that of the reservation. */
+/* Sets the place of @slot. */
 void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot);
-/* Returns the safety of the live record at @unit. The caller holds the segment. */
+/* The caller holds the segment. */
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);
-/* Ends a reservation whose I/O is complete. @rec: the record LIVE there now, or NULL for a hole. */
+/* Ends a reservation without I/O in flight. @rec: the record there, or NULL for a hole. */
 void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvblk_rec *rec);
 /* Subtracts a record from live_units if it leaves the index without an invalidation. */
 void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);
-/*
- * Ends the generation of @seg in memory, once it is over on media: dropped records are gone at
- * once, and the segment is freed when nobody holds it. Under log->lock.
- */
+/* Ends the generation of @seg in memory, once ended on media. Under log->lock. */
 void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg);
-/* Opens a free segment now. Returns 0, -ENOMEM, -ENOSPC, or a write error. May sleep. */
+/* Returns 0, -ENOMEM, -ENOSPC, or a write error. May sleep. */
 int kvblk_segment_open(struct kvblk_member *member, u8 class);
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg);
-/* Marks @seg as unproven, so that gets verify its payloads. Call kvblk_table_write() next. */
+/* Has gets verify the payloads of @seg. Call kvblk_table_write() next. */
 void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg);
 struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member);
 void kvblk_open_free(struct kvblk_open *open);
-/* Returns the summary entry of record @index; allocates its page. May sleep. */
+/* Returns the entry of record @index; allocates its page. May sleep. */
 struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index);
 extern const struct kvblk_flash_ops kvblk_log_flash_ops;
 void kvblk_log_kick(struct kvblk_member *member);
 void kvblk_log_work(struct work_struct *work);
 void kvblk_checkpoint_work(struct work_struct *work);
-/* Closes all segments that take records. The last writer of each has it sealed. */
+/* Closes all open segments. The last writer of each has it sealed. */
 void kvblk_log_close(struct kvblk_member *member);
 static inline u32 kvblk_member_avail(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->log.nr_free) + READ_ONCE(member->log.nr_ready);
 }
 
-/*
- * References the segment of @slot and its @member. Returns NULL if the segment has another
- * generation or the member is not up.
- */
+/* References segment and @member of @slot. Returns NULL if retired or the member is not up. */
 struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 					const struct kvblk_slot *slot,
 					struct kvblk_member **member, u64 *gen);
@@ -288,7 +242,7 @@ void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 
 /* ---- restore.c ---- */
 
-/* Reads the low bits of the clock saved in table page 0. Returns 0, -ENOMEM, or -ENODATA. */
+/* Reads the low bits of the clock saved on media. Returns 0, -ENOMEM, or -ENODATA. */
 int kvblk_table_time(struct kvblk_member *member, u32 *time);
 void kvblk_member_restore(struct work_struct *work);
 
@@ -298,40 +252,26 @@ void kvblk_reclaim_work(struct work_struct *work);
 
 /* ---- write_throttle.c: reads before writes ---- */
 
-/**
- * struct kvblk_queued_io - a queued write: a put or prefetch at its member's write throttle
- * @link: entry in the throttle's or in a cgroup's queue; throttle->lock
- * @counted: entry in throttle->counted; throttle->lock
- * @member: member whose window counts @bytes, or NULL
- * @bytes: size of the write
- * @priority: priority of a prefetch, else 0
- * @prefetch: true for a prefetch
- * @since: time of queueing, then of counting, jiffies
- * @given_up: pointer to a flag that is true once the operation was canceled
- * @cgroup: cgroup of the I/O; only compared, since no reference is held
- * @ioprio: priority of the submitting task if queued, else 0
- * @css: @cgroup with a reference, if queued
- * @submit: submits the write, or completes it if canceled; called where it may sleep
- */
+/* A put, prefetch or demotion at its member's write throttle. */
 struct kvblk_queued_io {
-	struct list_head link;
-	struct list_head counted;
-	struct kvblk_member *member;
+	struct list_head link;		/* in the throttle's or a cgroup's queue; throttle->lock */
+	struct list_head counted;	/* in throttle->counted; throttle->lock */
+	struct kvblk_member *member;	/* counts @bytes in its window, or NULL */
 	u64 bytes;
-	u8 priority;
+	u8 priority;			/* of a prefetch, else 0 */
 	bool prefetch;
-	unsigned long since;
-	const bool *given_up;
-	const struct cgroup_subsys_state *cgroup;
-	u16 ioprio;
-	struct cgroup_subsys_state *css;
+	unsigned long since;		/* jiffies of queueing, then of counting */
+	const bool *given_up;		/* true once the operation was canceled */
+	const struct cgroup_subsys_state *cgroup;	/* compared only: no reference is held */
+	u16 ioprio;			/* of the submitting task if queued, else 0 */
+	struct cgroup_subsys_state *css;	/* @cgroup with a reference, if queued */
+	/* submits the write, or completes it if canceled; may sleep */
 	void (*submit)(struct kvblk_queued_io *queued);
 };
 
 int kvblk_throttle_init(void);
 void kvblk_throttle_exit(void);
 void kvblk_throttle_member_init(struct kvblk_member *member);
-/* Frees the throttle of a member that has no put in flight. May sleep. */
 void kvblk_throttle_member_exit(struct kvblk_member *member);
 /* Returns whether new puts must wait, on pool->space_wait, before they reserve space. */
 static inline bool kvblk_throttle_full(const struct kvblk_member *member)
@@ -339,10 +279,9 @@ static inline bool kvblk_throttle_full(const struct kvblk_member *member)
 	return READ_ONCE(member->log.throttle.full);
 }
 
-/* Submits @queued now, or queues it. */
 void kvblk_throttle_enter(struct kvblk_queued_io *queued, struct kvblk_member *member);
 void __kvblk_throttle_leave(struct kvblk_queued_io *queued, struct kvblk_member *member);
-/* Notifies the throttle of completed I/O, unless @queued was never entered (zero). Any context. */
+/* Notifies the throttle of completed I/O. @queued may be zero: never entered. Any context. */
 static inline void kvblk_throttle_leave(struct kvblk_queued_io *queued)
 {
 	/* pairs with throttle_uncount(), which clears @member when done with @queued */
@@ -352,66 +291,51 @@ static inline void kvblk_throttle_leave(struct kvblk_queued_io *queued)
 		__kvblk_throttle_leave(queued, member);
 }
 
-/* Returns the bytes of puts that @member may have in flight now; U64_MAX: unlimited. */
+/* Returns the bytes of puts that @member may have in flight now, or U64_MAX. */
 u64 kvblk_put_window(const struct kvblk_member *member);
 
 /* ---- missing.c ---- */
 
-/**
- * struct kvblk_missing - a member that is missing while its pool is up
- * @link: entry in pool->missing_members; RCU, changed under pool->member_list_lock
- * @uuid: uuid of the member
- * @incarnation: incarnation of the member's format
- * @epoch: epoch in the member's superblock
- * @activation: activation in the member's superblock
- * @clean: the other members of the activation were stopped cleanly
- * @taken: a member is returning with this entry; under pool->admin
- * @mask: number of bits in @bits, less one
- * @bits: Bloom filter of changed ids, and of places whose records were to be invalidated
- */
+/* A member that is missing while its pool is up. */
 struct kvblk_missing {
-	struct list_head link;
+	struct list_head link;		/* pool->missing_members; RCU, pool->member_list_lock */
 	uuid_t uuid;
 	u64 incarnation;
-	u64 epoch;
-	u64 activation;
-	bool clean;
-	bool taken;
-	u64 mask;
-	unsigned long *bits;
+	u64 epoch;			/* in its superblock */
+	u64 activation;			/* in its superblock */
+	bool clean;			/* others of the activation were stopped cleanly */
+	bool taken;			/* a member returns with this entry; pool->admin */
+	u64 mask;			/* number of bits in @bits, less one */
+	unsigned long *bits;		/* Bloom filter of changed ids and invalid places */
 };
 
-/* Load the member list from @sb, or store it in @sb. Storing returns the number of the list. */
 void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
+/* Returns the number of the list that is stored. */
 u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
 /* Gives the member list a newer number, though no member has changed. */
 void kvblk_member_list_renew(struct kvblk_pool *pool);
 /*
- * Lists @member and sets its name: a listed member gets the listed name. Another member's name
- * gets a number appended or, if @given, is rejected. Returns 0, -EEXIST (@given name taken) or
- * -ENOSPC.
+ * Lists @member and sets its name: the listed one, or with a number appended unless @given.
+ * Returns 0, -EEXIST (@given name taken) or -ENOSPC.
  */
 int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given);
 bool kvblk_member_list_del(struct kvblk_pool *pool, const uuid_t *uuid);
-/*
- * Returns whether the member at entry @i is missing, with copies of its entry and (unless NULL)
- * its place. Context: any that does not hold RCU.
- */
+/* Returns whether the member at @i is missing; copies entry and place (or NULL). Not under RCU. */
 bool kvblk_member_list_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
 			       char place[KVBLK_PLACE_MAX]);
 
-/* Starts the filter of a dying member, before its death is visible. May sleep, does no I/O. */
+/* Starts the filter of a dying member, before its death is visible. May sleep; no I/O. */
 void kvblk_missing_dies(struct kvblk_member *member);
-/* Starts at assembly the filter of a missing member, last active in @epoch and @activation. */
+/* Starts the filter of a member missing at assembly, last active in @epoch and @activation. */
 void kvblk_missing_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
 			    u64 epoch, u64 activation, bool clean);
 /* Frees the filter of a member that is back or was removed. May sleep. */
 void kvblk_missing_end(struct kvblk_pool *pool, const uuid_t *uuid);
 void kvblk_missing_exit(struct kvblk_pool *pool);
-/* Returns the entry of a missing member or NULL; valid until restore calls kvblk_missing_end(). */
+/* Returns an entry or NULL; valid until restore calls kvblk_missing_end(). */
 struct kvblk_missing *kvblk_missing_get(struct kvblk_pool *pool, const uuid_t *uuid);
 void kvblk_missing_note_id(struct kvblk_pool *pool, struct kvblk_id id);
-/* Notes that the record at this place of a dead member was to be invalidated. */
+/* Notes a record of a dead member that was to be invalidated. */
 void kvblk_missing_note_place(struct kvblk_member *member, u32 segment, u32 unit);
 /* Returns whether this record of a returning member may be out of date. */
 bool kvblk_missing_stale(const struct kvblk_missing *missing, struct kvblk_id id,
@@ -426,73 +350,59 @@ static inline void kvblk_missing_note(struct kvblk_pool *pool, struct kvblk_id i
 
 /* ---- invalidate.c ---- */
 
-/* Limit of queued invalidations of a member; see invalidate.c. */
+/* Limits of queued invalidations of a member, and of those by deletes; see invalidate.c. */
 #define KVBLK_KILLS_MAX		4096
-/* Limit at which deletes wait: the rest is for puts and evictions. */
 #define KVBLK_KILLS_DELETES	(KVBLK_KILLS_MAX / 2)
 
-/*
- * struct kvblk_kill - invalidation of a stale record that no restart may find
- * @link: entry in log->kills.list until the header is overwritten
- * @node: entry in pool->kills, by @token, for as long
- * @io: write of @filler
- * @token: token of the block's id; see kvblk_index_token()
- * @waiter: I/O of a waiting delete, completed after the first try or when the member stops
- *	responding; taken by xchg()
- * @run: run that writes the filler, or NULL; set under pool->kill_lock
- * @written: entry in @run's list once the write is complete
- * @held: the entry is still being removed: not to be written yet
- * @writer: the record's put is in flight: not to be written before kvblk_kill_settle()
- * @settled: that put is complete
- * @failed: the last try failed; cleared by kvblk_kill_retry()
- */
+/* Invalidation of a stale record that no restart may find. */
 struct kvblk_kill {
-	struct list_head link;
-	struct hlist_node node;
-	struct kvblk_io io;
-	u64 token;
+	struct list_head link;		/* log->kills.list until the header is overwritten */
+	struct hlist_node node;		/* pool->kills, by @token, for as long */
+	struct kvblk_io io;		/* write of @filler */
+	u64 token;			/* of the block's id; see kvblk_index_token() */
 	struct kvblk_member *member;	/* reference held */
 	struct kvblk_segment *seg;	/* reference held */
+	/* of a delete, ended by the first try or if the member stops responding; by xchg() */
 	struct kvblk_io *waiter;
-	struct kill_run *run;
-	struct llist_node written;
+	struct kill_run *run;		/* writes @filler, or NULL; pool->kill_lock */
+	struct llist_node written;	/* in @run's list once the write is complete */
 	void *filler;
 	struct bio_vec bv;
 	u64 gen;
 	u32 unit;
 	u32 units;
 	int write_errors;		/* member->flash.write_errors before the write */
-	bool held;
-	bool writer;
-	bool settled;
-	bool failed;
+	bool held;			/* the entry is being removed: do not write yet */
+	bool writer;			/* the put is in flight: wait for kvblk_kill_settle() */
+	bool settled;			/* the put of @writer is complete */
+	bool failed;			/* the last try; cleared by kvblk_kill_retry() */
 };
 
-/* Marks @seg durably before a record in its summary is invalidated. Returns 0 or an errno. */
+/* Marks @seg durably, before a record in its summary is invalidated. Returns 0 or an errno. */
 int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
 		    u64 gen);
 /*
- * Change an entry, and queue the invalidation of the record that becomes stale; deletes of its id
- * wait. Return as the functions of index/index.h do. May sleep for memory.
+ * Change an entry as index/index.h does, and queue the invalidation of the stale record: deletes
+ * of its id wait. May sleep for memory.
  */
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *slot, struct kvblk_slot *old);
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
-/* Removes an expired entry, without invalidation. Returns false if @old is outdated. */
+/* Removes an expired entry. Returns false if @old is outdated. */
 bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
 			const struct kvblk_slot *old);
 /*
- * Removes an entry. Completes @waiter, which the caller has started, when the record is
- * invalidated or cannot be. Returns 0, -EAGAIN if @old is outdated, or -ENOMEM. May sleep.
+ * Removes an entry. Ends @waiter once the record is invalidated or cannot be. Returns 0, -EAGAIN
+ * if @old is outdated, or -ENOMEM. May sleep.
  */
 int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *old, struct kvblk_io *waiter);
 /* Queues the invalidation of a record that no entry points to. */
 void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
 		      const struct kvblk_slot *slot);
-/* Permits the invalidation of a record whose put is complete and whose slot was taken over. */
+/* Permits to invalidate a record whose put is complete and whose slot was taken over. */
 void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *slot);
 /*
@@ -501,10 +411,7 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
  */
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
 void kvblk_kill_work(struct work_struct *work);
-/*
- * Each second, and when members leave: retries failed invalidations that are due, drops needless
- * ones, and fails deletes that wait for a member that does not respond. Does not sleep.
- */
+/* Each second, and when members leave: retries, drops what is needless, fails stuck deletes. */
 void kvblk_kill_retry(struct kvblk_pool *pool);
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {
@@ -512,10 +419,7 @@ static inline bool kvblk_kills_full(const struct kvblk_member *member)
 }
 
 bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot);
-/*
- * Returns whether a delete must wait for space in its member's queue of invalidations, on
- * pool->delete_wait. @moved: jiffies of the last completion.
- */
+/* Returns whether a delete must wait, on pool->delete_wait. @moved: last completion, jiffies. */
 bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *slot,
 			     unsigned long *moved);
 

@@ -59,7 +59,7 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid
 	return false;
 }
 
-/* Appends a number to @name if another member than @uuid has that name. */
+/* Appends a number to a @name that another member has. */
 static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX],
 			const u8 *uuid)
 {
@@ -248,10 +248,7 @@ static struct kvblk_missing *missing_alloc(struct kvblk_pool *pool, const uuid_t
 	return missing;
 }
 
-/*
- * Lists @missing. Frees @missing and returns false if the member is not listed, or if an older
- * filter exists, which has more ids.
- */
+/* Frees @missing and returns false if not listed, or if an older filter has more ids. */
 static bool missing_list(struct kvblk_pool *pool, struct kvblk_missing *missing)
 {
 	scoped_guard(spinlock, &pool->member_list_lock) {

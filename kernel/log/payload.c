@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Payloads between memory and members, and checksums of their chunks. Other work on each byte of
- * a payload, such as encryption, belongs here.
+ * Records between memory and members, and checksums of their chunks. Other work on each byte of a
+ * payload, such as encryption, belongs here.
  *
  * The rules:
- * - Reading a byte from memory twice costs more than the checksum. So a large payload is split
- *   into parts that fit a CPU's cache. The checksum of a put's part is computed just before
- *   submission, of a get's part on completion, while other parts are in flight.
- * - The header of a put has the checksums of all parts. So the header is written last, in one bio
- *   with the first part behind it.
- * - A part completed in task context, mostly by a worker of the transport, is summed there,
- *   because that CPU has just copied the data. In an interrupt this would delay others: a work
- *   does it, on any idle CPU that shares the cache.
+ * - Reading a byte from memory twice costs more than the checksum. So a large payload is split into
+ *   parts that fit a CPU's cache. The checksum of a put's part is computed just before submission,
+ *   of a get's part on completion, while other parts are in flight.
+ * - A header has the checksums of all parts. So it is written last, in one bio with the first part.
+ * - A part completed in task context, mostly by a worker of the transport, is summed there, because
+ *   that CPU has just copied the data. In an interrupt this would delay others: a work does it, on
+ *   any idle CPU that shares the cache.
  */
 #include <linux/crc32c.h>
 #include <linux/slab.h>
@@ -24,7 +23,7 @@
 /* Limit for a payload: more requests would cost other operations more than they gain. */
 #define PARTS_MAX	16
 
-/* A part of a payload being read; @iter: range of the part. */
+/* A part of a payload being read. */
 struct part {
 	struct kvblk_io io;
 	struct kvblk_sums *sums;
@@ -32,18 +31,12 @@ struct part {
 	struct bvec_iter iter;
 };
 
-/*
- * struct kvblk_sums - checksums of a payload being read
- * @io: I/O that the parts belong to
- * @bv: destination of the parts
- * @size: bytes of a part
- * @crcs: checksum of each chunk
- */
+/* Checksums of a payload being read. */
 struct kvblk_sums {
-	struct kvblk_io *io;
+	struct kvblk_io *io;		/* whole of the parts' I/O */
 	const struct bio_vec *bv;
-	u32 size;
-	__le32 *crcs;
+	u32 size;			/* bytes of a part */
+	__le32 *crcs;			/* of each chunk */
 	struct part parts[];
 };
 
@@ -108,7 +101,7 @@ static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *re
 	return part;
 }
 
-/* Returns whether the chunks match @crcs. @bv is not const because of bvec_virt() in 6.12. */
+/* @bv is not const because of bvec_virt() in 6.12. */
 static bool check_all(struct bio_vec *bv, struct bvec_iter rest, const __le32 *crcs)
 {
 	u32 bytes = rest.bi_size;
@@ -182,8 +175,8 @@ bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crc
 }
 
 /*
- * Computes all checksums into @crcs and submits the payload, at @data, but for its first part.
- * Returns the bytes of that part, and in @nr the vectors up to its end.
+ * Computes all checksums and submits all parts but the first. Returns the bytes of that part, and
+ * in @nr the vectors up to its end.
  */
 static u32 parts_write(struct kvblk_io *io, blk_opf_t opf, u64 data, const struct kvblk_mem *mem,
 		       __le32 *crcs, u32 *nr)
@@ -267,7 +260,7 @@ static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem
 	return sums;
 }
 
-/* Submits reads of the payload, at @data, in parts. @header: the first part has the header, too. */
+/* Submits reads of the payload, at @data. @header: the first part has the header, too. */
 static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64 data,
 		       bool header)
 {

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reclaim of whole segments.
- *
- * Live records that the policy or a lease keeps are copied into a segment of class HOT;
- * the victim's other records are dropped. The rule is the order:
+ * Reclaim of whole segments. Live records that the policy or a lease keeps are copied into a segment
+ * of class HOT; the victim's other records are dropped. The rule is the order:
  *
  *   slots MOVING -> copies durable -> next generation of the victim durable
  *   -> slots LIVE at the copies -> next generation in memory, which ends the dropped
  *   records at once -> last reader gone -> discard -> FREE
  *
- * A get finds a copy only when a crash can't bring the original back. A delete of a
- * MOVING block waits until reclaim has published or reverted.
- *
- * Each victim frees space: a segment stays if leases pin more than LEASED_MOST of it,
- * or else reclaim would copy such segments until the leases end.
+ * A get finds a copy only when a crash can't bring the original back. A delete of a MOVING block
+ * waits until reclaim has published or reverted. A segment stays if leases pin more than LEASED_MOST
+ * of it, or else reclaim would copy such segments until the leases end.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -34,7 +30,6 @@ struct victim_rec {
 #define COPIES		16		/* records copied at once */
 #define COPY_BYTES	SZ_8M		/* payload bytes copied at once */
 
-/* A record that is read, checked and written elsewhere. */
 struct copy {
 	struct kvblk_io io;
 	struct victim *victim;
@@ -46,7 +41,6 @@ struct copy {
 	int err;
 };
 
-/* State of one reclaim of a segment. */
 struct victim {
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
@@ -63,8 +57,8 @@ struct victim {
 };
 
 /*
- * Load the pages of the victim's summary, the last one first, from media, or from memory
- * if the seal could not be written. Returns 0, -EBADMSG if some are damaged, or -EIO.
+ * Load the summary, the last page first, from media, or from memory if the seal failed. Returns 0,
+ * -EBADMSG if pages are damaged, or an errno.
  */
 static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages)
 {
@@ -97,7 +91,7 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 	return err;
 }
 
-/* Note a record of the victim if it is live. Returns 0, or -EAGAIN if that is not known now. */
+/* Note a record if live. Returns 0, or -EAGAIN if that is not known now. */
 static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit)
 {
 	struct kvblk_member *member = v->member;
@@ -131,7 +125,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 	return 0;
 }
 
-/* Load the live records from their headers. An unreadable header drops its block. */
+/* Load the live records from headers. An unreadable header drops its block. */
 static int victim_walk(struct victim *v)
 {
 	const struct kvblk_reader reader = kvblk_flash_reader(&v->member->flash);
@@ -155,10 +149,8 @@ static int victim_walk(struct victim *v)
 	return ret == -EIO && !READ_ONCE(v->member->flash.pool->lease.total) ? 0 : ret;
 }
 
-/* Permille of a segment: one with more leased records is not reclaimed. */
-#define LEASED_MOST	750
-/* Before such a segment is judged again, because that costs a read of its summary. */
-#define LEASED_REST	HZ
+#define LEASED_MOST	750		/* permille of a segment */
+#define LEASED_REST	HZ		/* until it is judged again: a read of its summary */
 
 static bool victim_leased(const struct victim *v)
 {
@@ -170,10 +162,7 @@ static bool victim_leased(const struct victim *v)
 	return leased * 1000 > bytes * LEASED_MOST;
 }
 
-/*
- * Find which of the records in the victim's summary are still live. Returns 0, or an
- * error if that is not known: the victim must stay.
- */
+/* Find the live records. Returns 0, or an errno if not known: the victim must stay. */
 static int victim_load(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
@@ -207,7 +196,7 @@ out:
 	return err;
 }
 
-/* Reserve space for a copy; opens segments of class HOT as needed. */
+/* Opens segments of class HOT as needed. */
 static int copy_reserve(struct kvblk_member *member, u32 units,
 			struct kvblk_reservation *resv)
 {
@@ -235,7 +224,7 @@ static void copy_start(struct copy *copy)
 	kvblk_io_start(&copy->io, &copy->victim->member->flash, copy_completed);
 }
 
-/* Drop the count that @flying began with and wait for the I/O in flight. */
+/* Drops the count that @flying began with, and waits. */
 static void copies_wait(struct victim *v)
 {
 	copy_completed(&v->copies[0].io);
@@ -289,7 +278,6 @@ damaged:
 	return -EBADMSG;
 }
 
-/* Writes the record that was read to its new place. */
 static void copy_write(struct copy *copy)
 {
 	struct kvblk_member *member = copy->victim->member;
@@ -345,8 +333,8 @@ static void copy_end(struct copy *copy)
 }
 
 /*
- * Copy the records to keep; their slots are MOVING. Records that are damaged or can't be
- * read are dropped. Returns 0, or -EAGAIN if a leased one could not be copied now.
+ * Copy what to keep. Records that are damaged or can't be read are dropped. Returns 0, or -EAGAIN
+ * if a leased one could not be copied now.
  */
 static int victim_copy(struct victim *v)
 {
@@ -429,9 +417,8 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 }
 
 /*
- * Find the victim's live records and what the policy keeps of them. Returns 0; 1 if
- * the policy wants the segment left alone, which @force overrides; -EAGAIN if its
- * records are not known now or leases pin too much of it.
+ * Find the live records and what the policy keeps. Returns 0; 1 if the policy wants the segment
+ * left alone, unless @force; -EAGAIN if records are not known now or leases pin too many.
  */
 static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool force)
 {
@@ -457,9 +444,9 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 }
 
 /*
- * Make the slots of all live records MOVING, of those to be dropped too, or else they
- * could be leased or deleted meanwhile. Returns 0, or -EAGAIN if a put is about to
- * replace a leased record, which must stay in case the put fails.
+ * Make the slots of all live records MOVING, of those to be dropped, too, or else they could be
+ * leased or deleted meanwhile. Returns 0, or -EAGAIN if a put is about to replace a leased record,
+ * which must stay in case the put fails.
  */
 static int victim_claim(struct victim *v)
 {
@@ -500,10 +487,7 @@ static int victim_flush(struct victim *v)
 	return v->cached && kvblk_writes_failed(&v->member->flash, v->write_errors) ? -EAGAIN : 0;
 }
 
-/*
- * End the victim's generation on media. Returns 0; -EAGAIN if the device failed: the
- * segment is sealed again.
- */
+/* End the generation on media. Returns 0; -EAGAIN if that failed: the segment stays sealed. */
 static int victim_retire(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
@@ -572,10 +556,7 @@ static void victim_count(const struct victim *v, u64 bytes)
 			    v->nr - v->nr_copied);
 }
 
-/*
- * Retire @seg: copy what is worth it, drop the rest. Returns 0; 1 if the policy wants
- * the segment left alone, unless @force; -EAGAIN if it must stay for now.
- */
+/* Returns as victim_judge(); -EAGAIN also if @seg must stay for another reason. */
 static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg,
 			   bool force)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Warm restart of a member: segment table, summaries, and headers of segments that were open.
+ * Warm restart of a member from what scan.c finds.
  *
  * The rules:
- * - scan.c decides which records a segment has. A segment that was open is sealed.
+ * - A segment that was open is sealed.
  * - Of two records of a key the newer one, by seq, stays; the older is invalidated.
- * - A failed read is retried. Then only the unreadable part is lost, and only for now: if both
- *   slots of the table, or summary and headers, fail, the segment is "unread"; a member out of
- *   reach is "unrestored". Both stay unchanged on media for another try.
+ * - A failed read is retried. Then only the unreadable part is lost, and only for now: if both slots
+ *   of the table, or summary and headers, fail, the segment is "unread"; a member out of reach is
+ *   "unrestored". Both stay unchanged on media for another try.
  * - A delete cannot know the records of unread segments. The first delete refused for this reason
  *   has unread segments given up, durably, so that later deletes succeed.
  */
@@ -18,16 +18,12 @@
 
 #include "log/log.h"
 
-/* Limit of waits for other members, in tenths of a second. */
-#define RESTORE_TRIES	600
-/* Limit of waits for memory, in seconds. */
-#define RESTORE_WAITS	10
+#define RESTORE_TRIES	600		/* waits for other members, tenths of a second */
+#define RESTORE_WAITS	10		/* waits for memory, seconds */
+#define RESTORE_UNREAD	16u		/* unreadable segments before the restore fails */
+#define RESTORE_AHEAD	16u		/* entries between prefetch and use of index lines */
 /* Seconds since 1970, in 2026: earlier than any clock that is set. */
 #define NOT_BEFORE	1790000000ll
-/* Unreadable segments before the restore of the member fails. */
-#define RESTORE_UNREAD	16u
-/* Distance, in summary entries, of the prefetch of index lines. */
-#define RESTORE_AHEAD	16u
 
 struct restore {
 	struct kvblk_scan scan;
@@ -60,8 +56,8 @@ int kvblk_table_time(struct kvblk_member *member, u32 *time)
 }
 
 /*
- * Loads a table page. @alone: the other slot is unreadable. Earlier versions wrote one slot at a
- * time, so the other may be newer by an invalidation or the opening of a segment.
+ * @alone: the other slot is unreadable, and may be newer by an invalidation or the opening of a
+ * segment, because earlier versions wrote one slot at a time.
  */
 static void page_load(struct kvblk_member *member, u32 page,
 		      const struct kvblk_d_table *table, bool alone)
@@ -124,7 +120,7 @@ static struct kvblk_slot slot_of(struct kvblk_member *member,
 	};
 }
 
-/* Returns whether the pool has issued @seq; a record with a later seq is not valid. */
+/* A record with a later seq than the pool has issued is not valid. */
 static bool seq_given(struct kvblk_pool *pool, u64 seq)
 {
 	return seq <= (u64)atomic64_read(&pool->seq);
@@ -168,7 +164,6 @@ static struct kvblk_id entry_id(const struct kvblk_d_entry *entry)
 	};
 }
 
-/* Prefetches the index lines that restore_record() needs for entries behind @i. */
 static void restore_ahead(struct kvblk_scan *scan, const struct kvblk_d_summary *sum, u32 i)
 {
 	const struct kvblk_index *idx = &restore_of(scan)->member->flash.pool->index;
@@ -180,9 +175,9 @@ static void restore_ahead(struct kvblk_scan *scan, const struct kvblk_d_summary 
 }
 
 /*
- * Inserts @slot. Returns 0, -EEXIST with the entry in @old, or -ENOSPC. Nothing is evicted unless
- * the former number of slots is known, because evictions invalidate blocks on flash. A block
- * without a slot stays on flash, and deletes fail, because they cannot find the block.
+ * Returns 0, -EEXIST with the entry in @old, or -ENOSPC. Evictions invalidate blocks on flash, so
+ * nothing is evicted unless the former number of slots is known. A block without a slot stays on
+ * flash, and deletes, which cannot find it, fail.
  */
 static int restore_insert(struct kvblk_pool *pool, struct kvblk_id id,
 			  const struct kvblk_slot *slot, struct kvblk_slot *old)
@@ -274,7 +269,7 @@ again:
 
 /* ---- segments ---- */
 
-/* Lists the segment as sealed. @open: the summary, if only in memory. */
+/* @open: the summary, if only in memory. */
 static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *seg,
 			   struct kvblk_open *open)
 {
@@ -285,7 +280,6 @@ static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *se
 	member->log.nr_sealed++;
 }
 
-/* Begins the summary of a segment that has no whole one. */
 static int restore_no_summary(struct kvblk_scan *scan, const struct kvblk_scan_segment *found)
 {
 	struct restore *rs = restore_of(scan);
@@ -293,10 +287,7 @@ static int restore_no_summary(struct kvblk_scan *scan, const struct kvblk_scan_s
 	rs->open = kvblk_open_alloc(rs->member);
 	if (!rs->open)
 		return -ENOMEM;
-	/*
-	 * Headers prove that payloads were written, not that they arrived. So gets must verify
-	 * payloads, whatever the policy, until the segment is reclaimed.
-	 */
+	/* headers prove that payloads were written, not that they arrived: gets must verify */
 	if (!found->sealed)
 		kvblk_segment_doubt(rs->member, rs->seg);
 	return 0;
@@ -316,7 +307,7 @@ static const struct kvblk_scan_ops restore_ops = {
 	.entry = restore_entry,
 };
 
-/* Ends the restore of a segment that has no whole summary: seals it, or frees it if empty. */
+/* Seals a segment without a whole summary, or frees an empty one. */
 static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
 			const struct kvblk_scan_segment *found, struct kvblk_open *open)
 {
@@ -345,10 +336,7 @@ static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
 	spin_lock(&member->log.lock);
 	member->log.nr_open++;
 	spin_unlock(&member->log.lock);
-	/*
-	 * After a failed seal, which was reported, the next restart walks again. The walk may
-	 * then find a record unreadable now and unknown to deletes.
-	 */
+	/* the next restart walks again, and may find a record that deletes do not know now */
 	if (kvblk_segment_seal(member, seg) && found->missed)
 		atomic_inc(&member->flash.pool->unsure);
 	return 0;
@@ -391,10 +379,7 @@ static int by_opened(const void *a, const void *b)
 	return (*l)->opened < (*r)->opened ? -1 : (*l)->opened > (*r)->opened;
 }
 
-/*
- * Sorts @order by the order of opening, which continues behind the last segment. Numbers too
- * large to grow are replaced, because only their order counts.
- */
+/* Sorts by the order of opening. Replaces numbers too large to grow: only their order counts. */
 static void restore_order(struct kvblk_member *member, struct kvblk_segment **order, u32 nr)
 {
 	u32 i;
@@ -441,7 +426,7 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 	return 0;
 }
 
-/* Restores what is not restored yet. Returns an errno if the member cannot be restored now. */
+/* Restores what is not restored yet. Returns 0 or an errno. */
 static int restore_all(struct restore *rs)
 {
 	struct kvblk_member *member = rs->member;
@@ -521,7 +506,7 @@ static void unread_forfeit(struct kvblk_member *member)
 	}
 }
 
-/* Counts the member in pool->unsure while deletes cannot know all blocks of the member. */
+/* Counts a member in pool->unsure while deletes cannot know all of its blocks. */
 static void restore_count(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -560,7 +545,7 @@ static void restore_use(struct kvblk_member *member)
 	restore_count(member);
 }
 
-/* Retries the unread segments of an active member, or gives them up. */
+/* Retries or gives up the unread segments of an active member. */
 static void restore_rest(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -580,10 +565,7 @@ static void restore_rest(struct kvblk_member *member)
 	kvblk_log_kick(member);
 }
 
-/*
- * Waits until all outdated records of a returning member are invalidated durably. Only then may
- * the superblock state that the member is current.
- */
+/* Waits until all outdated records are invalidated: then the superblock may state "current". */
 static void restore_settle(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -600,7 +582,7 @@ static void restore_settle(struct kvblk_member *member)
 	kvblk_missing_end(pool, &member->flash.uuid);
 }
 
-/* Publishes the index size once all members are restored, unless blocks did not fit. */
+/* Saves the index size once all members are restored, unless blocks did not fit. */
 static void restore_index(struct kvblk_pool *pool)
 {
 	u64 lacks = atomic64_read(&pool->index_lacks), slots = kvblk_index_slots(&pool->index);
@@ -616,7 +598,6 @@ static void restore_index(struct kvblk_pool *pool)
 		lacks, slots, slots + lacks + (slots + lacks) / 8);
 }
 
-/* Marks the member unrestored. Media stay unchanged for another try. */
 static void restore_failed(struct kvblk_member *member, int err)
 {
 	struct kvblk_pool *pool = member->flash.pool;

@@ -3,8 +3,8 @@
  * Scan of a member's log.
  *
  * The rules:
- * - The summary of a sealed segment is trusted, unless the table states later invalidations of
- *   records: then each header is read.
+ * - The summary of a sealed segment is trusted. If the table states invalidations (KVBLK_SEGF_KILLS)
+ *   each header is read, and an entry without a matching one is a hole.
  * - In a segment that was open, entries listed without a gap by checkpoints are taken. Behind
  *   them each unit is tried: a header with valid MAC and place is a record, and a hole does not
  *   end the walk.
@@ -25,7 +25,7 @@
 
 #include "log/scan.h"
 
-/* Returns the largest summary of a segment, in pages: a record takes at least two units. */
+/* Returns the most pages of a segment's summary: a record takes at least two units. */
 static u32 summary_room(const struct kvblk_reader *reader)
 {
 	return DIV_ROUND_UP(reader->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
@@ -125,7 +125,7 @@ static bool entry_record(const struct kvblk_scan *scan, const struct kvblk_d_ent
 	return kvblk_entry_decode(entry, scan->reader.segment_units, rec, unit);
 }
 
-/* Reads the headers at scan->units one by one. @unread: bitmap of unreadable headers. */
+/* Reads headers one by one. @unread: bitmap of unreadable ones. */
 static int headers_read(struct kvblk_scan *scan, u32 segment, u32 nr, u64 *unread)
 {
 	const struct kvblk_reader *reader = &scan->reader;
@@ -146,8 +146,8 @@ static int headers_read(struct kvblk_scan *scan, u32 segment, u32 nr, u64 *unrea
 }
 
 /*
- * Turns entries of @sum with a different header into holes. An entry with an unreadable header
- * stays: gets of the block fail, and a delete invalidates the record.
+ * Turns entries with a different header into holes. With an unreadable header an entry stays: gets
+ * of the block fail, and a delete invalidates the record.
  */
 static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg,
 		      struct kvblk_d_summary *sum)
@@ -196,7 +196,7 @@ static struct kvblk_d_summary *sums_page(const struct kvblk_scan *scan, u32 page
 	return scan->sums - page;
 }
 
-/* Reads summary pages @from to @to - 1 into scan->sums. Zeroes, and so voids, unreadable pages. */
+/* Reads summary pages @from to @to - 1. Zeroes, and so voids, unreadable pages. */
 static int sums_read(struct kvblk_scan *scan, u32 segment, u32 from, u32 to)
 {
 	const struct kvblk_reader *reader = &scan->reader;
@@ -237,9 +237,8 @@ static int sums_load(struct kvblk_scan *scan, const struct kvblk_place *place, u
 }
 
 /*
- * Returns the end of the reservation of @entry, or 0 if the entry is implausible. @rec->length is
- * 0 for a hole. Reservations are in the order of the entries: @entry begins at or after @from,
- * the former end, and ends at or before @limit.
+ * Returns the end of @entry's reservation, or 0 if implausible: reservations are in the order of
+ * entries, from @from, the former end, to @limit. @rec->length is 0 for a hole.
  */
 static u32 entry_end(const struct kvblk_scan *scan, const struct kvblk_d_entry *entry,
 		     u32 from, u32 limit, struct kvblk_rec *rec, u32 *unit)
@@ -258,7 +257,6 @@ static u32 entry_end(const struct kvblk_scan *scan, const struct kvblk_d_entry *
 	return *unit >= from && end <= limit ? end : 0;
 }
 
-/* Reports the records of a segment whose whole summary is at scan->sums. */
 static int scan_whole(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg)
 {
 	u32 pages = kvblk_summary_pages(seg->nr), from = 0, end, page, i, unit;
@@ -285,10 +283,7 @@ static int scan_whole(struct kvblk_scan *scan, const struct kvblk_scan_segment *
 	return err;
 }
 
-/*
- * Reports the entries listed without a gap by checkpoints, and sets @walk_from. Leaves space for
- * the summary pages, as puts do.
- */
+/* Reports entries listed without a gap by checkpoints. Leaves space for a summary, as puts do. */
 static int scan_listed(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, u32 *walk_from)
 {
 	u32 room = summary_room(&scan->reader), page, i, unit, end;
@@ -352,7 +347,6 @@ static int scan_headers(struct kvblk_scan *scan, struct kvblk_scan_segment *seg,
 	return ret;
 }
 
-/* Reports the records of a segment without a whole summary. */
 static int scan_open(struct kvblk_scan *scan, struct kvblk_scan_segment *seg)
 {
 	u32 walk_from = 0;

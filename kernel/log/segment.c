@@ -6,13 +6,9 @@
  *   -> SEALED (flush, summary with FUA) -> retired (table durable with the next
  *   generation) -> last reader done -> discarded -> FREE
  *
- * The rules:
- * - A record belongs to (segment, generation). The table's generation is durable before the first
- *   record is acknowledged and before a byte of the former generation is overwritten.
- * - A reservation is one atomic step over offset and record count. It leaves space for the
- *   summary, so that sealing never lacks it.
- * - seg->writers counts puts with a reservation, plus one while the segment is open. The segment
- *   is sealed when the count drops to zero.
+ * A record belongs to (segment, generation). The table's generation is durable before the first
+ * record is acknowledged and before a byte of the former generation is overwritten. seg->writers
+ * counts reservations, plus one while the segment is open; at zero the segment is sealed.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -27,8 +23,8 @@
 #define CHECKPOINT_UNIT_SHIFT	12
 
 /*
- * Writes both slots in turn, so that either is enough to read. Returns 0 if one is written. If
- * the device is not reached the slot may be torn: the next try begins with the torn slot.
+ * Writes both slots in turn: either is enough to read. Returns 0 if one is written. Out of reach,
+ * the device may have a torn slot: the next try begins there.
  */
 static int table_write_slots(struct kvblk_member *member, u32 page)
 {
@@ -157,7 +153,7 @@ static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
 			     member->flash.segment_units - 1 - page);
 }
 
-/* Writes summary pages @from to @to - 1, at most SUMMARY_BATCH. @buf has the last page first. */
+/* Writes pages @from to @to - 1, at most SUMMARY_BATCH. @buf has the last page first. */
 static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			 u32 from, u32 to, const struct kvblk_sum *sum,
 			 struct kvblk_d_summary *buf, blk_opf_t opf)
@@ -181,7 +177,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			     (to - from) * sizeof(*buf));
 }
 
-/* Returns whether a write-back of the member's cache may have lost records of @seg. */
+/* Returns whether the member's cache may have lost records of @seg. */
 static bool segment_lossy(const struct kvblk_member *member,
 			  const struct kvblk_segment *seg)
 {
@@ -190,7 +186,7 @@ static bool segment_lossy(const struct kvblk_member *member,
 	return cached && kvblk_writes_failed(&member->flash, cached);
 }
 
-/* Makes all summary pages but page 0 durable, and all that the member has cached. */
+/* Makes all pages but page 0 durable, and all that the member has cached. */
 static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 			 const struct kvblk_sum *sum, struct kvblk_d_summary *buf)
 {
@@ -222,10 +218,7 @@ void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
 	seg->flags |= KVBLK_SEGF_UNPROVEN;
 }
 
-/*
- * Makes the summary of a closed segment without writers durable. Page 0, which states "sealed",
- * is written last, after the flush that makes payloads and other pages durable.
- */
+/* Page 0, which states "sealed", is written after the flush of payloads and other pages. */
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -290,7 +283,6 @@ void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg
 
 /* ---- opening ---- */
 
-/* Returns an empty slot for an open segment of @class, or NULL. */
 static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
 {
 	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT : 0;
@@ -382,7 +374,7 @@ void kvblk_log_kick(struct kvblk_member *member)
 		queue_work(member->flash.pool->wq, &member->log.work);
 }
 
-/* Drops a writer. The last writer of a closed segment queues it for sealing. */
+/* The last writer of a closed segment queues the segment for sealing. */
 static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	if (!atomic_dec_and_test(&seg->writers))
@@ -393,7 +385,7 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 	queue_work(member->flash.pool->wq, &member->log.work);
 }
 
-/* Closes @old if it is current, and opens a ready segment in its place. */
+/* Closes @old if current, and opens a ready segment in its place. */
 static void segment_rotate(struct kvblk_member *member,
 			   struct kvblk_segment *old, u32 log)
 {
@@ -623,7 +615,7 @@ void kvblk_log_work(struct work_struct *work)
 		queue_work(member->flash.pool->wq, &member->log.reclaim_work);
 }
 
-/* Writes the changed summary pages of an open segment, so that a restart need not walk it. */
+/* Writes changed pages, so that a restart need not walk the open segment. */
 static void checkpoint_segment(struct kvblk_member *member,
 			       struct kvblk_segment *seg,
 			       struct kvblk_d_summary *buf)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Walk over the headers of a segment, for segments without a valid summary.
- *
- * The rule: an unreadable place costs the records that begin there, and nothing else.
+ * Walk over the headers of a segment without a valid summary. An unreadable place costs the records
+ * that begin there, and nothing else.
  */
 #include <linux/errno.h>
 #include <linux/limits.h>
@@ -38,7 +37,7 @@ void kvblk_walk_segment(struct kvblk_walk *walk, const struct kvblk_place *place
 	walk->missed = U32_MAX;
 }
 
-/* Reads the buffer unit by unit, and zeroes unreadable units so that no header is found there. */
+/* Zeroes unreadable units, so that no header is found there. */
 static int walk_read_units(struct kvblk_walk *walk)
 {
 	const struct kvblk_reader *reader = walk->reader;

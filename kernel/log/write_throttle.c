@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Write throttle: reads before writes. A get waits behind all that a device
- * has accepted. So while gets are submitted, a member has at most a window of puts in flight, and
- * further puts are queued here. At least one put is admitted: its completion admits the next.
+ * Write throttle: reads before writes. A get waits behind all that a device has accepted. So while
+ * gets are submitted, a member has at most a window of puts in flight, and further puts are queued
+ * here. At least one put is admitted: its completion admits the next.
  *
  * The rules:
  * - No write passes a queued write. But a queued put holds a reservation, and a prefetch memory.
@@ -12,9 +12,8 @@
  *   cgroup's puts are admitted uncounted for a while, or else they would delay the others.
  * - Prefetches are throttled, too, to leave bandwidth for later gets. A prefetch passes recent
  *   writes of lower priority, but no write that has waited for THROTTLE_LOOK.
- * - Queued puts are submitted as I/O of their callers' cgroups by work items, each for
- *   one cgroup: io.cost makes a submitter sleep for its cgroup's budget. Cgroups share work items
- *   if there are too many.
+ * - Queued puts are submitted as I/O of their callers' cgroups by work items, each for one cgroup
+ *   unless there are too many: io.cost makes a submitter sleep for its cgroup's budget.
  */
 #include <linux/cgroup.h>
 #include <linux/ioprio.h>
@@ -51,7 +50,7 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 	       window : U64_MAX;
 }
 
-/* Returns @window; if that is unlimited, THROTTLE_IDLE put windows for a prefetch. */
+/* Returns @window; for a prefetch THROTTLE_IDLE put windows if unlimited. */
 static u64 queued_window(const struct kvblk_member *member, const struct kvblk_queued_io *queued,
 			 u64 window)
 {
