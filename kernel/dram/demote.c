@@ -118,8 +118,7 @@ static void stage_write(struct stage *stage)
 	if (!stage->header)
 		return;
 	stage_rec(stage);
-	if (!kvblk_record_crcs(stage->header, obj->rec.length, stage->rec.integrity,
-			       obj->rec.crcs))
+	if (!kvblk_record_crcs(stage->header, obj->rec.length, stage->rec.integrity, obj->rec.crcs))
 		kvblk_payload_sum(&stage->mem, kvblk_header_crcs(stage->header));
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, &stage->resv.member->flash, stage_completed);

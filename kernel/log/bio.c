@@ -196,8 +196,7 @@ static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 	const struct page *first = bv[iter.bi_idx].bv_page;
 
 	if (queue->limits.chunk_sectors)
-		most = min(most, blk_boundary_sectors_left(start,
-							   queue->limits.chunk_sectors));
+		most = min(most, blk_boundary_sectors_left(start, queue->limits.chunk_sectors));
 	/* as get_max_io_size(): never split a physical block */
 	start &= physical - 1;
 	if (round_down(start + most, physical) > start)
@@ -262,8 +261,7 @@ int kvblk_io_flash_init(struct kvblk_flash *flash)
 		bio_list_init(&queue->bios);
 		INIT_WORK(&queue->work, io_work);
 	}
-	return bioset_init(&flash->bios, 128, offsetof(struct kvblk_bio, bio),
-			   BIOSET_PERCPU_CACHE);
+	return bioset_init(&flash->bios, 128, offsetof(struct kvblk_bio, bio), BIOSET_PERCPU_CACHE);
 }
 
 void kvblk_io_flash_exit(struct kvblk_flash *flash)
@@ -340,8 +338,7 @@ void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 	}
 }
 
-void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-		     const struct bio_vec *bv, u32 nr)
+void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct bio_vec *bv, u32 nr)
 {
 	struct bvec_iter iter = {};
 	u32 i;
@@ -428,8 +425,7 @@ int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, 
 	while (len && !err) {
 		u32 part = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
 
-		bvec_set_page(&bv[nr++], vmalloc_to_page(buf), part,
-			      offset_in_page(buf));
+		bvec_set_page(&bv[nr++], vmalloc_to_page(buf), part, offset_in_page(buf));
 		buf += part;
 		bytes += part;
 		len -= part;
@@ -459,8 +455,7 @@ int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len)
 		if (err == -EIO ? ++tries == READ_TRIES : waits++ == READ_WAITS)
 			return err;
 		if (err != -EIO)
-			wait_event_timeout(flash->pool->settle_wait,
-					   kvblk_flash_leaves(flash), HZ);
+			wait_event_timeout(flash->pool->settle_wait, kvblk_flash_leaves(flash), HZ);
 	}
 }
 
@@ -558,8 +553,7 @@ static noinline void sigpipe_mask(struct kvblk_sigpipe *shield)
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {
-	const struct sighand_struct *sighand =
-		rcu_dereference_protected(current->sighand, true);
+	const struct sighand_struct *sighand = rcu_dereference_protected(current->sighand, true);
 
 	shield->was_pending = sigismember(&current->pending.signal, SIGPIPE);
 	shield->masked = !sigismember(&current->blocked, SIGPIPE) &&
@@ -571,8 +565,7 @@ void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 
 void kvblk_sigpipe_out(struct kvblk_sigpipe *shield)
 {
-	struct sighand_struct *sighand =
-		rcu_dereference_protected(current->sighand, true);
+	struct sighand_struct *sighand = rcu_dereference_protected(current->sighand, true);
 	struct blk_plug *plug = current->plug;
 	kernel_siginfo_t info;
 	enum pid_type type;
@@ -583,8 +576,7 @@ void kvblk_sigpipe_out(struct kvblk_sigpipe *shield)
 		/* the plug is empty, and still on its owner's stack */
 		current->plug = plug;
 	}
-	if (!shield->was_pending &&
-	    sigismember(&current->pending.signal, SIGPIPE)) {
+	if (!shield->was_pending && sigismember(&current->pending.signal, SIGPIPE)) {
 		siginitsetinv(&others, sigmask(SIGPIPE));
 		spin_lock_irq(&sighand->siglock);
 		dequeue_signal(&others, &info, &type);

@@ -20,8 +20,7 @@
 #include "log/log.h"
 #include "trace.h"
 
-int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
-		    u64 gen)
+int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg, u64 gen)
 {
 	int err;
 
@@ -218,8 +217,7 @@ static void kill_start(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
 	u32 segment = kill->seg - member->log.segs;
-	struct kvblk_place place = kvblk_place(&member->flash, segment, kill->gen,
-					       kill->unit);
+	struct kvblk_place place = kvblk_place(&member->flash, segment, kill->gen, kill->unit);
 
 	kill->write_errors = atomic_read(&member->flash.write_errors);
 	kvblk_io_start(&kill->io, &member->flash, kill_written);
@@ -232,8 +230,7 @@ static void kill_start(struct kvblk_kill *kill)
 		kill->io.status = BLK_STS_IOERR;
 	} else {
 		kill->filler = (void *)__get_free_page(GFP_NOIO | __GFP_NOFAIL);
-		kvblk_filler_encode(kill->filler, kill->units, &place,
-				    &member->flash.pool->secret);
+		kvblk_filler_encode(kill->filler, kill->units, &place, &member->flash.pool->secret);
 		bvec_set_virt(&kill->bv, kill->filler, KVBLK_UNIT);
 		kvblk_io_submit(&kill->io, REQ_OP_WRITE | REQ_META | REQ_FUA,
 				kvblk_seg_pos(&member->flash, segment, kill->unit),
@@ -267,8 +264,7 @@ static bool kill_end(struct kvblk_kill *kill)
 	}
 	kill->filler = NULL;
 	if (again) {
-		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE,
-				  kill->seg - member->log.segs);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, kill->seg - member->log.segs);
 		WRITE_ONCE(kill->failed, true);
 	} else if (status) {
 		kill_forget(kill);
@@ -314,8 +310,7 @@ static struct kvblk_kill *kill_wait(struct kill_run *run, struct llist_node **re
 
 void kvblk_kill_work(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   log.kills.work);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, log.kills.work);
 	bool tried = false, failed = false;
 	struct llist_node *rest = NULL;
 	struct kvblk_kill *kill;
@@ -429,13 +424,11 @@ bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 	}
 	/* a put in flight must complete before its record is invalidated */
 	if (listed)
-		kill_go(pool, kill, old, new && old->state == KVBLK_SLOT_WRITING,
-			NULL);
+		kill_go(pool, kill, old, new && old->state == KVBLK_SLOT_WRITING, NULL);
 	return true;
 }
 
-bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
-			const struct kvblk_slot *old)
+bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old)
 {
 	if (!kvblk_index_replace(&pool->index, id, old, NULL))
 		return false;
@@ -467,8 +460,7 @@ int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 	return 0;
 }
 
-void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
-		      const struct kvblk_slot *slot)
+void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
 {
 	struct kvblk_kill *kill = kill_alloc(GFP_NOIO | __GFP_NOFAIL);
 	struct kvblk_slot stale = *slot;
@@ -479,8 +471,7 @@ void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
 		kill_go(pool, kill, &stale, false, NULL);
 }
 
-void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
-		       const struct kvblk_slot *slot)
+void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
 {
 	struct kvblk_kill *kill;
 	bool found = false;

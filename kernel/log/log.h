@@ -61,8 +61,7 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
  * Submits bios over @nr vectors, which must not change before @done. May sleep for memory or the
  * io.cost budget of the caller's cgroup, never for a device.
  */
-void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-		     const struct bio_vec *bv, u32 nr);
+void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct bio_vec *bv, u32 nr);
 /* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
@@ -149,8 +148,7 @@ static inline u64 kvblk_seg_pos(const struct kvblk_flash *flash, u32 segment, u3
 }
 
 /* Returns whether a payload in @seg must be verified before it is served. */
-static inline bool kvblk_must_check(const struct kvblk_pool *pool,
-				    const struct kvblk_segment *seg)
+static inline bool kvblk_must_check(const struct kvblk_pool *pool, const struct kvblk_segment *seg)
 {
 	return READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL ||
 	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
@@ -379,8 +377,7 @@ struct kvblk_kill {
 };
 
 /* Marks @seg durably, before a record in its summary is invalidated. Returns 0 or an errno. */
-int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
-		    u64 gen);
+int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg, u64 gen);
 /*
  * Change an entry as index/index.h does, and queue the invalidation of the stale record: deletes
  * of its id wait. May sleep for memory.
@@ -391,8 +388,7 @@ bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
 /* Removes an expired entry. Returns false if @old is outdated. */
-bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
-			const struct kvblk_slot *old);
+bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old);
 /*
  * Removes an entry. Ends @waiter once the record is invalidated or cannot be. Returns 0, -EAGAIN
  * if @old is outdated, or -ENOMEM. May sleep.
@@ -400,11 +396,9 @@ bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
 int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *old, struct kvblk_io *waiter);
 /* Queues the invalidation of a record that no entry points to. */
-void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
-		      const struct kvblk_slot *slot);
+void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 /* Permits to invalidate a record whose put is complete and whose slot was taken over. */
-void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
-		       const struct kvblk_slot *slot);
+void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 /*
  * Returns 0 if no stale record of @id is left, 1 if an invalidation is pending (it wakes
  * pool->settle_wait), or -EIO if a record cannot be invalidated now.

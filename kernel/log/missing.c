@@ -60,8 +60,7 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid
 }
 
 /* Appends a number to a @name that another member has. */
-static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX],
-			const u8 *uuid)
+static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX], const u8 *uuid)
 {
 	char base[KVBLK_NAME_MAX], number[12];
 	u32 n;
@@ -70,8 +69,7 @@ static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX],
 	for (n = 2; name_taken(pool, name, uuid); n++) {
 		int len = scnprintf(number, sizeof(number), "-%u", n);
 
-		snprintf(name, KVBLK_NAME_MAX, "%.*s%s", KVBLK_NAME_MAX - 1 - len, base,
-			 number);
+		snprintf(name, KVBLK_NAME_MAX, "%.*s%s", KVBLK_NAME_MAX - 1 - len, base, number);
 	}
 }
 
@@ -366,6 +364,5 @@ bool kvblk_missing_stale(const struct kvblk_missing *missing, struct kvblk_id id
 	u64 a, b;
 
 	place_hash(segment, unit, &a, &b);
-	return filter_has(missing, id.hi, id.lo) ||
-	       filter_has(missing, a, b);
+	return filter_has(missing, id.hi, id.lo) || filter_has(missing, a, b);
 }

@@ -91,8 +91,7 @@ static u32 part_size(const struct kvblk_mem *mem)
 	return max(PART_BYTES, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
 }
 
-static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *rest,
-				  u32 size)
+static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *rest, u32 size)
 {
 	struct bvec_iter part = *rest;
 
@@ -141,8 +140,7 @@ static void part_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 {
 	part.bi_size = round_up(part.bi_size, KVBLK_UNIT);
 	/* or else a plug merges the parts, which would then complete together */
-	kvblk_io_submit_iter(io, opf | REQ_NOMERGE, pos, bv, part,
-			     rest->bi_idx - part.bi_idx + 1);
+	kvblk_io_submit_iter(io, opf | REQ_NOMERGE, pos, bv, part, rest->bi_idx - part.bi_idx + 1);
 }
 
 static void head_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
@@ -261,8 +259,7 @@ static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem
 }
 
 /* Submits reads of the payload, at @data. @header: the first part has the header, too. */
-static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64 data,
-		       bool header)
+static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64 data, bool header)
 {
 	struct bvec_iter rest = payload_iter(mem);
 	struct part *part;
@@ -275,8 +272,7 @@ static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64
 			head_submit(&part->io, REQ_OP_READ, data - mem->bv[0].bv_len, mem,
 				    part->iter.bi_size, rest.bi_idx + 1);
 		else
-			part_submit(&part->io, REQ_OP_READ, data, mem->bv, part->iter,
-				    &rest);
+			part_submit(&part->io, REQ_OP_READ, data, mem->bv, part->iter, &rest);
 		kvblk_io_end(&part->io);
 		cond_resched();
 	}

@@ -197,8 +197,7 @@ out:
 }
 
 /* Opens segments of class HOT as needed. */
-static int copy_reserve(struct kvblk_member *member, u32 units,
-			struct kvblk_reservation *resv)
+static int copy_reserve(struct kvblk_member *member, u32 units, struct kvblk_reservation *resv)
 {
 	int err;
 
@@ -316,8 +315,7 @@ static void copy_end(struct copy *copy)
 	}
 	if (copy->resv.seg && copy->io.status) {
 		copy->err = -EIO;
-		kvblk_flash_error(&v->member->flash, KVBLK_ERROR_WRITE,
-				  copy->resv.segment);
+		kvblk_flash_error(&v->member->flash, KVBLK_ERROR_WRITE, copy->resv.segment);
 		kvblk_kill_later(pool, vrec->id, &vrec->copy);
 		kvblk_reservation_release(&copy->resv, NULL);
 	} else if (copy->resv.seg) {
@@ -557,8 +555,7 @@ static void victim_count(const struct victim *v, u64 bytes)
 }
 
 /* Returns as victim_judge(); -EAGAIN also if @seg must stay for another reason. */
-static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg,
-			   bool force)
+static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg, bool force)
 {
 	struct kvblk_policy_seg pseg = policy_view(member, seg);
 	struct victim v = {
@@ -633,8 +630,7 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 
 	max = READ_ONCE(member->log.nr_sealed);
 	segs = kvmalloc_array(max + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
-	map = kvmalloc_array(max + 1, sizeof(struct kvblk_segment *),
-			     GFP_KERNEL | __GFP_NOWARN);
+	map = kvmalloc_array(max + 1, sizeof(struct kvblk_segment *), GFP_KERNEL | __GFP_NOWARN);
 	if (!segs || !map)
 		goto out;
 	spin_lock(&member->log.lock);
@@ -670,8 +666,7 @@ static u32 watermark(const struct kvblk_member *member, u32 permille, u32 least)
 
 void kvblk_reclaim_work(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   log.reclaim_work);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, log.reclaim_work);
 	struct kvblk_pool *pool = member->flash.pool;
 	u32 low = watermark(member, READ_ONCE(pool->tun.low_permille), 2);
 	u32 high = watermark(member, READ_ONCE(pool->tun.high_permille), 3);

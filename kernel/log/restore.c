@@ -216,8 +216,7 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	/* with a smaller index than before each insert may queue an invalidation */
 	while (kvblk_kills_full(member) && !kvblk_flash_leaves(&member->flash) &&
 	       (member->log.missing || rs->tries++ < RESTORE_TRIES))
-		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
-				   HZ / 10);
+		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member), HZ / 10);
 	if (member->log.missing && kvblk_missing_stale(member->log.missing, rec->id,
 						       seg - member->log.segs, unit)) {
 		kvblk_kill_later(pool, rec->id, &slot);

@@ -82,8 +82,7 @@ static bool slots_alike(const struct kvblk_d_table *slots)
 {
 	size_t from = offsetof(struct kvblk_d_table, incarnation);
 
-	return !memcmp((void *)&slots[0] + from, (void *)&slots[1] + from,
-		       sizeof(*slots) - from);
+	return !memcmp((void *)&slots[0] + from, (void *)&slots[1] + from, sizeof(*slots) - from);
 }
 
 int kvblk_scan_table(struct kvblk_scan *scan)
@@ -180,8 +179,7 @@ static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *
 		unread >>= 1;
 		buf += KVBLK_UNIT;
 		/* fillers have a single unit, so a longer header is a record */
-		if (dec == KVBLK_DEC_MORE ||
-		    (dec == KVBLK_DEC_RECORD && header.seq == rec.seq))
+		if (dec == KVBLK_DEC_MORE || (dec == KVBLK_DEC_RECORD && header.seq == rec.seq))
 			continue;
 		sum->entries[i].flags = KVBLK_ENTF_HOLE;
 		sum->entries[i].length = cpu_to_le32(kvblk_record_units(rec.length, align));

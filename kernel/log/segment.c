@@ -146,8 +146,7 @@ struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index)
 	return &sum->entries[index % KVBLK_SUMMARY_ENTRIES];
 }
 
-static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
-		       u32 page)
+static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg, u32 page)
 {
 	return kvblk_seg_pos(&member->flash, seg - member->log.segs,
 			     member->flash.segment_units - 1 - page);
@@ -158,8 +157,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			 u32 from, u32 to, const struct kvblk_sum *sum,
 			 struct kvblk_d_summary *buf, blk_opf_t opf)
 {
-	struct kvblk_place place = kvblk_place(&member->flash, seg - member->log.segs,
-					       seg->gen, 0);
+	struct kvblk_place place = kvblk_place(&member->flash, seg - member->log.segs, seg->gen, 0);
 	u32 page;
 
 	for (page = from; page < to; page++) {
@@ -169,8 +167,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 		kvblk_open_entry(seg->open, page * KVBLK_SUMMARY_ENTRIES);
 		scoped_guard(spinlock, &seg->open->lock)
 			memcpy(copy, seg->open->pages[page], sizeof(*copy));
-		kvblk_summary_encode(copy, page, sum, &place,
-				     &member->flash.pool->secret);
+		kvblk_summary_encode(copy, page, sum, &place, &member->flash.pool->secret);
 	}
 	return kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META | opf,
 			     summary_pos(member, seg, to - 1), buf,
@@ -178,8 +175,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 }
 
 /* Returns whether the member's cache may have lost records of @seg. */
-static bool segment_lossy(const struct kvblk_member *member,
-			  const struct kvblk_segment *seg)
+static bool segment_lossy(const struct kvblk_member *member, const struct kvblk_segment *seg)
 {
 	int cached = READ_ONCE(seg->cached);
 
@@ -308,8 +304,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 	if (class == KVBLK_CLASS_NEW && member->log.nr_free <= RESERVED_SEGMENTS)
 		seg = NULL;
 	else
-		seg = list_first_entry_or_null(&member->log.free,
-					       struct kvblk_segment, link);
+		seg = list_first_entry_or_null(&member->log.free, struct kvblk_segment, link);
 	if (seg) {
 		list_del_init(&seg->link);
 		member->log.nr_free--;
@@ -386,8 +381,7 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 }
 
 /* Closes @old if current, and opens a ready segment in its place. */
-static void segment_rotate(struct kvblk_member *member,
-			   struct kvblk_segment *old, u32 log)
+static void segment_rotate(struct kvblk_member *member, struct kvblk_segment *old, u32 log)
 {
 	struct kvblk_segment *next;
 	bool closed = false;
@@ -400,10 +394,8 @@ static void segment_rotate(struct kvblk_member *member,
 		WRITE_ONCE(member->log.current_seg[log], NULL);
 		closed = true;
 	}
-	if (!member->log.current_seg[log] && log != KVBLK_LOG_HOT &&
-	    kvblk_member_is_up(member)) {
-		next = list_first_entry_or_null(&member->log.ready,
-						struct kvblk_segment, link);
+	if (!member->log.current_seg[log] && log != KVBLK_LOG_HOT && kvblk_member_is_up(member)) {
+		next = list_first_entry_or_null(&member->log.ready, struct kvblk_segment, link);
 		if (next) {
 			list_del_init(&next->link);
 			member->log.nr_ready--;
@@ -589,15 +581,13 @@ void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)
 
 void kvblk_log_work(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   log.work);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, log.work);
 	u32 stock = member->flash.nr_segs >= 32 ? member->log.nr_logs + 1 : 1;
 	struct kvblk_segment *seg;
 
 	for (;;) {
 		spin_lock(&member->log.lock);
-		seg = list_first_entry_or_null(&member->log.closing,
-					       struct kvblk_segment, link);
+		seg = list_first_entry_or_null(&member->log.closing, struct kvblk_segment, link);
 		if (seg)
 			list_del_init(&seg->link);
 		spin_unlock(&member->log.lock);
@@ -637,8 +627,7 @@ static void checkpoint_segment(struct kvblk_member *member,
 		if (summary_write(member, seg, from, to, &sum, buf, 0))
 			return;
 		for (page = from; page < to; page++) {
-			const struct kvblk_d_entry *entries =
-				buf[to - 1 - page].entries;
+			const struct kvblk_d_entry *entries = buf[to - 1 - page].entries;
 
 			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && entries[i].flags; i++)
 				;
@@ -745,8 +734,7 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 
 void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg)
 {
-	if (atomic_dec_return(&seg->refs) == 0 &&
-	    READ_ONCE(seg->retired))
+	if (atomic_dec_return(&seg->refs) == 0 && READ_ONCE(seg->retired))
 		queue_work(member->flash.pool->wq, &member->log.reclaim_work);
 	kvblk_member_put(member);
 }

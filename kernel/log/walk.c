@@ -85,8 +85,7 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 
 	while (*at < reader->segment_units) {
 		/* the longest header has two units */
-		if (*at < walk->have_from ||
-		    min(*at + 2, reader->segment_units) > walk->have_to) {
+		if (*at < walk->have_from || min(*at + 2, reader->segment_units) > walk->have_to) {
 			err = walk_read(walk);
 			if (err)
 				return err;
