@@ -13,7 +13,7 @@
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
  *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,
- *             payload, bio: records on members
+ *             record, bio: records on members
  *   memory    pin, region: callers' memory
  *   report    event, member_errors, stats, changelog: counters, events, errors
  *   policy    admission and reclaim       (these three: no pool, no I/O;

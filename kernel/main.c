@@ -49,12 +49,12 @@ static int __init kvblk_init(void)
 	err = kvblk_io_init();
 	if (err)
 		return err;
-	err = kvblk_payload_init();
+	err = kvblk_record_init();
 	if (err)
 		goto io;
 	err = kvblk_throttle_init();
 	if (err)
-		goto payload;
+		goto record;
 	err = kvblk_pools_init(&upper_ops);
 	if (err)
 		goto throttle;
@@ -77,8 +77,8 @@ pools:
 	kvblk_pools_exit();
 throttle:
 	kvblk_throttle_exit();
-payload:
-	kvblk_payload_exit();
+record:
+	kvblk_record_exit();
 io:
 	kvblk_io_exit();
 	return err;
@@ -92,7 +92,7 @@ static void __exit kvblk_exit(void)
 	kvblk_req_exit();
 	kvblk_pools_exit();
 	kvblk_throttle_exit();
-	kvblk_payload_exit();
+	kvblk_record_exit();
 	kvblk_io_exit();
 }
 

@@ -71,15 +71,26 @@ void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 /* Ends the submission of bios, or a part of @io. */
 void kvblk_io_end(struct kvblk_io *io);
 
-/* ---- payload.c ---- */
+/* ---- record.c ---- */
 
 struct kvblk_mem;
 struct kvblk_sums;
 
-int kvblk_payload_init(void);
-void kvblk_payload_exit(void);
+int kvblk_record_init(void);
+void kvblk_record_exit(void);
+
+static inline void *kvblk_header_alloc(u32 length, gfp_t gfp)
+{
+	return (void *)__get_free_pages(gfp, get_order(kvblk_header_bytes(length)));
+}
+
+static inline void kvblk_header_free(void *header, u32 length)
+{
+	free_pages((unsigned long)header, get_order(kvblk_header_bytes(length)));
+}
+
 void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs);
-/* Sets a header's checksums to @crcs, if known, or to none. Returns false if there is work left. */
+/* Sets a header's checksums to @crcs, or to none. Returns false if they must be computed. */
 bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs);
 /*
  * Encodes @rec into @header and submits header and payload, before the caller's kvblk_io_end().
@@ -174,16 +185,6 @@ static inline struct kvblk_place kvblk_slot_place(const struct kvblk_flash *flas
 						  const struct kvblk_slot *slot, u64 gen)
 {
 	return kvblk_place(flash, slot->seg - flash->seg_base, gen, slot->off);
-}
-
-static inline void *kvblk_header_alloc(u32 length, gfp_t gfp)
-{
-	return (void *)__get_free_pages(gfp, get_order(kvblk_header_bytes(length)));
-}
-
-static inline void kvblk_header_free(void *header, u32 length)
-{
-	free_pages((unsigned long)header, get_order(kvblk_header_bytes(length)));
 }
 
 /* Writes the table's page with @segment. Returns 0 or an errno. May sleep. */

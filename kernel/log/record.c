@@ -42,14 +42,14 @@ struct kvblk_sums {
 
 static struct workqueue_struct *sum_wq;
 
-int kvblk_payload_init(void)
+int kvblk_record_init(void)
 {
 	/* more works at once would only evict each other's data from the caches */
 	sum_wq = alloc_workqueue("kvblk-sum", WQ_UNBOUND, num_online_cpus());
 	return sum_wq ? 0 : -ENOMEM;
 }
 
-void kvblk_payload_exit(void)
+void kvblk_record_exit(void)
 {
 	destroy_workqueue(sum_wq);
 }
