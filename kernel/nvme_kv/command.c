@@ -314,8 +314,8 @@ static int call_answer(const struct call *call, const void *from, size_t len)
 
 static int list_begin(struct call *call)
 {
-	u32 size = min(call->cmd.cdw10, KVBLK_NVME_LIST_MAX);
 	void *keys __free(kvfree) = NULL;
+	u32 size = min(call->cmd.cdw10, KVBLK_NVME_LIST_MAX);
 	int ret;
 
 	if (size < KVBLK_NVME_LIST_MIN)
