@@ -72,7 +72,7 @@ struct packed {
 
 /*
  * Slots in a cache line; written under the stripe's lock, in its seqcount. Heat has its own bytes,
- * stored without the lock: they may hit a wrong slot, but cannot bring back an old one.
+ * stored without the lock: stores may hit a wrong slot, but cannot bring back an old one.
  */
 struct kvblk_bucket {
 	union {
