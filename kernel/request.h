@@ -124,7 +124,7 @@ struct kvblk_media {
 	struct kvblk_trial *trial;	/* get: trial of a P2P route, see p2p/route.c */
 	struct list_head sharing;	/* entry of completions->sharing */
 	u64 number;			/* position in completions->sharing */
-	const void *files;		/* submitter's files_struct in completions->sharing */
+	const void *files;		/* submitter's files_struct while @sharing, or NULL */
 };
 
 struct kvblk_req;

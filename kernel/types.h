@@ -297,7 +297,7 @@ struct kvblk_flash {
 	char place[KVBLK_PLACE_MAX];	/* location, given by the administrator, or "" */
 	char *path;			/* as given by the administrator */
 	uuid_t uuid;
-	u32 state;			/* &enum kvblk_member_state; changed by cmpxchg */
+	u32 state;			/* &enum kvblk_member_state; cmpxchg, READ_ONCE */
 	/* no I/O completed for too long; set by the watchdog, cleared by completions */
 	bool suspect;
 	/* set by completions and the watchdog; cleared by the watchdog when probes succeed */
