@@ -14,7 +14,7 @@
  *   dram      dram, demote: blocks in host memory
  *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,
  *             record, bio: records on members
- *   memory    pin, region: callers' memory
+ *   memory    pin, region: callers' memory; proof: checks of payloads
  *   report    event, member_errors, stats, changelog: counters, events, errors
  *   policy    admission and reclaim       (these three: no pool, no I/O;
  *   index     place of each block          compiled for user space, too)

@@ -109,7 +109,7 @@ static void stage_write(struct stage *stage)
 	stage->mem.bytes = obj->rec.length;
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
 	stage->damaged = kvblk_dram_block_checks(pool, obj) &&
-			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
+			 !kvblk_payload_open(&stage->mem, NULL, obj->rec.integrity, obj->rec.crcs);
 	stage->completed = stage->damaged;
 	if (stage->damaged)
 		return;
@@ -119,7 +119,8 @@ static void stage_write(struct stage *stage)
 		return;
 	stage_rec(stage);
 	if (!kvblk_record_crcs(stage->header, obj->rec.length, stage->rec.integrity, obj->rec.crcs))
-		kvblk_payload_sum(&stage->mem, kvblk_header_crcs(stage->header));
+		kvblk_mem_seal(&stage->mem, stage->rec.integrity,
+			       kvblk_header_crcs(stage->header));
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, &stage->resv.member->flash, stage_completed);
 	stage->queued = (struct kvblk_queued_io) {

@@ -113,11 +113,13 @@ struct kvblk_d_table {		/* 4096 bytes */
  * @KVBLK_INTEGRITY_NONE: no
  * @KVBLK_INTEGRITY_CRC32C: a CRC32C for each chunk
  * @KVBLK_INTEGRITY_PRODUCER: the same, as the caller gave them
+ * @KVBLK_INTEGRITIES: number of the others
  */
 enum kvblk_integrity {
 	KVBLK_INTEGRITY_NONE	= 0,
 	KVBLK_INTEGRITY_CRC32C	= 1,
 	KVBLK_INTEGRITY_PRODUCER = 2,
+	KVBLK_INTEGRITIES,
 };
 
 #define KVBLK_HDR_KEY		512	/* offset of the key */

@@ -218,7 +218,7 @@ static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
 
 	if (!value_in_range(length, tenant, hdr->priority) ||
 	    !key_len || key_len > KVBLK_KEY_MAX ||
-	    hdr->integrity > KVBLK_INTEGRITY_PRODUCER ||
+	    hdr->integrity >= KVBLK_INTEGRITIES ||
 	    hdr->header_units != kvblk_header_units(length))
 		return KVBLK_DEC_NONE;
 	if (!trust->secret &&

@@ -89,7 +89,6 @@ static inline void kvblk_header_free(void *header, u32 length)
 	free_pages((unsigned long)header, get_order(kvblk_header_bytes(length)));
 }
 
-void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs);
 /* Sets a header's checksums to @crcs, or to none. Returns false if they must be computed. */
 bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs);
 /*
@@ -115,9 +114,8 @@ bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const vo
 			   struct kvblk_trust trust, struct kvblk_rec *rec);
 void kvblk_sums_free(struct kvblk_sums *sums);
 /* Returns whether all chunks match @crcs. @sums: computed on arrival, or NULL. */
-bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *sums,
-			 const __le32 *crcs);
-bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
+bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *sums, u8 integrity,
+			const __le32 *crcs);
 
 /*
  * Returns whether to write a record past the member's volatile cache, which may lose a payload and

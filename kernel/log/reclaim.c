@@ -265,7 +265,7 @@ static int copy_check(struct copy *copy)
 	/* without proof of its payload a get would not trust the copy */
 	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE)
 		return kvblk_must_check(flash->pool, v->seg) ? -ENODATA : 0;
-	if (kvblk_payload_check(&copy->mem, NULL, copy->rec.crcs))
+	if (kvblk_payload_open(&copy->mem, NULL, copy->rec.integrity, copy->rec.crcs))
 		return 0;
 	if (copy->rec.integrity == KVBLK_INTEGRITY_PRODUCER) {
 		/* the caller put other bytes than its checksums say: not the member's error */
@@ -291,8 +291,8 @@ static void copy_write(struct copy *copy)
 		return;
 	/* the victim's seal proves the payload; the new segment's may be lost in a crash */
 	if (rec->integrity == KVBLK_INTEGRITY_NONE) {
-		kvblk_payload_sum(&copy->mem, kvblk_header_crcs(copy->header));
 		rec->integrity = KVBLK_INTEGRITY_CRC32C;
+		kvblk_mem_seal(&copy->mem, rec->integrity, kvblk_header_crcs(copy->header));
 	}
 	/* the copy keeps its seq: a copy is no newer than its original */
 	rec->durable = kvblk_durable(&member->flash, rec->integrity);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Records between memory and members, and checksums of their chunks. Other work on each byte of a
- * payload, such as encryption, belongs here.
+ * Records between memory and members, sealed and summed part by part.
  *
  * The rules:
  * - Reading a byte from memory twice costs more than the checksum. So a large payload is split into
@@ -12,14 +11,11 @@
  *   that CPU has just copied the data. In an interrupt this would delay others: a work does it, on
  *   any idle CPU that shares the cache.
  */
-#include <linux/crc32c.h>
 #include <linux/slab.h>
 
 #include "log/log.h"
 #include "memory/memory.h"
 
-/* Fits an L2 cache together with the destination of a copy. */
-#define PART_BYTES	(256u << 10)
 /* Limit for a payload: more requests would cost other operations more than they gain. */
 #define PARTS_MAX	16
 
@@ -54,84 +50,10 @@ void kvblk_record_exit(void)
 	destroy_workqueue(sum_wq);
 }
 
-/* ---- checksums ---- */
-
-/* Sets the chunk checksums of a part in @set, or returns whether they match @check. */
-static bool part_crcs(const struct bio_vec *bv, struct bvec_iter part, __le32 *set,
-		      const __le32 *check)
-{
-	u32 room = 1u << KVBLK_CHUNK_SHIFT, crc = ~0;
-
-	while (part.bi_size) {
-		struct bio_vec here = mp_bvec_iter_bvec(bv, part);
-		u32 len = min(here.bv_len, room);
-
-		crc = crc32c(crc, bvec_virt(&here), len);
-		bvec_iter_advance_single(bv, &part, len);
-		room -= len;
-		if (room && part.bi_size)
-			continue;
-		if (set)
-			*set++ = cpu_to_le32(~crc);
-		else if (*check++ != cpu_to_le32(~crc))
-			return false;
-		crc = ~0;
-		room = 1u << KVBLK_CHUNK_SHIFT;
-	}
-	return true;
-}
-
-static struct bvec_iter payload_iter(const struct kvblk_mem *mem)
-{
-	return (struct bvec_iter) { .bi_idx = 1, .bi_size = mem->bytes };
-}
-
 static u32 part_size(const struct kvblk_mem *mem)
 {
-	return max(PART_BYTES, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
+	return max(KVBLK_PROOF_BYTES, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
 }
-
-static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *rest, u32 size)
-{
-	struct bvec_iter part = *rest;
-
-	part.bi_size = min(rest->bi_size, size);
-	bvec_iter_advance(bv, rest, part.bi_size);
-	return part;
-}
-
-/* @bv is not const because of bvec_virt() in 6.12. */
-static bool check_all(struct bio_vec *bv, struct bvec_iter rest, const __le32 *crcs)
-{
-	u32 bytes = rest.bi_size;
-
-	if (bytes <= bv[rest.bi_idx].bv_len && bytes <= 1u << KVBLK_CHUNK_SHIFT)
-		return *crcs == cpu_to_le32(~crc32c(~0, bvec_virt(&bv[rest.bi_idx]), bytes));
-	for (; rest.bi_size > PART_BYTES; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
-		if (!part_crcs(bv, part_next(bv, &rest, PART_BYTES), NULL, crcs))
-			return false;
-		cond_resched();
-	}
-	return part_crcs(bv, rest, NULL, crcs);
-}
-
-bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *sums,
-			 const __le32 *crcs)
-{
-	if (sums)
-		return !memcmp(sums->crcs, crcs, kvblk_crcs_bytes(mem->bytes));
-	return check_all(mem->bv, payload_iter(mem), crcs);
-}
-
-bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs)
-{
-	struct bio_vec bv;
-
-	bvec_set_virt(&bv, (void *)data, bytes);
-	return check_all(&bv, (struct bvec_iter) { .bi_size = bytes }, crcs);
-}
-
-/* ---- I/O ---- */
 
 /* Submits a part at @pos, padded to whole units; the last vector has space for the padding. */
 static void part_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
@@ -153,16 +75,6 @@ static void head_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 	kvblk_io_submit_iter(io, opf, pos, mem->bv, head, nr);
 }
 
-void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs)
-{
-	struct bvec_iter rest = payload_iter(mem);
-
-	for (; rest.bi_size; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
-		part_crcs(mem->bv, part_next(mem->bv, &rest, PART_BYTES), crcs, NULL);
-		cond_resched();
-	}
-}
-
 bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs)
 {
 	if (crcs)
@@ -173,24 +85,24 @@ bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crc
 }
 
 /*
- * Computes all checksums and submits all parts but the first. Returns the bytes of that part, and
- * in @nr the vectors up to its end.
+ * Seals the payload, with @crcs, and submits it, at @data, but for its first part.
+ * Returns the bytes of that part, and in @nr the vectors up to its end.
  */
 static u32 parts_write(struct kvblk_io *io, blk_opf_t opf, u64 data, const struct kvblk_mem *mem,
-		       __le32 *crcs, u32 *nr)
+		       const struct kvblk_proof *proof, __le32 *crcs, u32 *nr)
 {
-	struct bvec_iter rest = payload_iter(mem), part, first;
+	struct bvec_iter rest = kvblk_mem_payload(mem), part, first;
 	u32 at, size = part_size(mem);
 
-	first = part_next(mem->bv, &rest, size);
+	first = kvblk_part_next(mem->bv, &rest, size);
 	*nr = min(rest.bi_idx + 1, mem->nr);
 	for (at = size; rest.bi_size; at += size) {
-		part = part_next(mem->bv, &rest, size);
-		part_crcs(mem->bv, part, crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
+		part = kvblk_part_next(mem->bv, &rest, size);
+		proof->seal(mem->bv, part, crcs + (at >> KVBLK_CHUNK_SHIFT));
 		part_submit(io, opf, data + at, mem->bv, part, &rest);
 		cond_resched();
 	}
-	part_crcs(mem->bv, first, crcs, NULL);
+	proof->seal(mem->bv, first, crcs);
 	return first.bi_size;
 }
 
@@ -206,7 +118,8 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 	opf |= REQ_OP_WRITE | REQ_IDLE | (rec->durable ? REQ_FUA : 0);
 	bvec_set_virt(&mem->bv[0], header, bytes);
 	if (sum)
-		first = parts_write(io, opf, pos + bytes, mem, kvblk_header_crcs(header), &nr);
+		first = parts_write(io, opf, pos + bytes, mem, &kvblk_proofs[rec->integrity],
+				    kvblk_header_crcs(header), &nr);
 	kvblk_record_encode(header, rec, &place, &io->flash->pool->secret);
 	head_submit(io, opf, pos, mem, first, nr);
 }
@@ -216,7 +129,8 @@ static void part_sum(struct part *part)
 	struct kvblk_sums *sums = part->sums;
 	u32 at = (part - sums->parts) * sums->size;
 
-	part_crcs(sums->bv, part->iter, sums->crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
+	kvblk_proofs[KVBLK_INTEGRITY_CRC32C].seal(sums->bv, part->iter,
+						  sums->crcs + (at >> KVBLK_CHUNK_SHIFT));
 	/* @part may be freed from here on */
 	kvblk_io_end(sums->io);
 }
@@ -261,12 +175,12 @@ static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem
 /* Submits reads of the payload, at @data. @header: the first part has the header, too. */
 static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64 data, bool header)
 {
-	struct bvec_iter rest = payload_iter(mem);
+	struct bvec_iter rest = kvblk_mem_payload(mem);
 	struct part *part;
 
 	for (part = sums->parts; rest.bi_size; part++, data += sums->size) {
 		part->sums = sums;
-		part->iter = part_next(mem->bv, &rest, sums->size);
+		part->iter = kvblk_part_next(mem->bv, &rest, sums->size);
 		kvblk_io_start_part(&part->io, sums->io, part_completed);
 		if (header && part == sums->parts)
 			head_submit(&part->io, REQ_OP_READ, data - mem->bv[0].bv_len, mem,
@@ -306,6 +220,14 @@ bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const vo
 {
 	return kvblk_record_decode(header, kvblk_header_bytes(length), place, trust, rec) ==
 	       KVBLK_DEC_RECORD && rec->length == length;
+}
+
+bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *sums, u8 integrity,
+			const __le32 *crcs)
+{
+	if (sums && kvblk_proofs[integrity].crc32c)
+		return !memcmp(sums->crcs, crcs, kvblk_crcs_bytes(mem->bytes));
+	return kvblk_proof_open(integrity, mem->bv, kvblk_mem_payload(mem), crcs);
 }
 
 void kvblk_sums_free(struct kvblk_sums *sums)

@@ -4,6 +4,7 @@
 #define KVBLK_MEMORY_H
 
 #include "kvblk.h"
+#include "memory/proof.h"
 
 /* ---- budget ---- */
 
@@ -158,6 +159,23 @@ struct kvblk_mem {
 	struct page *few_pages[KVBLK_FEW_PAGES];
 };
 
+/* Returns the vectors of the payload. */
+static inline struct bvec_iter kvblk_mem_payload(const struct kvblk_mem *mem)
+{
+	return (struct bvec_iter) { .bi_idx = 1, .bi_size = mem->bytes };
+}
+
+/* Removes at most @size bytes from @rest. Returns these. */
+static inline struct bvec_iter kvblk_part_next(const struct bio_vec *bv, struct bvec_iter *rest,
+					       u32 size)
+{
+	struct bvec_iter part = *rest;
+
+	part.bi_size = min(rest->bi_size, size);
+	bvec_iter_advance(bv, rest, part.bi_size);
+	return part;
+}
+
 /* Returns whether every member of the pool can transfer the caller's memory directly. */
 bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align);
 /* Faults in the first @bytes, for any time. Returns 0, even if some are left, or -EINTR. */
@@ -176,13 +194,14 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align);
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
 /* Copies @bytes at byte @skip of @bv from (@in) or to the caller. Returns 0, -EFAULT or -ENXIO. */
-int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
+int kvblk_vectors_copy(const struct bio_vec *bv, u32 skip, u32 bytes,
 		       const struct kvblk_src *src, bool in);
-/* Copies @len bytes in and sums their chunks to @crcs. Returns as kvblk_vectors_copy(). */
-int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src, __le32 *crcs);
-/* Copies out of a payload of @len and verifies the chunks. Returns -EBADMSG, too, partly copied. */
-int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
-			    const struct kvblk_src *src, const __le32 *crcs);
+/* Copies @len bytes in and seals their chunks. Returns as kvblk_vectors_copy(). */
+int kvblk_vectors_seal_in(u8 integrity, const struct bio_vec *bv, u32 len,
+			  const struct kvblk_src *src, __le32 *crcs);
+/* Opens chunks of a payload of @len, then copies them out. Returns -EBADMSG, too, partly copied. */
+int kvblk_vectors_open_out(u8 integrity, const struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
+			   const struct kvblk_src *src, const __le32 *crcs);
 /* Writes @bytes at byte @skip of the caller's memory. Returns 0, -EFAULT or -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
 /* Clears the first @bytes, as far as accessible. Returns whether all were. */

@@ -9,7 +9,6 @@
  *
  * A vector may span contiguous pages: without high memory they are linear in the kernel, too.
  */
-#include <linux/crc32c.h>
 #include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
@@ -529,88 +528,71 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 	return 0;
 }
 
-int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
-		       const struct kvblk_src *src, bool in)
+/* Copies @part from (@in) or to the caller. */
+static int walk_copy_part(struct walk *w, const struct bio_vec *bv, struct bvec_iter part, bool in)
 {
-	struct walk w;
 	int err = 0;
-	u32 n;
 
-	walk_begin(&w, src, 0, 0);
-	for (; bytes && !err; bv++) {
-		if (skip >= bv->bv_len) {
-			skip -= bv->bv_len;
-			continue;
-		}
-		n = min(bv->bv_len - skip, bytes);
-		err = walk_copy(&w, bvec_virt(bv) + skip, n, in);
-		bytes -= n;
-		skip = 0;
+	while (part.bi_size && !err) {
+		struct bio_vec here = mp_bvec_iter_bvec(bv, part);
+
+		err = walk_copy(w, bvec_virt(&here), here.bv_len, in);
+		bvec_iter_advance_single(bv, &part, here.bv_len);
 	}
 	return err;
 }
 
-/*
- * Copies bytes @skip to @skip + @bytes of a payload of @len, and sums their chunks while they
- * are in the cache: to @crcs if @in, otherwise for comparison with @crcs.
- */
-static int vectors_copy_sum(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
-			    const struct kvblk_src *src, bool in, __le32 *crcs)
+int kvblk_vectors_copy(const struct bio_vec *bv, u32 skip, u32 bytes,
+		       const struct kvblk_src *src, bool in)
 {
-	const u32 chunk = 1u << KVBLK_CHUNK_SHIFT;
-	u32 at = round_down(skip, chunk), stop = skip + bytes;
-	u32 end = min_t(u64, round_up((u64)stop, chunk), len);
-	u32 off = at, crc = ~0, n;
+	struct bvec_iter part = { .bi_size = skip + bytes };
 	struct walk w;
-	int err;
+
+	bvec_iter_advance(bv, &part, skip);
+	walk_begin(&w, src, 0, 0);
+	return walk_copy_part(&w, bv, part, in);
+}
+
+/* The next two: chunk by chunk, so that the second pass finds the bytes in the cache. */
+int kvblk_vectors_seal_in(u8 integrity, const struct bio_vec *bv, u32 len,
+			  const struct kvblk_src *src, __le32 *crcs)
+{
+	struct bvec_iter rest = { .bi_size = len }, part;
+	struct walk w;
+	int err = 0;
 
 	walk_begin(&w, src, 0, 0);
-	crcs += at >> KVBLK_CHUNK_SHIFT;
-	for (; off >= bv->bv_len; bv++)
-		off -= bv->bv_len;
-	for (; at < end; at += n, off += n) {
-		bool copied = at >= skip && at < stop;
-		u32 next = at < skip ? skip : copied ? stop : end;
-		void *here;
-
-		if (off == bv->bv_len) {
-			bv++;
-			off = 0;
-		}
-		here = bvec_virt(bv) + off;
-		n = min3(bv->bv_len - off, chunk - at % chunk, min(next, end) - at);
-		if (copied && in) {
-			err = walk_copy(&w, here, n, true);
-			if (err)
-				return err;
-		}
-		crc = crc32c(crc, here, n);
-		if (copied && !in) {
-			err = walk_copy(&w, here, n, false);
-			if (err)
-				return err;
-		}
-		if ((at + n) % chunk && at + n < end)
-			continue;
-		if (in)
-			*crcs = cpu_to_le32(~crc);
-		else if (*crcs != cpu_to_le32(~crc))
-			return -EBADMSG;
-		crcs++;
-		crc = ~0;
+	while (rest.bi_size && !err) {
+		part = kvblk_part_next(bv, &rest, 1u << KVBLK_CHUNK_SHIFT);
+		err = walk_copy_part(&w, bv, part, true);
+		if (!err)
+			kvblk_proofs[integrity].seal(bv, part, crcs++);
 	}
-	return 0;
+	return err;
 }
 
-int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src, __le32 *crcs)
+int kvblk_vectors_open_out(u8 integrity, const struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
+			   const struct kvblk_src *src, const __le32 *crcs)
 {
-	return vectors_copy_sum(bv, len, 0, len, src, true, crcs);
-}
+	u32 at = round_down(skip, 1u << KVBLK_CHUNK_SHIFT), end = skip + bytes;
+	struct bvec_iter rest = { .bi_size = len }, part;
+	struct walk w;
+	int err = 0;
 
-int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
-			    const struct kvblk_src *src, const __le32 *crcs)
-{
-	return vectors_copy_sum(bv, len, skip, bytes, src, false, (__le32 *)crcs);
+	bvec_iter_advance(bv, &rest, at);
+	crcs += at >> KVBLK_CHUNK_SHIFT;
+	walk_begin(&w, src, 0, 0);
+	while (at < end && !err) {
+		part = kvblk_part_next(bv, &rest, 1u << KVBLK_CHUNK_SHIFT);
+		if (!kvblk_proofs[integrity].open(bv, part, crcs++))
+			return -EBADMSG;
+		bvec_iter_advance(bv, &part, skip - at);
+		part.bi_size = min(part.bi_size, end - skip);
+		err = walk_copy_part(&w, bv, part, false);
+		at += 1u << KVBLK_CHUNK_SHIFT;
+		skip = at;
+	}
+	return err;
 }
 
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes)

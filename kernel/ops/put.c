@@ -237,7 +237,7 @@ static void put_write(struct kvblk_req *req)
 			    (req->integrity == KVBLK_INTEGRITY_CRC32C &&
 			     kvblk_put_window(resv->member) != U64_MAX);
 	if (req->write.summed && !put_carries_crcs(req))
-		kvblk_payload_sum(&req->mem, kvblk_header_crcs(req->header));
+		kvblk_mem_seal(&req->mem, req->integrity, kvblk_header_crcs(req->header));
 	kvblk_media_submit(req, &resv->member->flash);
 	queued->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
 	queued->given_up = &req->canceled;

@@ -79,9 +79,9 @@ int kvblk_put_fill(struct kvblk_req *req, const struct kvblk_rec *rec)
 	/* without memory for checksums, write the block to a member */
 	if (!kvblk_dram_block_describe(obj, rec))
 		err = -ENOMEM;
-	else if (rec->integrity == KVBLK_INTEGRITY_CRC32C)
-		err = kvblk_vectors_sum_in(&obj->bv[1], req->bytes, &req->src,
-					   (__le32 *)obj->rec.crcs);
+	else if (kvblk_proofs[rec->integrity].seal)
+		err = kvblk_vectors_seal_in(rec->integrity, &obj->bv[1], req->bytes, &req->src,
+					    (__le32 *)obj->rec.crcs);
 	else
 		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
 	req->src.fault = fault;

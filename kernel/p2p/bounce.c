@@ -262,8 +262,9 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 			b->err = -EIO;
 			break;
 		}
-		if (b->crcs &&
-		    !kvblk_data_check(data, bytes, b->crcs + (b->at >> KVBLK_CHUNK_SHIFT))) {
+		if (b->crcs && !kvblk_proof_open(req->integrity, &half->bv,
+						 (struct bvec_iter) { .bi_size = bytes },
+						 b->crcs + (b->at >> KVBLK_CHUNK_SHIFT))) {
 			b->err = -EBADMSG;
 			break;
 		}

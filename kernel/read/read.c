@@ -153,7 +153,7 @@ static int get_crcs_out(struct kvblk_req *req)
 {
 	u32 bytes;
 
-	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
+	if (!req->crcs_addr || !kvblk_proofs[req->integrity].crc32c)
 		return 0;
 	bytes = kvblk_crcs_bytes(kvblk_read_end(req) - req->read.from);
 	if (kvblk_user_write(req->crcs_addr, req->crcs ?: kvblk_read_crcs(req), bytes,

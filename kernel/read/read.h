@@ -109,9 +109,8 @@ static inline bool kvblk_read_caller_checks(const struct kvblk_req *req)
 /* Implements &kvblk_sink.check for memory that the CPU sees. */
 static inline int kvblk_sink_check(struct kvblk_req *req)
 {
-	bool right = kvblk_payload_check(&req->mem, req->media.sums, kvblk_read_crcs(req));
-
-	return right ? 0 : -EBADMSG;
+	return kvblk_payload_open(&req->mem, req->media.sums, req->integrity,
+				  kvblk_read_crcs(req)) ? 0 : -EBADMSG;
 }
 
 /* Returns why the read must end, or 0. */

@@ -67,8 +67,9 @@ static int dram_copy_out(struct kvblk_req *req)
 
 	req->src.fault = false;
 	if (kvblk_dram_block_checks(req->pool, obj))
-		err = kvblk_vectors_check_out(&obj->bv[1], obj->rec.length, req->op.offset,
-					      req->read.want, &req->src, obj->rec.crcs);
+		err = kvblk_vectors_open_out(obj->rec.integrity, &obj->bv[1], obj->rec.length,
+					     req->op.offset, req->read.want, &req->src,
+					     obj->rec.crcs);
 	else
 		err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->read.want, &req->src,
 					 false);
@@ -95,7 +96,8 @@ static int dram_copy(struct kvblk_req *req)
 		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
 					min(req->mem.bv[i].bv_len, bytes), &from);
 	return !kvblk_dram_block_checks(req->pool, obj) ||
-	       kvblk_payload_check(&req->mem, NULL, kvblk_read_crcs(req)) ? 0 : -EBADMSG;
+	       kvblk_payload_open(&req->mem, NULL, req->integrity, kvblk_read_crcs(req)) ?
+	       0 : -EBADMSG;
 }
 
 /* Drops a damaged DRAM block. Returns 1, or -EAGAIN if a member has the block. */
@@ -119,7 +121,7 @@ static int dram_start(struct kvblk_req *req)
 	if (err)
 		return kvblk_read_over(req, err);
 	/* or else the DRAM block would be held until the page for the checksums is resident */
-	if (req->crcs_addr && req->integrity != KVBLK_INTEGRITY_NONE && !req->crcs) {
+	if (req->crcs_addr && kvblk_proofs[req->integrity].crc32c && !req->crcs) {
 		req->crcs = kmemdup(kvblk_read_crcs(req), bytes, GFP_KERNEL_ACCOUNT);
 		if (!req->crcs)
 			return kvblk_read_over(req, -ENOMEM);
