@@ -168,7 +168,7 @@ struct kvblk_write {
 	bool stable;			/* pool->stable_writes when the memory was prepared */
 	struct kvblk_align align;	/* pool->align when the memory was prepared */
 	bool no_p2p;			/* do not transfer from device memory directly */
-	bool summed;			/* the header has the payload's checksums */
+	bool summed;			/* the header has the payload's checksums, if any */
 	bool replaces;			/* the put takes over the entry of the same block, @old */
 	struct kvblk_slot old;		/* the entry that the put replaces, MOVING */
 	struct kvblk_segment *old_seg;	/* segment of @old, with a reference, or NULL */

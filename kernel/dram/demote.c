@@ -91,8 +91,8 @@ static void stage_rec(struct stage *stage)
 	stage->rec.seq = stage->resv.seq;
 	/* a record without checksums is discarded after a crash */
 	if (!obj->rec.crcs)
-		stage->rec.integrity = !stage->urgent && policy == KVBLK_CHECK_HEADER ?
-				       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
+		stage->rec.integrity = kvblk_proof_choose(stage->urgent ? KVBLK_CHECK_FULL : policy,
+							  false, false);
 	stage->rec.durable = kvblk_reservation_durable(&stage->resv, stage->rec.integrity,
 						       stage->urgent);
 }
@@ -108,7 +108,7 @@ static void stage_write(struct stage *stage)
 	stage->mem.nr = obj->nr + 1;
 	stage->mem.bytes = obj->rec.length;
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
-	stage->damaged = kvblk_dram_block_checks(pool, obj) &&
+	stage->damaged = kvblk_dram_block_judge(pool, obj) == KVBLK_VERIFY &&
 			 !kvblk_payload_open(&stage->mem, NULL, obj->rec.integrity, obj->rec.crcs);
 	stage->completed = stage->damaged;
 	if (stage->damaged)

@@ -296,13 +296,11 @@ bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct 
 	return obj && dram_block_is(obj, slot);
 }
 
-bool kvblk_dram_block_checks(const struct kvblk_pool *pool, const struct kvblk_dram_block *obj)
+enum kvblk_verdict kvblk_dram_block_judge(const struct kvblk_pool *pool,
+					  const struct kvblk_dram_block *obj)
 {
-	u32 policy = READ_ONCE(pool->tun.integrity);
-
-	return obj->rec.crcs && (policy == KVBLK_CHECK_FULL ||
-				 (policy == KVBLK_CHECK_PRODUCER &&
-				  obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER));
+	return kvblk_proof_judge_dram(READ_ONCE(pool->tun.integrity), obj->rec.integrity,
+				      obj->unproven);
 }
 
 #define REPORT_GAP	(60 * HZ)
@@ -314,7 +312,7 @@ void kvblk_dram_block_damaged(struct kvblk_pool *pool, const struct kvblk_dram_b
 	u32 nr;
 
 	/* a producer's checksums may have been wrong when put */
-	if (obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER) {
+	if (kvblk_proofs[obj->rec.integrity].by_caller) {
 		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		return;
 	}

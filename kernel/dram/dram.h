@@ -37,7 +37,8 @@ void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id, const struct 
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 /* Drops a reference. Returns whether it was the last, which frees the memory. Any context. */
 bool kvblk_dram_block_put(struct kvblk_dram_block *obj);
-bool kvblk_dram_block_checks(const struct kvblk_pool *pool, const struct kvblk_dram_block *obj);
+enum kvblk_verdict kvblk_dram_block_judge(const struct kvblk_pool *pool,
+					  const struct kvblk_dram_block *obj);
 /* Counts and reports that @obj no longer holds the bytes that were put. Any context. */
 void kvblk_dram_block_damaged(struct kvblk_pool *pool, const struct kvblk_dram_block *obj);
 /* Removes a damaged DRAM block, and its index entry if no member has the block. */

@@ -4,6 +4,7 @@
 #define KVBLK_LOG_H
 
 #include "log/scan.h"
+#include "memory/proof.h"
 #include "report/report.h"
 
 struct kvblk_req;
@@ -156,11 +157,14 @@ static inline u64 kvblk_seg_pos(const struct kvblk_flash *flash, u32 segment, u3
 	return kvblk_unit_pos(flash->data_start, flash->segment_units, segment, unit);
 }
 
-/* Returns whether a payload in @seg must be verified before it is served. */
-static inline bool kvblk_must_check(const struct kvblk_pool *pool, const struct kvblk_segment *seg)
+/* Returns the verdict about a payload in @seg. @get: facts about its record and reader. */
+static inline enum kvblk_verdict kvblk_segment_judge(const struct kvblk_pool *pool,
+						     const struct kvblk_segment *seg,
+						     struct kvblk_proof_case get)
 {
-	return READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL ||
-	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
+	get.policy = READ_ONCE(pool->tun.integrity);
+	get.unproven = READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
+	return kvblk_proof_judge(&get);
 }
 
 static inline u64 kvblk_slot_pos(const struct kvblk_flash *flash, const struct kvblk_slot *slot)

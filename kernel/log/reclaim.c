@@ -253,6 +253,7 @@ static int copy_check(struct copy *copy)
 	struct kvblk_flash *flash = &v->member->flash;
 	const struct kvblk_slot *slot = &copy->vrec->slot;
 	struct kvblk_place place = kvblk_slot_place(flash, slot, v->seg->gen);
+	enum kvblk_verdict verdict;
 
 	if (copy->io.status) {
 		kvblk_flash_error(flash, KVBLK_ERROR_READ, place.segment);
@@ -262,12 +263,17 @@ static int copy_check(struct copy *copy)
 	if (!kvblk_record_identify(&place, slot->len, copy->header,
 				   kvblk_trust_mac(&flash->pool->secret), &copy->rec))
 		goto damaged;
-	/* without proof of its payload a get would not trust the copy */
-	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE)
-		return kvblk_must_check(flash->pool, v->seg) ? -ENODATA : 0;
-	if (kvblk_payload_open(&copy->mem, NULL, copy->rec.integrity, copy->rec.crcs))
+	verdict = kvblk_segment_judge(flash->pool, v->seg, (struct kvblk_proof_case) {
+		.integrity = copy->rec.integrity,
+		.seen = true,
+	});
+	/* no get would trust the copy */
+	if (verdict == KVBLK_REFUSE)
+		return -ENODATA;
+	if (verdict == KVBLK_SERVE ||
+	    kvblk_payload_open(&copy->mem, NULL, copy->rec.integrity, copy->rec.crcs))
 		return 0;
-	if (copy->rec.integrity == KVBLK_INTEGRITY_PRODUCER) {
+	if (kvblk_proofs[copy->rec.integrity].by_caller) {
 		/* the caller put other bytes than its checksums say: not the member's error */
 		kvblk_count_at(flash->stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		return -EBADMSG;

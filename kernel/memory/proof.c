@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Computations of proofs. Other work on each byte of a payload, such as encryption, belongs here. */
+/* Computations of proofs. Other work on each byte, such as encryption, belongs here. */
 #include <linux/crc32c.h>
 
 #include "memory/memory.h"

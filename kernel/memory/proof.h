@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Proofs: how a payload is known to be what was put. The header of a record names its proof,
- * &enum kvblk_integrity, and has the checksums of its chunks. proof.c has the computations.
+ * &enum kvblk_integrity, and has the checksums of its chunks. Decisions are pure logic, tested by
+ * selftests/host; proof.c has the computations.
  */
 #ifndef KVBLK_PROOF_H
 #define KVBLK_PROOF_H
 
 #include <linux/types.h>
+
+#include <linux/kvblk.h>
 
 #include "format/format.h"
 
@@ -25,6 +28,57 @@ struct kvblk_proof {
 
 /* By &enum kvblk_integrity. */
 extern const struct kvblk_proof kvblk_proofs[KVBLK_INTEGRITIES];
+
+/*
+ * Returns the proof of a new record. @given: the caller gave checksums. @unseen: the CPU would read
+ * the payload for nothing else.
+ */
+static inline u8 kvblk_proof_choose(u32 policy, bool given, bool unseen)
+{
+	if (given)
+		return KVBLK_INTEGRITY_PRODUCER;
+	return policy == KVBLK_CHECK_HEADER || (policy == KVBLK_CHECK_PRODUCER && unseen) ?
+	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
+}
+
+/* What to do with a payload. */
+enum kvblk_verdict {
+	KVBLK_SERVE,			/* deliver it unverified */
+	KVBLK_VERIFY,			/* deliver it if it matches its checksums */
+	KVBLK_REFUSE,			/* miss: it must be verified, but has no checksums */
+};
+
+/* Facts about a payload on a member. */
+struct kvblk_proof_case {
+	u32 policy;			/* KVBLK_CHECK_* of the pool */
+	u8 integrity;			/* of the record, &enum kvblk_integrity */
+	bool durable;			/* the record was written past volatile caches */
+	bool unproven;			/* a crash may have lost payloads of the segment */
+	bool seen;			/* the CPU sees the payload */
+	bool returned;			/* the caller gets the checksums, and verifies if not @seen */
+};
+
+static inline enum kvblk_verdict kvblk_proof_judge(const struct kvblk_proof_case *get)
+{
+	bool must = get->policy == KVBLK_CHECK_FULL || get->unproven;
+
+	if (get->integrity == KVBLK_INTEGRITY_NONE)
+		return must ? KVBLK_REFUSE : KVBLK_SERVE;
+	if (get->returned && !get->seen && !get->unproven)
+		return KVBLK_SERVE;
+	return must || get->seen || !get->durable ? KVBLK_VERIFY : KVBLK_SERVE;
+}
+
+/* kvblk_proof_judge() in DRAM. @unproven: read from a member, without verification. */
+static inline enum kvblk_verdict kvblk_proof_judge_dram(u32 policy, u8 integrity, bool unproven)
+{
+	if (policy != KVBLK_CHECK_FULL)
+		return policy == KVBLK_CHECK_PRODUCER && integrity == KVBLK_INTEGRITY_PRODUCER ?
+		       KVBLK_VERIFY : KVBLK_SERVE;
+	if (integrity != KVBLK_INTEGRITY_NONE)
+		return KVBLK_VERIFY;
+	return unproven ? KVBLK_REFUSE : KVBLK_SERVE;
+}
 
 /* Bytes to seal or open at once: fit an L2 cache together with the destination of a copy. */
 #define KVBLK_PROOF_BYTES	(256u << 10)

@@ -68,36 +68,27 @@ static u32 put_policy(const struct kvblk_req *req)
 
 static u8 put_integrity(const struct kvblk_req *req, u32 policy)
 {
-	if (req->crcs)
-		return KVBLK_INTEGRITY_PRODUCER;
-	return policy == KVBLK_CHECK_HEADER ||
-	       (policy == KVBLK_CHECK_PRODUCER && req->mem.p2p) ?
-	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
+	return kvblk_proof_choose(policy, req->crcs, req->mem.p2p);
 }
 
-/* Full verification forces a bounce unless the caller supplied checksums. */
-static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
-{
-	return policy == KVBLK_CHECK_FULL && !req->crcs;
-}
-
+/* Returns whether device memory is copied: the CPU must seal it, or no member reaches it. */
 static bool put_bounces(const struct kvblk_req *req, u32 policy)
 {
-	return put_wants_crcs(req, policy) || req->write.no_p2p;
+	return kvblk_proofs[kvblk_proof_choose(policy, req->crcs, true)].seal ||
+	       req->write.no_p2p;
 }
 
-/* Returns whether checksums were computed when the payload was copied to DRAM. */
-static bool put_carries_crcs(const struct kvblk_req *req)
+/* Returns checksums computed by the caller, or when the payload was copied to DRAM, or NULL. */
+static const __le32 *put_known_crcs(const struct kvblk_req *req)
 {
-	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->block && req->block->rec.crcs;
+	return kvblk_proofs[req->integrity].seal && req->block ? req->block->rec.crcs : req->crcs;
 }
 
 /* Fills in the checksums, unless they are computed during the write. */
 static void put_crcs(struct kvblk_req *req, u32 policy)
 {
 	req->integrity = put_integrity(req, policy);
-	kvblk_record_crcs(req->header, req->bytes, req->integrity,
-			  put_carries_crcs(req) ? req->block->rec.crcs : req->crcs);
+	kvblk_record_crcs(req->header, req->bytes, req->integrity, put_known_crcs(req));
 }
 
 /* Returns whether a member that may get the block reaches the caller's memory. */
@@ -148,9 +139,7 @@ static int put_fill(struct kvblk_req *req)
 	put_rec(req, &rec);
 	rec.crcs = req->crcs;
 	/* the bytes may stay in DRAM for hours before a member has them */
-	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER :
-			put_wants_crcs(req, put_policy(req)) ? KVBLK_INTEGRITY_CRC32C :
-							       KVBLK_INTEGRITY_NONE;
+	rec.integrity = kvblk_proof_choose(put_policy(req), req->crcs, true);
 	return kvblk_put_fill(req, &rec);
 }
 
@@ -211,7 +200,6 @@ static int put_memory(struct kvblk_req *req)
 static void put_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
-	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->write.summed;
 	struct kvblk_io *io = &req->media.io;
 	struct kvblk_rec rec;
 
@@ -220,7 +208,7 @@ static void put_submit(struct kvblk_queued_io *queued)
 		put_rec(req, &rec);
 		/* REQ_SYNC, as O_DIRECT: writeback throttling (wbt) delays background writes */
 		kvblk_record_write(io, REQ_SYNC, &req->media.resv, &rec, req->header, &req->mem,
-				   sum);
+				   !req->write.summed);
 	}
 	kvblk_io_end(io);
 }
@@ -229,14 +217,13 @@ static void put_write(struct kvblk_req *req)
 {
 	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_queued_io *queued = &req->media.queued;
+	bool seals = kvblk_proofs[req->integrity].seal && !put_known_crcs(req);
 
 	req->write.write_errors = atomic_read(&resv->member->flash.write_errors);
 	req->media.durable = kvblk_reservation_durable(resv, req->integrity, put_lasts(req));
 	/* if the put may be queued, its task computes checksums, not the throttle's work */
-	req->write.summed = put_carries_crcs(req) ||
-			    (req->integrity == KVBLK_INTEGRITY_CRC32C &&
-			     kvblk_put_window(resv->member) != U64_MAX);
-	if (req->write.summed && !put_carries_crcs(req))
+	req->write.summed = !seals || kvblk_put_window(resv->member) != U64_MAX;
+	if (req->write.summed && seals)
 		kvblk_mem_seal(&req->mem, req->integrity, kvblk_header_crcs(req->header));
 	kvblk_media_submit(req, &resv->member->flash);
 	queued->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;

@@ -100,10 +100,22 @@ static inline const __le32 *kvblk_read_crcs(const struct kvblk_req *req)
 	return crcs + (req->read.from >> KVBLK_CHUNK_SHIFT);
 }
 
-/* Returns whether the caller verifies a payload that the CPU never sees. */
-static inline bool kvblk_read_caller_checks(const struct kvblk_req *req)
+/* Returns the verdict about a record in the held segment. @seen: the CPU sees the payload. */
+static inline enum kvblk_verdict kvblk_read_judge(const struct kvblk_req *req, u8 integrity,
+						  bool durable, bool seen)
 {
-	return req->crcs_addr && !(READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
+	return kvblk_segment_judge(req->pool, req->media.seg, (struct kvblk_proof_case) {
+		.integrity = integrity,
+		.durable = durable,
+		.seen = seen,
+		.returned = req->crcs_addr,
+	});
+}
+
+/* Returns whether the CPU must see the payload, whatever the header will say. */
+static inline bool kvblk_read_must_see(const struct kvblk_req *req)
+{
+	return kvblk_read_judge(req, KVBLK_INTEGRITY_CRC32C, true, false) != KVBLK_SERVE;
 }
 
 /* Implements &kvblk_sink.check for memory that the CPU sees. */

@@ -10,7 +10,7 @@ static bool direct_known_bounce(struct kvblk_req *req)
 	if (!kvblk_req_known_device(req, &addr))
 		return false;
 	return kvblk_p2p_bounces(addr, &req->media.member->flash) ||
-	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
+	       kvblk_read_must_see(req);
 }
 
 static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
@@ -27,8 +27,8 @@ static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 static int device_prepare(struct kvblk_req *req)
 {
 	req->read.sink = &kvblk_sink_device;
-	return kvblk_must_check(req->pool, req->media.seg) && !kvblk_read_caller_checks(req) ?
-	       -EREMOTEIO : kvblk_p2p_route(req, &req->media.member->flash);
+	return kvblk_read_must_see(req) ? -EREMOTEIO :
+					  kvblk_p2p_route(req, &req->media.member->flash);
 }
 
 static int direct_prepare(struct kvblk_req *req)

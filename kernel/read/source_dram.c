@@ -38,8 +38,7 @@ static int dram_hold(struct kvblk_req *req)
 		return -ESTALE;
 	req->block = kvblk_dram_block_get(pool, req->id, &req->slot);
 	/* integrity=full must not serve a block that was loaded without checksums */
-	if (req->block && req->block->unproven &&
-	    READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL)
+	if (req->block && kvblk_dram_block_judge(pool, req->block) == KVBLK_REFUSE)
 		kvblk_req_mem_drop(req);
 	return req->block ? 0 : -ESTALE;
 }
@@ -66,7 +65,7 @@ static int dram_copy_out(struct kvblk_req *req)
 	int err;
 
 	req->src.fault = false;
-	if (kvblk_dram_block_checks(req->pool, obj))
+	if (kvblk_dram_block_judge(req->pool, obj) == KVBLK_VERIFY)
 		err = kvblk_vectors_open_out(obj->rec.integrity, &obj->bv[1], obj->rec.length,
 					     req->op.offset, req->read.want, &req->src,
 					     obj->rec.crcs);
@@ -95,7 +94,7 @@ static int dram_copy(struct kvblk_req *req)
 	for (i = 1; i < req->mem.nr; i++)
 		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
 					min(req->mem.bv[i].bv_len, bytes), &from);
-	return !kvblk_dram_block_checks(req->pool, obj) ||
+	return kvblk_dram_block_judge(req->pool, obj) != KVBLK_VERIFY ||
 	       kvblk_payload_open(&req->mem, NULL, req->integrity, kvblk_read_crcs(req)) ?
 	       0 : -EBADMSG;
 }

@@ -23,7 +23,7 @@ static bool record_sums(const struct kvblk_req *req)
 {
 	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && req->read.sink->cpu_sees &&
 	       (READ_ONCE(req->pool->tun.integrity) != KVBLK_CHECK_HEADER ||
-		kvblk_must_check(req->pool, req->media.seg));
+		READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
 }
 
 /* Submits header and first part as one request. Not inlined: other gets need no plug. */
@@ -106,7 +106,7 @@ static int record_wrong(struct kvblk_req *req, bool producer)
 
 static int record_damaged(struct kvblk_req *req)
 {
-	return record_wrong(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
+	return record_wrong(req, kvblk_proofs[req->integrity].by_caller);
 }
 
 static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
@@ -134,27 +134,20 @@ static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	return 0;
 }
 
-/* Returns 1: verify the payload; 0: do not; -ENOENT: no checksums, but it must be verified. */
-static int record_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
+static int record_identify(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
-	bool caller = !req->read.sink->cpu_sees && kvblk_read_caller_checks(req);
+	enum kvblk_verdict verdict;
+	struct kvblk_rec rec;
+	int err = record_check_header(req, &rec);
 
-	if (!kvblk_must_check(pool, req->media.seg))
-		return req->integrity != KVBLK_INTEGRITY_NONE && !caller &&
-		       (req->read.sink->cpu_sees || !rec->durable);
-	if (req->integrity != KVBLK_INTEGRITY_NONE)
-		return !caller;
+	if (err)
+		return err;
+	verdict = kvblk_read_judge(req, rec.integrity, rec.durable, req->read.sink->cpu_sees);
+	if (verdict != KVBLK_REFUSE)
+		return verdict == KVBLK_VERIFY;
 	/* remove the entry so that the block can be put again */
 	record_drop(req);
 	return kvblk_read_miss(req, KVBLK_C_MISS_UNPROVEN);
-}
-
-static int record_identify(struct kvblk_req *req)
-{
-	struct kvblk_rec rec;
-
-	return record_check_header(req, &rec) ?: record_must_check(req, &rec);
 }
 
 static int record_failed(struct kvblk_req *req)
