@@ -144,6 +144,8 @@ int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sou
 int kvblk_read_fail(struct kvblk_req *req, int err);
 /* Completes a get with @err or its number of bytes. Returns 1. */
 int kvblk_read_over(struct kvblk_req *req, int err);
+/* Notes @rec, if it is of the requested block. Returns 0, or -ENOENT with req->read.miss. */
+int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec);
 /*
  * Verifies a completed read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel
  * memory.

@@ -43,21 +43,6 @@ static int dram_hold(struct kvblk_req *req)
 	return req->block ? 0 : -ESTALE;
 }
 
-static int dram_identify(struct kvblk_req *req)
-{
-	const struct kvblk_dram_block *obj = req->block;
-
-	if (obj->rec.tenant != req->tenant || obj->rec.key_len != req->op.key_len ||
-	    memcmp(obj->key, req->key, obj->rec.key_len))
-		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
-	if ((req->op.flags & KVBLK_OPF_LAYOUT) && obj->rec.layout_tag != req->op.layout_tag)
-		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
-	req->result.layout_tag = obj->rec.layout_tag;
-	req->result.caller_tag = obj->rec.caller_tag;
-	req->integrity = obj->rec.integrity;
-	return 0;
-}
-
 static int dram_copy_out(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj = req->block;
@@ -115,7 +100,7 @@ static int dram_damaged(struct kvblk_req *req)
 static int dram_start(struct kvblk_req *req)
 {
 	u32 bytes = kvblk_crcs_bytes(kvblk_read_end(req) - req->read.from);
-	int err = dram_identify(req);
+	int err = kvblk_read_match(req, &req->block->rec);
 
 	if (err)
 		return kvblk_read_over(req, err);

@@ -113,25 +113,15 @@ static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
 	struct kvblk_place place = kvblk_slot_place(&req->media.member->flash, &req->slot,
 						    req->media.gen);
+	int err;
 
 	if (!kvblk_record_identify(&place, req->slot.len, req->header,
 				   kvblk_trust_entry(req->id, req->slot.len), rec))
 		return record_wrong(req, false);
-	/* another key with the same id: a miss, no damage */
-	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
-	    memcmp(rec->key, req->key, rec->key_len))
-		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
-	if ((req->op.flags & KVBLK_OPF_LAYOUT) &&
-	    rec->layout_tag != req->op.layout_tag)
-		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
-	if (rec->expiry && kvblk_expired(rec->expiry, kvblk_now(req->pool)))
-		return kvblk_read_miss(req, KVBLK_C_MISS_EXPIRED);
-	req->result.layout_tag = rec->layout_tag;
-	req->result.caller_tag = rec->caller_tag;
-	req->integrity = rec->integrity;
-	if (unlikely(req->read.sink->describe))
+	err = kvblk_read_match(req, rec);
+	if (!err && unlikely(req->read.sink->describe))
 		req->read.sink->describe(req, rec);
-	return 0;
+	return err;
 }
 
 static int record_identify(struct kvblk_req *req)
