@@ -96,7 +96,7 @@ struct kvblk_index {
 	u32 pinned_shift;	/* log2 of the segments in a granule */
 	atomic64_t nr_evicted;	/* live entries that inserts evicted */
 	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_tagged() */
-	/* for tagged entries added (moved ones, too) or removed; stripe's lock held; no sleep */
+	/* set before use; for tagged entries added (moved ones, too) or removed; stripe locked */
 	void (*notify)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
 	/* as @notify, when the sweep frees an expired entry, or NULL */
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
