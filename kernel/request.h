@@ -378,7 +378,8 @@ int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
 /*
  * Allocates a DRAM block with the operation's key as the request's memory, charged as by
- * kvblk_req_mem_alloc(). Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
+ * kvblk_req_mem_alloc(). The request owns the block until dropped or taken. Returns 0, -EAGAIN with
+ * @wants_memory, or -ENOSPC.
  */
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length);
 struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req);

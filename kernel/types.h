@@ -102,8 +102,8 @@ struct kvblk_segment {
 	bool unsaved;			/* the table on media may still list the segment as free */
 	bool bare;			/* a crash before the seal loses records: no checksums */
 	/*
-	 * 0, or member->flash.write_errors before the first record that may be in the device's
-	 * volatile cache only until the seal; set once, by cmpxchg
+	 * 0, or member->flash.write_errors before the first record that, until the seal, only the
+	 * device's volatile cache may have; set once, by cmpxchg
 	 */
 	int cached;
 	u32 nr_records;			/* number of records once SEALED */
@@ -250,7 +250,7 @@ struct kvblk_write_throttle {
 	struct list_head queue;		/* I/Os that wait: &kvblk_queued_io.link */
 	u32 puts;			/* in @queue */
 	u64 waiting;			/* bytes in @queue and in @cgroup_queues */
-	bool full;			/* @waiting exceeds the limit */
+	bool full;			/* @waiting exceeds the limit; READ_ONCE() without @lock */
 	struct list_head counted;	/* released I/Os, oldest first: &kvblk_queued_io.counted */
 	u64 bytes;			/* of @counted */
 	unsigned long looked;		/* jiffies of the last throttle_look() */
@@ -263,8 +263,8 @@ struct kvblk_write_throttle {
 struct kvblk_kills {
 	struct list_head list;		/* @list and @nr: pool->kill_lock */
 	u32 nr;				/* number of @list */
-	bool full;			/* @nr is at its limit; set under pool->kill_lock */
-	bool deletes_full;		/* @nr is at deletes' limit; under pool->kill_lock */
+	bool full;			/* @nr is at its limit; written under pool->kill_lock */
+	bool deletes_full;		/* @nr at deletes' limit; written under pool->kill_lock */
 	unsigned long moved;		/* jiffies of the last removal from @list */
 	unsigned long retry;		/* jiffies of the next retry; only @work */
 	unsigned long gap;		/* jiffies between retries; only @work */

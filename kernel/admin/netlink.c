@@ -279,7 +279,10 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
 	return job;
 }
 
-/* Allocate a job for the pool that a privileged request names, whether the pool exists or not. */
+/*
+ * Allocate a job for the pool that a privileged request names, whether the pool exists or not.
+ * Returns an ERR_PTR() with a message on error.
+ */
 static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u32 nr_specs)
 {
 	int err = nl_refuse_unprivileged(skb, info);
@@ -692,7 +695,7 @@ struct nl_cursor {
 	char pool[KVBLK_NAME_MAX];
 	u32 part;
 	bool within;
-	bool begun;
+	bool begun;			/* set by the first message */
 };
 
 static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
@@ -701,7 +704,10 @@ static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
 	return (struct nl_cursor *)cb->ctx;
 }
 
-/* Find the first pool by name after @name (@from: or of it), with pool->users and a reference. */
+/*
+ * Find the first pool by name after @name (@from: or of it). Returns the pool with pool->users and
+ * a device reference, or NULL.
+ */
 static struct kvblk_pool *nl_next_pool(const char *name, bool from)
 {
 	struct kvblk_pool *pool, *next = NULL;
@@ -865,7 +871,7 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 		      (way->why && nla_put_string(skb, KVBLK_A_ROUTE_WHY, way->why)));
 }
 
-/* Find a live member by name, with flash.ref. */
+/* Find a live member by name. Returns the member with its flash.ref, or NULL. */
 static struct kvblk_member *nl_member_get(struct kvblk_pool *pool, const struct nlattr *name)
 {
 	struct kvblk_member *member;

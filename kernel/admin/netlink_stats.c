@@ -73,7 +73,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
 }
 
-/* The put_*() functions return true if @skb is full. @member: put what members have. */
+/* The put_*() functions return true if @skb is full. @wanted: which values to put; NULL: all. */
 static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *values, int nr,
 		      const bool *wanted)
 {
@@ -89,6 +89,7 @@ static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *value
 	return full;
 }
 
+/* Put latencies. @member: put only those that members have. */
 static bool put_latencies(struct sk_buff *skb, const struct kvblk_stats *sum, bool member)
 {
 	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);

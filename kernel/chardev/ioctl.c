@@ -66,7 +66,10 @@ struct lookup_answer {
 	u8 tiers[LOOKUP_STEP];
 };
 
-/* Looks up @n keys from @first on, whose ids are in lu->ids, with the pool entered. */
+/*
+ * Looks up @n keys from @first on, whose ids are in lu->ids, with the pool entered. Returns 0 or
+ * -ENOMEM.
+ */
 static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer *answer)
 {
 	struct kvblk_lookup *arg = lu->arg;

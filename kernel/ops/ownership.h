@@ -33,7 +33,8 @@ enum kvblk_req_state {
 	KVBLK_REQ_NEW,			/* the submitter */
 	KVBLK_REQ_INFLIGHT,		/* the bios; the submitter may only detach the request */
 	KVBLK_REQ_DONE,	/* the submitter; for a ring's once kvblk_ownership_claim() succeeds */
-	KVBLK_REQ_DETACHED, /* the bios, then a work: the submitter was killed or does not wait */
+	/* the bios, then a work that frees it: the submitter was killed or does not wait */
+	KVBLK_REQ_DETACHED,
 };
 
 /* Completion list of ring operations submitted on one CPU. */

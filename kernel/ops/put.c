@@ -341,7 +341,10 @@ static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *o
 	return put_clears(req) ? put_older(req, old) : put_next(req, old);
 }
 
-/* Makes a present block durable, or writes it again if no flush helps. */
+/*
+ * Makes a present block durable, because only the member's volatile cache may have it, or writes it
+ * again if no flush helps.
+ */
 static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	struct kvblk_media *media = &req->media;

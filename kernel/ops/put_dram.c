@@ -2,7 +2,10 @@
 /* Puts into DRAM: blocks that stay until evicted (dram/demote.c), or copies of members' blocks. */
 #include "request.h"
 
-/* Returns whether DRAM may keep the block: device memory is slow to read, NVMe lists read media. */
+/*
+ * Returns whether DRAM may keep the block. Not from device memory, which is slow to read; not if
+ * NVMe lists must find the block on media; not after a failed write.
+ */
 static bool dram_suits(const struct kvblk_req *req)
 {
 	phys_addr_t addr;

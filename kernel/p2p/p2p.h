@@ -11,7 +11,10 @@
 struct kvblk_bounce;
 struct kvblk_req;
 
-/* Takes a chunk for a get. Returns NULL if none is idle. @completed resumes it; any context. */
+/*
+ * Takes a chunk for a get that holds its segment. Returns NULL if none is idle. May sleep.
+ * @completed: resumes the get when I/O awaited by kvblk_bounce_run() is complete; any context.
+ */
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 				      void (*completed)(struct kvblk_req *req));
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);

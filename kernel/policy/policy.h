@@ -114,7 +114,8 @@ struct kvblk_policy {
 	u32 reinsert_permille;	/* bytes written again for each 1000 put; tunable, WRITE_ONCE() */
 	struct kvblk_policy_stats stats;
 
-	spinlock_t lock;	/* protects @capacity to @now; leaf, bh-safe; no put or get */
+	/* protects @capacity to @now; leaf, bh-safe; taken once a segment, never by a put or get */
+	spinlock_t lock;
 	u64 capacity;		/* bytes of all segments */
 	u64 opened_bytes;	/* of the segments opened since the last tick */
 	s64 budget;		/* bytes that reclaim may still write again */

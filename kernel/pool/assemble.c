@@ -32,7 +32,7 @@ struct pool_number {
 	struct list_head link;
 	uuid_t uuid;
 	u32 minor;
-	bool used;			/* another part of that pool needs a second number */
+	bool used;			/* taken by a pool; another part needs a second number */
 };
 
 static LIST_HEAD(pool_numbers);		/* never shrinks; under kvblk_pools_lock */
@@ -345,6 +345,7 @@ struct pool_parts {
 	bool anew;				/* a new pool with the old segment sizes */
 };
 
+/* Open the devices and read their superblocks. Changes nothing on them. */
 static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 		      struct kvblk_member_spec *specs, u32 nr,
 		      struct netlink_ext_ack *extack)
@@ -649,8 +650,9 @@ static void import_missing(struct kvblk_pool *pool, const struct pool_parts *par
 }
 
 /*
- * Resume the pool's clock: the latest recorded time, plus the time since the latest recorded host
- * time, within bounds, or else a false superblock could expire other members' blocks.
+ * Resume the pool's clock: the latest recorded time, plus the time since then by the host's clock,
+ * within bounds. Use the latest recorded host time, or else a false superblock with an old one
+ * would add downtime and could expire other members' blocks.
  */
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
@@ -947,7 +949,8 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 
 /*
  * Mark all members clean, or none, or else one without the mark looks like an old copy. After a
- * failure, the rest gets a newer member list, because the failed write may have arrived.
+ * failure, mark the rest active again, with a newer member list, because the failed write may have
+ * arrived.
  */
 static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {

@@ -685,7 +685,10 @@ static bool add_former_gone(struct kvblk_pool *pool, const uuid_t *uuid)
 	return !former || !READ_ONCE(former->removing);
 }
 
-/* Find the filter of a returning member. @former: its dead predecessor, or NULL. */
+/*
+ * Find the filter of a returning member. @former: its dead predecessor, or NULL. Returns NULL if
+ * the member is outdated.
+ */
 static struct kvblk_missing *add_known(struct kvblk_pool *pool,
 				       const struct kvblk_d_super *sb, const uuid_t *uuid,
 				       const struct kvblk_member *former)

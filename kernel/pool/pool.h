@@ -99,7 +99,7 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 u32 kvblk_pool_value_max(struct kvblk_pool *pool);
 /* Return whether no member, available or not, can store @bytes. */
 bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes);
-/* Sums of a pool's members in use. */
+/* Sums of a pool's members in use; free_bytes and free_segs of members that are UP. */
 struct kvblk_space {
 	u64 bytes;
 	u64 free_bytes;
@@ -129,7 +129,10 @@ struct kvblk_life {
 };
 
 struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb);
-/* Return whether the member took part in, or was entering, @life; else deletes may be missed. */
+/*
+ * Return whether the member took part in, or was entering, @life. If not, deletes may have missed
+ * the member, so its blocks may be stale.
+ */
 bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life);
 
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
@@ -145,7 +148,10 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 /* Set the geometry in memory, from @sb, or for a new member if NULL. */
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack);
-/* Add the member to the member list, with its listed name or, if new, the one in @spec, if any. */
+/*
+ * Add the member to the member list, with its listed name or, if new, the one in @spec, if any.
+ * Returns 0, or with a message -EEXIST or -ENOSPC.
+ */
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack);
 /* Allocate the member's slot and segment numbers. */
@@ -167,7 +173,10 @@ bool kvblk_super_wipe_all(struct kvblk_member *member);
 void kvblk_super_work(struct work_struct *work);
 /* Queue superblock writes on the available members with an older epoch. Does not sleep. */
 void kvblk_pool_write_epoch(struct kvblk_pool *pool);
-/* Begin the next epoch if half of the seqs are used. Called each second; does not sleep. */
+/*
+ * Begin the next epoch if half of the seqs are used; take seqs from the new epoch once all members
+ * have recorded it. Called each second; does not sleep.
+ */
 void kvblk_pool_seq(struct kvblk_pool *pool);
 /* Return whether no available member has a superblock write due. */
 bool kvblk_pool_supers_current(struct kvblk_pool *pool);

@@ -10,7 +10,10 @@
 /* Add @n to a counter of the pool itself; any context. */
 #define kvblk_count(pool, counter, n) \
 	this_cpu_add((pool)->stats->own.counters[counter], n)
-/* Add @n to a member's counter; any context. @stats live as long as the pool. */
+/*
+ * Add @n to a member's counter; any context. @stats live as long as the pool, because an operation
+ * may complete after its member was removed.
+ */
 #define kvblk_count_at(stats, counter, n) \
 	this_cpu_add((stats)->counters[counter], n)
 /* Record a latency of the pool itself, or of a put or get of @bytes at a member; any context. */
