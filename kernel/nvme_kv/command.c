@@ -524,7 +524,7 @@ static int ring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	if (cmd->cmd_op != NVME_URING_CMD_IO && cmd->cmd_op != NVME_URING_CMD_IO_VEC &&
 	    cmd->cmd_op != NVME_URING_CMD_ADMIN)
 		return -ENOTTY;
-	memcpy(&call.cmd, cmd->sqe->cmd, sizeof(call.cmd));
+	call.cmd = *(const struct nvme_uring_cmd *)cmd->sqe->cmd;
 	/* read the command once, because user space may change it */
 	barrier();
 	call_compat_addr(&call);
