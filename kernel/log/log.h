@@ -94,7 +94,8 @@ static inline void kvblk_header_free(void *header, u32 length)
 bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs);
 /*
  * Encodes @rec into @header and submits header and payload, before the caller's kvblk_io_end().
- * @opf: further flags. @sum: compute the header's checksums. May sleep as kvblk_io_submit().
+ * @opf: further flags. @sum: compute the header's checksums, only with &kvblk_proof.seal. May sleep
+ * as kvblk_io_submit().
  */
 void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_reservation *resv,
 			const struct kvblk_rec *rec, void *header, const struct kvblk_mem *mem,

@@ -22,11 +22,11 @@ struct kvblk_proof {
 	void (*seal)(const struct bio_vec *bv, struct bvec_iter part, __le32 *crcs);
 	/* return whether a part's chunks match their checksums; NULL: there are none */
 	bool (*open)(const struct bio_vec *bv, struct bvec_iter part, const __le32 *crcs);
-	bool crc32c;		/* the checksums are CRC32C of the bytes that callers see */
+	bool crc32c;		/* the checksums, also for callers, are CRC32C of the payload */
 	bool by_caller;		/* the caller computed the checksums: a mismatch may be its error */
 };
 
-/* By &enum kvblk_integrity. */
+/* By &enum kvblk_integrity. No payload of a kind without a row is served. */
 extern const struct kvblk_proof kvblk_proofs[KVBLK_INTEGRITIES];
 
 /*
@@ -55,29 +55,50 @@ struct kvblk_proof_case {
 	bool durable;			/* the record was written past volatile caches */
 	bool unproven;			/* a crash may have lost payloads of the segment */
 	bool seen;			/* the CPU sees the payload */
-	bool returned;			/* the caller gets the checksums, and verifies if not @seen */
+	bool returned;			/* the caller gets CRC32Cs, and verifies if not @seen */
 };
 
-static inline enum kvblk_verdict kvblk_proof_judge(const struct kvblk_proof_case *get)
+/* kvblk_proof_judge() for a kind of proof. */
+static inline enum kvblk_verdict kvblk_proof_judge_kind(const struct kvblk_proof *proof,
+							const struct kvblk_proof_case *get)
 {
 	bool must = get->policy == KVBLK_CHECK_FULL || get->unproven;
 
 	if (get->integrity == KVBLK_INTEGRITY_NONE)
 		return must ? KVBLK_REFUSE : KVBLK_SERVE;
+	/* or else a medium with a kind that this module lacks would cause a NULL call */
+	if (!proof->open)
+		return KVBLK_REFUSE;
+	/* no caller gets these checksums, and the payload may be unreadable before @open */
+	if (!proof->crc32c)
+		return KVBLK_VERIFY;
 	if (get->returned && !get->seen && !get->unproven)
 		return KVBLK_SERVE;
 	return must || get->seen || !get->durable ? KVBLK_VERIFY : KVBLK_SERVE;
 }
 
-/* kvblk_proof_judge() in DRAM. @unproven: read from a member, without verification. */
+static inline enum kvblk_verdict kvblk_proof_judge(const struct kvblk_proof_case *get)
+{
+	return kvblk_proof_judge_kind(&kvblk_proofs[get->integrity], get);
+}
+
+/* kvblk_proof_judge_kind() in DRAM. @unproven: read from a member, without verification. */
+static inline enum kvblk_verdict kvblk_proof_judge_dram_kind(const struct kvblk_proof *proof,
+							     u32 policy, u8 integrity,
+							     bool unproven)
+{
+	if (integrity == KVBLK_INTEGRITY_NONE)
+		return policy == KVBLK_CHECK_FULL && unproven ? KVBLK_REFUSE : KVBLK_SERVE;
+	if (!proof->open)
+		return KVBLK_REFUSE;
+	return policy == KVBLK_CHECK_FULL || !proof->crc32c ||
+	       (policy == KVBLK_CHECK_PRODUCER && integrity == KVBLK_INTEGRITY_PRODUCER) ?
+	       KVBLK_VERIFY : KVBLK_SERVE;
+}
+
 static inline enum kvblk_verdict kvblk_proof_judge_dram(u32 policy, u8 integrity, bool unproven)
 {
-	if (policy != KVBLK_CHECK_FULL)
-		return policy == KVBLK_CHECK_PRODUCER && integrity == KVBLK_INTEGRITY_PRODUCER ?
-		       KVBLK_VERIFY : KVBLK_SERVE;
-	if (integrity != KVBLK_INTEGRITY_NONE)
-		return KVBLK_VERIFY;
-	return unproven ? KVBLK_REFUSE : KVBLK_SERVE;
+	return kvblk_proof_judge_dram_kind(&kvblk_proofs[integrity], policy, integrity, unproven);
 }
 
 /* Bytes to seal or open at once: fit an L2 cache together with the destination of a copy. */

@@ -112,7 +112,7 @@ static inline enum kvblk_verdict kvblk_read_judge(const struct kvblk_req *req, u
 	});
 }
 
-/* Returns whether the CPU must see the payload, whatever the header will say. */
+/* Returns whether the CPU must see the payload, even if the header says CRC32C, the best. */
 static inline bool kvblk_read_must_see(const struct kvblk_req *req)
 {
 	return kvblk_read_judge(req, KVBLK_INTEGRITY_CRC32C, true, false) != KVBLK_SERVE;
