@@ -87,7 +87,7 @@ struct kvblk_open {
 
 /* A stretch of a member. */
 struct kvblk_segment {
-	u64 gen;			/* pool->seg_gen has the low 16 bits; reclaim changes it */
+	u64 gen;			/* pool->seg_gen: low 16 bits; reclaim, restore change it */
 	atomic_t refs;			/* gets, deletes, copies that rely on the bytes */
 	atomic_t writers;		/* puts with a reservation; one more while open */
 	atomic64_t cursor;		/* see log/cursor.h */
@@ -471,7 +471,7 @@ struct kvblk_dram {
 	atomic64_t bytes;		/* size of all DRAM blocks, including new ones */
 	atomic_t serial;		/* last number used as a place */
 	atomic_t chains;		/* last chain number */
-	spinlock_t lock;		/* protects urgent */
+	spinlock_t lock;		/* protects urgent; a leaf */
 	struct list_head urgent;	/* to write now: a task waits or a lease pins them */
 	struct shrinker *shrinker;	/* drops blocks under memory pressure */
 	unsigned long rest;		/* jiffies before which no block can be evicted */
@@ -521,7 +521,7 @@ struct kvblk_opener {
 
 /* Change feeds of a pool; see report/changelog.c. */
 struct kvblk_changelog {
-	spinlock_t lock;		/* protects the fields below, and rings of journals */
+	spinlock_t lock;		/* protects the fields below, rings of journals; a leaf */
 	struct list_head journals;
 	bool over;			/* no journal may be opened */
 };

@@ -26,7 +26,10 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
 
-/* Runs the ioctl of a struct kvblk_submit: a batch, whose results are copied to the caller. */
+/*
+ * Runs the ioctl of a struct kvblk_submit: a batch, whose results are copied to the caller. Returns
+ * 0, or an error of the ioctl.
+ */
 int kvblk_batch_submit(struct kvblk_file *file, void *arg);
 /*
  * Runs operations without a ring. The caller owns @reqs afterwards, each with its result; detached

@@ -17,9 +17,15 @@ void kvblk_dram_exit(struct kvblk_pool *pool);
 /* Evicts DRAM blocks if dram_bytes was lowered. Called each second. Does not sleep. */
 void kvblk_dram_tick(struct kvblk_pool *pool);
 bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
-/* Allocates a block; the caller fills @rec, and @bv from 1 on. Returns it or NULL. May sleep. */
+/*
+ * Allocates a block; the caller fills @rec, and @bv from 1 on. Returns NULL if dram_bytes is
+ * reached or memory is short. May sleep.
+ */
 struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len);
-/* Inserts @obj, and consumes it. Returns 0, -EEXIST, -ENOSPC or -ENOMEM. May sleep. */
+/*
+ * Inserts @obj, and consumes it in any case. Returns 0, -EEXIST if the id has a block, -ENOSPC or
+ * -ENOMEM. May sleep.
+ */
 int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /*
  * Keeps @obj as a copy of a member's block at @slot, with a reference. Eviction skips it until

@@ -712,7 +712,7 @@ static noinline bool find_again(const struct kvblk_index *idx,
 
 	do {
 		last = *slot;
-		/* pairs with segment_reclaim(), which updates entries before the generation */
+		/* pairs with kvblk_segment_retire(): entries are updated before the generation */
 		smp_rmb();
 		if (!find_any(idx, id, slot))
 			return false;

@@ -83,7 +83,8 @@ struct kvblk_stripe;
 struct kvblk_index {
 	struct kvblk_bucket *buckets;	/* slots under the stripe's lock, heat without */
 	u32 *expiry;		/* by slot, under the stripe's lock; valid if the slot expires */
-	u64 *tags;	/* by slot, under the stripe's lock; NULL while all are 0; READ_ONCE() */
+	/* by slot, under the stripe's lock; NULL while all are 0; set once, READ_ONCE() */
+	u64 *tags;
 	struct mutex tags_lock;	/* allocation of tags */
 	u64 nr_buckets;		/* a multiple of @stripe_buckets */
 	struct kvblk_stripe *stripes;
@@ -96,7 +97,10 @@ struct kvblk_index {
 	u32 pinned_shift;	/* log2 of the segments in a granule */
 	atomic64_t nr_evicted;	/* live entries that inserts evicted */
 	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_tagged() */
-	/* set before use; for tagged entries added (moved ones, too) or removed; stripe locked */
+	/*
+	 * set before use; for tagged entries added (moved ones, too) or removed; stripe locked:
+	 * must not sleep or take a stripe's lock
+	 */
 	void (*notify)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
 	/* as @notify, when the sweep frees an expired entry, or NULL */
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);

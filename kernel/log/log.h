@@ -11,7 +11,10 @@ struct kvblk_req;
 
 /* ---- bio.c ---- */
 
-/* Waits. @buf: page-aligned. Returns 0, -EIO if the place is bad, or an errno if out of reach. */
+/*
+ * Waits. @buf: page-aligned, from kmalloc or vmalloc. Returns 0, -EIO if the place is bad, or an
+ * errno if out of reach.
+ */
 int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, size_t len);
 /* Reads and returns as kvblk_io_sync(), with retries. */
 int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len);
@@ -40,6 +43,7 @@ int kvblk_io_init(void);
 void kvblk_io_exit(void);
 int kvblk_io_flash_init(struct kvblk_flash *flash);
 void kvblk_io_limits(struct kvblk_flash *flash);
+/* Needs no bio in flight. */
 void kvblk_io_flash_exit(struct kvblk_flash *flash);
 
 /* Returns the number of bios in flight, and in @ios, unless NULL, the sums of all CPUs. */
@@ -66,10 +70,13 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct b
 /* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
-/* Starts @io as a part of @whole, which gets its errors and is in flight until @done ends it. */
+/*
+ * Starts @io as a part of @whole, which gets its errors and is in flight until @done, in any
+ * context, calls kvblk_io_end(@whole).
+ */
 void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 			 void (*done)(struct kvblk_io *io));
-/* Ends the submission of bios, or a part of @io. */
+/* Ends the submission of bios, or a part of @io. Calls @done if everything is complete. */
 void kvblk_io_end(struct kvblk_io *io);
 
 /* ---- record.c ---- */
@@ -209,12 +216,12 @@ void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_s
 /* The caller holds the segment. */
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);
-/* Ends a reservation without I/O in flight. @rec: the record there, or NULL for a hole. */
+/* Ends a reservation without I/O in flight. @rec: the record LIVE there, or NULL for a hole. */
 void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvblk_rec *rec);
 /* Subtracts a record from live_units if it leaves the index without an invalidation. */
 void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);
-/* Ends the generation of @seg in memory, once ended on media. Under log->lock. */
+/* Ends the generation of @seg in memory: ended on media, or without a record. Under log->lock. */
 void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg);
 /* Returns 0, -ENOMEM, -ENOSPC, or a write error. May sleep. */
 int kvblk_segment_open(struct kvblk_member *member, u8 class);
@@ -236,7 +243,7 @@ static inline u32 kvblk_member_avail(const struct kvblk_member *member)
 	return READ_ONCE(member->log.nr_free) + READ_ONCE(member->log.nr_ready);
 }
 
-/* References segment and @member of @slot. Returns NULL if retired or the member is not up. */
+/* References segment and @member of @slot. Returns NULL if retired or not kvblk_flash_in_use(). */
 struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 					const struct kvblk_slot *slot,
 					struct kvblk_member **member, u64 *gen);
@@ -274,6 +281,7 @@ struct kvblk_queued_io {
 int kvblk_throttle_init(void);
 void kvblk_throttle_exit(void);
 void kvblk_throttle_member_init(struct kvblk_member *member);
+/* Needs no put in flight. May sleep. */
 void kvblk_throttle_member_exit(struct kvblk_member *member);
 /* Returns whether new puts must wait, on pool->space_wait, before they reserve space. */
 static inline bool kvblk_throttle_full(const struct kvblk_member *member)
@@ -391,11 +399,11 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
-/* Removes an expired entry. Returns false if @old is outdated. */
+/* Removes an expired entry, without invalidation. Returns false if @old is outdated. */
 bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old);
 /*
- * Removes an entry. Ends @waiter once the record is invalidated or cannot be. Returns 0, -EAGAIN
- * if @old is outdated, or -ENOMEM. May sleep.
+ * Removes an entry. Ends @waiter, which the caller has started, once the record is invalidated or
+ * cannot be. Returns 0, -EAGAIN if @old is outdated, or -ENOMEM. May sleep.
  */
 int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *old, struct kvblk_io *waiter);
@@ -409,7 +417,10 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct
  */
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
 void kvblk_kill_work(struct work_struct *work);
-/* Each second, and when members leave: retries, drops what is needless, fails stuck deletes. */
+/*
+ * Each second, and when members leave: retries, drops what is needless, fails stuck deletes. Does
+ * not sleep.
+ */
 void kvblk_kill_retry(struct kvblk_pool *pool);
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {

@@ -114,12 +114,21 @@ struct kvblk_scan {
 /* Allocates the buffers of @scan, whose @ops and @reader are set. Returns 0 or -ENOMEM. */
 int kvblk_scan_begin(struct kvblk_scan *scan);
 void kvblk_scan_end(struct kvblk_scan *scan);
-/* Reads both slots of page @page. Returns the newer valid one, or NULL. */
+/*
+ * Reads both slots of page @page. Returns the newer valid one, or NULL. @unread: 0, or a slot's
+ * read error. May sleep.
+ */
 struct kvblk_d_table *kvblk_scan_page(const struct kvblk_reader *reader, u32 page,
 				      struct kvblk_d_table *slots, int *unread);
-/* Reads unknown pages of the table. Returns 0 if any is known, a read's errno, or -EUCLEAN. */
+/*
+ * Reads unknown pages of the table. Returns 0 if any is known, -ENOMEM, a read's errno, or
+ * -EUCLEAN. May sleep.
+ */
 int kvblk_scan_table(struct kvblk_scan *scan);
-/* Finds records. Returns 0, a visitor's or read's errno, or -EIO: too many unreadable units. */
+/*
+ * Finds records. Returns 0, a visitor's or read's errno, or -EIO: too many unreadable units. May
+ * sleep.
+ */
 int kvblk_scan_segment(struct kvblk_scan *scan, struct kvblk_scan_segment *seg);
 
 #endif

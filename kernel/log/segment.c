@@ -721,7 +721,7 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 		return NULL;
 	seg = &member->log.segs[slot->seg - member->flash.seg_base];
 	atomic_inc(&seg->refs);
-	/* pairs with victim_publish(): the generation changes before reclaim reads refs */
+	/* pairs with kvblk_segment_retire(): the generation changes before refs are read there */
 	smp_mb__after_atomic();
 	*gen = READ_ONCE(seg->gen);
 	if ((u16)*gen == slot->gen) {

@@ -92,7 +92,10 @@ struct kvblk_region {
 int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle);
 /* Unregisters a region; operations keep a reference. Returns 0 or -ENOENT. May sleep. */
 int kvblk_region_remove(struct xarray *regions, u32 handle);
-/* Waits until a region is unused, then removes it. Returns 0, -ENOENT, -ERESTARTSYS or -EBUSY. */
+/*
+ * Waits until a region is unused, prevents new uses, then removes it. Returns 0; -ENOENT;
+ * -ERESTARTSYS: still registered; -EBUSY: another task waits.
+ */
 int kvblk_region_wait(struct xarray *regions, u32 handle);
 void kvblk_region_remove_all(struct xarray *regions);
 void kvblk_region_put(struct kvblk_region *region);
@@ -118,7 +121,10 @@ struct kvblk_part {
 
 struct kvblk_piece;
 
-/* Resolves pieces to zeroed parts, to be put even after an error. Returns 0, -ENXIO or -EFAULT. */
+/*
+ * Resolves checked pieces to zeroed parts, to be put even after an error. Returns 0, -ENXIO: no
+ * such region, -EFAULT: outside of it.
+ */
 int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
 			struct kvblk_part *parts, u32 nr);
 void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
@@ -178,7 +184,10 @@ static inline struct bvec_iter kvblk_part_next(const struct bio_vec *bv, struct 
 
 /* Returns whether every member of the pool can transfer the caller's memory directly. */
 bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align);
-/* Faults in the first @bytes, for any time. Returns 0, even if some are left, or -EINTR. */
+/*
+ * Faults in the first @bytes, without touching a byte; a user-space pager may take any time.
+ * Returns 0, even if some are left, or -EINTR.
+ */
 int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write);
 /*
  * Pins and maps the first @bytes of the caller's memory, without page faults. Returns 0, -EFAULT:
@@ -199,7 +208,10 @@ int kvblk_vectors_copy(const struct bio_vec *bv, u32 skip, u32 bytes,
 /* Copies @len bytes in and seals their chunks. Returns as kvblk_vectors_copy(). */
 int kvblk_vectors_seal_in(u8 integrity, const struct bio_vec *bv, u32 len,
 			  const struct kvblk_src *src, __le32 *crcs);
-/* Opens chunks of a payload of @len, then copies them out. Returns -EBADMSG, too, partly copied. */
+/*
+ * Opens chunks of a payload of @len, each before its bytes are copied out. Returns 0, or -EFAULT,
+ * -ENXIO or -EBADMSG with some of it copied.
+ */
 int kvblk_vectors_open_out(u8 integrity, const struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
 			   const struct kvblk_src *src, const __le32 *crcs);
 /* Writes @bytes at byte @skip of the caller's memory. Returns 0, -EFAULT or -ENXIO. */

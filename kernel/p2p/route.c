@@ -18,6 +18,8 @@
  * - A bio has pages of one provider, or of none: see zone_device_pages_compatible() in
  *   block/blk.h.
  * - No I/O is waited for under providers_lock.
+ * - The CPU reads such memory through the kernel's mapping, which is uncached, only in probes and
+ *   trials, at the end of a transfer, and for a caller in another address space than the region's.
  */
 #include <linux/blkdev.h>
 #include <linux/io.h>
