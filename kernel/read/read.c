@@ -163,22 +163,6 @@ static int get_crcs_out(struct kvblk_req *req)
 	return 0;
 }
 
-int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec)
-{
-	/* another key with the same id: a miss, no damage */
-	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
-	    memcmp(rec->key, req->key, rec->key_len))
-		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
-	if ((req->op.flags & KVBLK_OPF_LAYOUT) && rec->layout_tag != req->op.layout_tag)
-		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
-	if (kvblk_expired(rec->expiry, kvblk_now(req->pool)))
-		return kvblk_read_miss(req, KVBLK_C_MISS_EXPIRED);
-	req->result.layout_tag = rec->layout_tag;
-	req->result.caller_tag = rec->caller_tag;
-	req->integrity = rec->integrity;
-	return 0;
-}
-
 int kvblk_read_check(struct kvblk_req *req)
 {
 	int err;
