@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reclaim of whole segments. Live records that the policy or a lease keeps are copied into a segment
- * of class HOT; the victim's other records are dropped. The rule is the order:
+ * Reclaim of whole segments. Live records that the policy or a lease keeps are copied into a
+ * segment of class HOT; the victim's other records are dropped. The rule is the order:
  *
  *   slots MOVING -> copies durable -> next generation of the victim durable
  *   -> slots LIVE at the copies -> next generation in memory, which ends the dropped
  *   records at once -> last reader gone -> discard -> FREE
  *
  * A get finds a copy only when a crash can't bring the original back. A delete of a MOVING block
- * waits until reclaim has published or reverted. A segment stays if leases pin more than LEASED_MOST
- * of it, or else reclaim would copy such segments until the leases end.
+ * waits until reclaim has published or reverted. A segment stays if leases pin more than
+ * LEASED_MOST of it, or else reclaim would copy such segments until the leases end.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>

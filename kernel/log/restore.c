@@ -5,9 +5,9 @@
  * The rules:
  * - A segment that was open is sealed.
  * - Of two records of a key the newer one, by seq, stays; the older is invalidated.
- * - A failed read is retried. Then only the unreadable part is lost, and only for now: if both slots
- *   of the table, or summary and headers, fail, the segment is "unread"; a member out of reach is
- *   "unrestored". Both stay unchanged on media for another try.
+ * - A failed read is retried. Then only the unreadable part is lost, and only for now: if both
+ *   slots of the table, or summary and headers, fail, the segment is "unread"; a member out of
+ *   reach is "unrestored". Both stay unchanged on media for another try.
  * - A delete cannot know the records of unread segments. The first delete refused for this reason
  *   has unread segments given up, durably, so that later deletes succeed.
  */

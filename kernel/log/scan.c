@@ -3,9 +3,9 @@
  * Scan of a member's log.
  *
  * The rules:
- * - The summary of a sealed segment is trusted. If the table states invalidations (KVBLK_SEGF_KILLS)
- *   each header is read, and an entry without a matching one is a hole. With an unreadable header
- *   the entry stays.
+ * - The summary of a sealed segment is trusted. If the table states invalidations
+ *   (KVBLK_SEGF_KILLS) each header is read, and an entry without a matching one is a hole. With an
+ *   unreadable header the entry stays.
  * - In a segment that was open, entries listed without a gap by checkpoints are taken. Behind
  *   them each unit is tried: a header with valid MAC and place is a record, and a hole does not
  *   end the walk.

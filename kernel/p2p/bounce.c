@@ -253,6 +253,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 		struct half *half = half_of(b, b->at);
 		void *data = half_data(b, half);
 		u32 bytes = min(b->end - b->at, b->part);
+		struct bvec_iter all = { .bi_size = bytes };
 
 		if (!half_completed(b, half))
 			return -EINPROGRESS;
@@ -262,8 +263,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 			b->err = -EIO;
 			break;
 		}
-		if (b->crcs && !kvblk_proof_open(req->integrity, &half->bv,
-						 (struct bvec_iter) { .bi_size = bytes },
+		if (b->crcs && !kvblk_proof_open(req->integrity, &half->bv, all,
 						 b->crcs + (b->at >> KVBLK_CHUNK_SHIFT))) {
 			b->err = -EBADMSG;
 			break;
