@@ -731,7 +731,8 @@ TEST(lease_without_memory)
 		SKIP("fault injection is not set up");
 	put_many(nr, count);
 	do {
-		nth += each ? 1 : 1 + nth / 16;
+		/* the allocator hides about half of the failures: try enough for the bound below */
+		nth += each ? 1 : 1 + nth / 32;
 		fail_nth(nth);
 		err = lookup_keys(fd, &a, nr, count, KVBLK_LOOKUP_LEASE, 60000);
 		/* before the release, or else that would fail */
@@ -745,8 +746,7 @@ TEST(lease_without_memory)
 		EXPECT(!err || err == -ENOMEM || err == -EFAULT, "failure %u: %d", nth, err);
 		EXPECT_EQ(pool_value("leased_bytes"), 0, "left behind, failure %u", nth);
 	} while (!left);
-	/* which of the allocations may fail depends on what the slabs still have */
-	EXPECT(enomem, "no allocation failed the lookup");
+	EXPECT(enomem > 16, "only %u times was there no memory", enomem);
 	PASSED("up to failure %u, %u times -ENOMEM", nth, enomem);
 }
 
