@@ -32,7 +32,7 @@
  *               the results can't be written at its end, its operations were done
  *               all the same. A lease or a registered buffer that can't be reported
  *               is undone
- *  -E2BIG       a structure is longer than KVBLK_SIZE_MAX; or it is longer than the
+ *  -E2BIG       a structure is longer than KVBLK_STRUCT_MAX; or it is longer than the
  *               kernel knows, and its tail is not zero
  *  -EOPNOTSUPP  an unknown flag or type
  *  -EINVAL      @size below KVBLK_*_SIZE_VER0, a field out of its range, a reserved
@@ -79,7 +79,7 @@
  *               can't be written, memory can't be pinned, or a piece is not within its
  *               buffer
  *  -EBADF       the node is not open for reading (get) or writing (put, delete)
- *  -E2BIG       the extension is longer than KVBLK_SIZE_MAX, or longer than the
+ *  -E2BIG       the extension is longer than KVBLK_STRUCT_MAX, or longer than the
  *               kernel knows, and its tail is not zero
  *  -EINVAL      a field is out of its range, or this opcode does not take it
  *  -ENOMEM      no memory for the operation, or too much memory is held by
@@ -99,7 +99,7 @@
 
 #define KVBLK_IOC_TYPE		0xDC
 
-#define KVBLK_SIZE_MAX		4096u		/* bytes in a structure or a stride */
+#define KVBLK_STRUCT_MAX	4096u		/* bytes in a structure or a stride */
 #define KVBLK_KEY_MAX		512		/* bytes in a key */
 #define KVBLK_VALUE_MAX		(64u << 20)	/* bytes in a block */
 #define KVBLK_PIECES_MAX	1024		/* pieces in an operation */
@@ -341,7 +341,7 @@ enum kvblk_op_flags {
  * @deadline_ns: CLOCK_MONOTONIC time, as the caller reads it in its time namespace,
  *	at which the operation is given up; 0 for none
  * @result: KVBLK_URING_OP: user address of a &struct kvblk_result, or 0; in a batch: 0
- * @result_size: bytes at @result, KVBLK_RESULT_SIZE_VER0 to KVBLK_SIZE_MAX; 0 without
+ * @result_size: bytes at @result, KVBLK_RESULT_SIZE_VER0 to KVBLK_STRUCT_MAX; 0 without
  *	@result. The kernel sets bytes behind what it knows to zero
  * @reserved2: must be 0
  *
@@ -507,9 +507,9 @@ enum kvblk_submit_flags {
  * @flags: &enum kvblk_submit_flags
  * @nr_ops: operations, 1 to KVBLK_OPS_MAX
  * @op_size: bytes from one operation to the next, KVBLK_OP_SIZE_VER0 to
- *	KVBLK_SIZE_MAX; bytes behind what the kernel knows must be zero
+ *	KVBLK_STRUCT_MAX; bytes behind what the kernel knows must be zero
  * @result_size: bytes from one result to the next, KVBLK_RESULT_SIZE_VER0 to
- *	KVBLK_SIZE_MAX; bytes behind what the kernel knows are set to zero
+ *	KVBLK_STRUCT_MAX; bytes behind what the kernel knows are set to zero
  * @reserved: must be 0
  * @ops: user address of the operations
  * @results: user address of the results, one for each operation, same order
@@ -789,7 +789,7 @@ enum kvblk_changes_flags {
  *	KVBLK_CHANGES_MIN to KVBLK_CHANGES_MAX. The memory, 48 bytes a record, is
  *	charged to the caller
  * @record_size: bytes from one record to the next, KVBLK_CHANGE_SIZE_VER0 to
- *	KVBLK_SIZE_MAX; bytes behind what the kernel knows are set to zero
+ *	KVBLK_STRUCT_MAX; bytes behind what the kernel knows are set to zero
  *
  * Starts the feed of an open /dev/kvblk/POOL/changes: the changes of the pool's blocks
  * that have a caller tag, of all tenants, from the call on. That node is not the data
