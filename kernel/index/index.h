@@ -66,9 +66,6 @@ static inline bool kvblk_same_record(const struct kvblk_slot *a, const struct kv
 	return a->seg == b->seg && a->off == b->off && a->gen == b->gen;
 }
 
-/* Longest TTL, seconds: 34 years. Blocks with a longer one do not expire. */
-#define KVBLK_TTL_MAX		0x40000000u
-
 /* Return whether @expiry has passed at @now, which wraps: up to 68 years ahead count as later. */
 static inline bool kvblk_expired(u32 expiry, u32 now)
 {
