@@ -66,6 +66,9 @@ static inline bool kvblk_nvme_key(const u8 *key, u32 len)
 	       !memcmp(key, KVBLK_NVME_PREFIX, KVBLK_NVME_PREFIX_LEN);
 }
 
+/* Tenant id of the blocks of the NVMe node, a key space of their own. */
+#define KVBLK_NVME_TENANT	16383
+
 struct kvblk_file;
 struct kvblk_pool;
 struct kvblk_member;

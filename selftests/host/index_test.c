@@ -11,6 +11,7 @@
 
 #include <linux/errno.h>
 #include <linux/kernel.h>
+#include <linux/kvblk.h>
 #include <linux/math64.h>
 #include <linux/seqlock.h>
 
