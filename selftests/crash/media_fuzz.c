@@ -384,10 +384,11 @@ static int put_blocks(uint64_t first, unsigned int nr)
 		struct kv_key key = kv_key(n);
 		struct kvblk_piece piece = kv_piece(buffer, length(n));
 		struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+		struct kvblk_op_ext ext;
 		int res;
 
 		kv_fill(kv_seed(n, 0), 0, buffer, length(n));
-		op.caller_tag = n % 4 ? 0 : n;
+		kv_tags(&op, &ext, 0, n % 4 ? 0 : n);
 		op.priority = n % 7 == 6;
 		/* 200 days, more than a damaged field can change the pool's clock */
 		op.ttl_s = n % 9 == 4 ? 1 : n % 3 ? 0 : 200 * 86400;

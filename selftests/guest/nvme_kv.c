@@ -652,16 +652,20 @@ TEST(bad_ring_commands)
 	struct nvme_uring_cmd cmd = command(EXIST, key.bytes, 16);
 	struct kvblk_piece put = kv_piece(bytes, 4096);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
-	struct kvblk_uring_op by_pointer = kv_uring_op(&op, NULL);
+	struct kvblk_result result;
+	struct kvblk_submit submit = {
+		.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
+		.result_size = sizeof(result), .ops = kv_addr(&op), .results = kv_addr(&result),
+	};
 	struct io_uring narrow;
 
 	ASSERT_EQ(io_uring_queue_init(4, &narrow, 0), 0, "a ring of small entries");
 	kv_sqe_addr(&narrow, fd, NVME_URING_CMD_IO, &cmd, 0);
 	kv_ring_send(&narrow);
 	EXPECT_EQ(kv_cqe(&narrow, NULL).res, -EOPNOTSUPP, "a small entry");
-	kv_sqe_addr(&narrow, fd, KVBLK_URING_OP_PTR, &by_pointer, 0);
+	kv_sqe_addr(&narrow, fd, KVBLK_URING_SUBMIT, &submit, 0);
 	kv_ring_send(&narrow);
-	EXPECT(kv_cqe(&narrow, NULL).res < 0, "an operation of kvblk's own");
+	EXPECT(kv_cqe(&narrow, NULL).res < 0, "a batch of kvblk's own");
 	io_uring_queue_exit(&narrow);
 	EXPECT_EQ(ring_run(&rings[0], &cmd, NVME_URING_CMD_ADMIN_VEC, NULL, false), -ENOTTY,
 		  "vectors of an admin command");
