@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=180 takes=62 leaks=1 kernels=newest,6.12,debug,debug-smp
+# vm: timeout=180 takes=48 leaks=1 kernels=newest,6.12,debug,debug-smp
 # Operations of io_uring in all forms, fixed buffers, registered memory; deadlines, cancel and exit while a member takes
 # ten minutes.
 # slow: ten thousand operations, and cancels that must end first.
