@@ -101,8 +101,8 @@ static u64 req_deadline(const struct kvblk_req *req)
 }
 
 /*
- * Detaches canceled and late requests, except those that use the caller's memory, have written some,
- * or take place all the same.
+ * Detaches canceled and late requests, except those that use the caller's memory, have written
+ * some, or take place all the same.
  */
 static void batch_expire(struct kvblk_batch *batch)
 {
@@ -127,11 +127,12 @@ static void batch_expire(struct kvblk_batch *batch)
 /* Returns whether a signal is pending that is more than a stop, and no debugger or freezer. */
 static bool task_signaled(void)
 {
+	struct sighand_struct *sighand = rcu_dereference_protected(current->sighand, true);
 	sigset_t pending;
 
 	if (!task_sigpending(current))
 		return false;
-	guard(spinlock_irq)(&current->sighand->siglock);
+	guard(spinlock_irq)(&sighand->siglock);
 	sigorsets(&pending, &current->pending.signal, &current->signal->shared_pending.signal);
 	sigandnsets(&pending, &pending, &current->blocked);
 	sigdelsetmask(&pending, SIG_KERNEL_STOP_MASK | rt_sigmask(SIGCONT));

@@ -49,7 +49,9 @@ int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, st
 
 static int kvblk_open_node(struct inode *inode, struct file *filp)
 {
-	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, cdev), 0, inode, filp);
+	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool, cdev);
+
+	return kvblk_file_open(pool, 0, inode, filp);
 }
 
 int kvblk_file_flush(struct file *filp, fl_owner_t id)

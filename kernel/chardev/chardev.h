@@ -11,7 +11,7 @@ struct kvblk_batch {
 	wait_queue_head_t wq;		/* wq.lock protects done and kicked */
 	struct list_head done;
 	bool kicked;			/* an operation was canceled */
-	bool interruptible;		/* any signal with a handler ends it, not only a fatal one */
+	bool interruptible;		/* a signal that has a handler ends the batch, too */
 	struct list_head faulting;	/* gets whose memory is not resident */
 	u32 nr_faulting;
 	u32 nr_inflight;		/* includes nr_faulting */
@@ -34,9 +34,9 @@ int kvblk_file_release(struct inode *inode, struct file *filp);
  */
 int kvblk_batch_submit(struct kvblk_file *file, void *arg);
 /*
- * Runs operations together. @flags: &enum kvblk_submit_flags. The caller owns @reqs afterwards, each
- * with its result; detached ones are replaced. Returns 0; -EINTR if the task was killed; or -ENOMEM
- * for a chain.
+ * Runs operations together. @flags: &enum kvblk_submit_flags. The caller owns @reqs afterwards,
+ * each with its result; detached ones are replaced. Returns 0; -EINTR if the task was killed; or
+ * -ENOMEM for a chain.
  */
 int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u32 flags);
 /* Runs an ioctl, also as a ring's command. May sleep. */

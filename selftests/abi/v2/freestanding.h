@@ -31,21 +31,21 @@ static long system_call(long nr, long a, long b, long c, long d, long e)
 void *memcpy(void *to, const void *from, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		((volatile uint8_t *)to)[i] = ((const uint8_t *)from)[i];
+		((uint8_t *)to)[i] = ((const uint8_t *)from)[i];
 	return to;
 }
 
 void *memset(void *to, int value, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		((volatile uint8_t *)to)[i] = (uint8_t)value;
+		((uint8_t *)to)[i] = (uint8_t)value;
 	return to;
 }
 
 int memcmp(const void *a, const void *b, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		if (((const volatile uint8_t *)a)[i] != ((const uint8_t *)b)[i])
+		if (((const uint8_t *)a)[i] != ((const uint8_t *)b)[i])
 			return 1;
 	return 0;
 }
@@ -54,7 +54,7 @@ size_t strlen(const char *text)
 {
 	size_t len = 0;
 
-	while (((const volatile char *)text)[len])
+	while (text[len])
 		len++;
 	return len;
 }

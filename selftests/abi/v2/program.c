@@ -133,7 +133,9 @@ static void test_info(void)
 
 static void test_put_get_delete(void)
 {
-	struct kvblk_piece pieces[2] = { piece_of(bytes, 4096), piece_of(bytes + 4096, LEN - 4096) };
+	struct kvblk_piece pieces[2] = {
+		piece_of(bytes, 4096), piece_of(bytes + 4096, LEN - 4096),
+	};
 	struct kvblk_op op = op_of(KVBLK_OP_PUT, 0, pieces, 2);
 	struct kvblk_op_ext ext = { .size = sizeof(ext), .layout_tag = 5, .caller_tag = 6 };
 	struct kvblk_result res;
