@@ -62,7 +62,7 @@ struct daemon {
 	sd_event_source *events_source;
 	struct families *families;
 	struct exporter *exporter;
-	struct kvblk_events *events;	/* NULL while the module is not loaded */
+	struct kvblk_feed *events;	/* NULL while the module is not loaded */
 	int uevent_fd;
 	struct limit limit;
 	const char *config_path;
@@ -277,7 +277,7 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 static void stop_listening(struct daemon *d)
 {
 	d->events_source = sd_event_source_disable_unref(d->events_source);
-	kvblk_events_close(d->events);
+	kvblk_feed_close(d->events);
 	d->events = NULL;
 }
 
@@ -326,7 +326,7 @@ static void read_events(struct daemon *d)
 	int err;
 
 	while (d->events) {
-		err = kvblk_events_read(d->events, &notice);
+		err = kvblk_feed_read(d->events, &notice, NULL);
 		if (!err) {
 			take_event(d, notice);
 		} else if (err == -EAGAIN) {
@@ -356,9 +356,9 @@ static void start_listening(struct daemon *d)
 
 	if (d->events)
 		return;
-	err = kvblk_events_open(&d->events);
+	err = kvblk_feed_open(KVBLK_FEED_EVENTS, &d->events);
 	if (!err)
-		err = sd_event_add_io(d->event, &d->events_source, kvblk_events_fd(d->events),
+		err = sd_event_add_io(d->event, &d->events_source, kvblk_feed_fd(d->events),
 				      EPOLLIN, on_events, d);
 	if (err >= 0) {
 		log_line(LOG_LINE_INFO, "listening to the module's events");

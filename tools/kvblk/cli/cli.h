@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "lib/kvblk.h"
+#include "lib/kvblk_admin.h"
 
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 

@@ -20,7 +20,7 @@ const char *member_condition(const struct kvblk_member_state *member)
 {
 	const char *trouble = snapshot_trouble(member);
 
-	return trouble ? trouble : kvblk_member_status_name(member->state);
+	return trouble ? trouble : kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state);
 }
 
 void member_print(const struct cli_list *list, const struct kvblk_member_state *member)
@@ -66,7 +66,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"path", member->path,
 		"uuid", uuid_format(member->uuid, uuid),
 		"slot", (json_int_t)member->slot,
-		"state", kvblk_member_status_name(member->state),
+		"state", kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state),
 		"suspect", (int)member->suspect,
 		"failing", (int)member->failing,
 		"size", (json_int_t)member->size,
@@ -149,7 +149,7 @@ static int check_signature(const char *path)
 	    signature_find(found, what, sizeof(what)))
 		ret = cli_fail("%s holds %s, too: if that is left over, remove it with wipefs",
 			       path, what);
-	kvblk_scan_free(found);
+	kvblk_list_free(found);
 	return ret;
 }
 
@@ -163,6 +163,7 @@ static int add_main(int argc, char **argv)
 	cli_parse(&add_syntax, argc, argv, &args);
 	admin = cli_open_admin();
 	spec = (struct kvblk_member_spec){
+		.size = sizeof(spec),
 		.path = args.member,
 		.segment_size = args.segment_size,
 		.name = args.name,
@@ -275,7 +276,7 @@ static int wipe_main(int argc, char **argv)
 			ret = cli_print_json(json_pack("{s:s, s:b}", "path", args.member,
 						       "wiped", 1));
 	}
-	kvblk_scan_free(found);
+	kvblk_list_free(found);
 	return ret;
 }
 
@@ -344,11 +345,14 @@ static const struct kvblk_member_state *find_member(const struct kvblk_member_st
 static int remove_found(struct kvblk_admin *admin, const struct member_args *args,
 			const struct kvblk_member_state *found)
 {
+	struct kvblk_member_spec spec = { .size = sizeof(spec) };
 	int err;
 
 	if (!found || confirm_remove(args->yes, found) != CLI_OK)
 		return CLI_ERROR;
-	err = kvblk_member_remove_uuid(admin, args->pool, found->uuid);
+	/* by uuid, because another member may have taken the name of a missing one */
+	spec.uuid = found->uuid;
+	err = kvblk_member_remove(admin, args->pool, &spec);
 	if (err)
 		return cli_admin_fail(admin, err, args->member);
 	err = cli_admin_warn(admin, args->member);
@@ -367,12 +371,12 @@ static int remove_main(int argc, char **argv)
 
 	cli_parse(&remove_syntax, argc, argv, &args);
 	admin = cli_open_admin();
-	err = kvblk_member_get(admin, args.pool, &members);
+	err = kvblk_member_list(admin, args.pool, &members);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.pool);
 	else
 		ret = remove_found(admin, &args, find_member(members, &args));
-	kvblk_member_free(members);
+	kvblk_list_free(members);
 	kvblk_admin_close(admin);
 	return ret;
 }
@@ -399,17 +403,17 @@ static int list_main(int argc, char **argv)
 
 	cli_parse(&list_syntax, argc, argv, &args);
 	admin = cli_open_admin();
-	err = kvblk_member_get(admin, args.pool, &members);
+	err = kvblk_member_list(admin, args.pool, &members);
 	if (err) {
 		ret = cli_admin_fail(admin, err,
 				     args.pool ? args.pool : "member list");
 	} else if (args.list.json) {
 		ret = cli_print_json(member_json(members));
-		kvblk_member_free(members);
+		kvblk_list_free(members);
 	} else {
 		member_print(&args.list, members);
 		ret = cli_flush();
-		kvblk_member_free(members);
+		kvblk_list_free(members);
 	}
 	kvblk_admin_close(admin);
 	return ret;

@@ -108,13 +108,13 @@ static void warn_of_index(struct kvblk_admin *admin, const char *name)
 	char bytes[32];
 	uint64_t block;
 
-	if (kvblk_pool_get(admin, name, &pool) || !pool)
+	if (kvblk_pool_list(admin, name, &pool) || !pool)
 		return;
 	block = plan_smallest_block(pool->capacity, pool->index_slots);
 	if (block > BLOCK_SIZE_ASSUMED)
 		cli_fail("%s: blocks below %s fill the index, %" PRIu64 " slots, before the flash; smaller ones need --block-size or --index-slots, see kvblk pool plan",
 			 name, cli_format_bytes(block, bytes, sizeof(bytes)), pool->index_slots);
-	kvblk_pool_free(pool);
+	kvblk_list_free(pool);
 }
 
 int pool_create_main(int argc, char **argv)
@@ -132,6 +132,7 @@ int pool_create_main(int argc, char **argv)
 	if (args.block_size)
 		args.index_slots = slots_for(&args);
 	spec = (struct kvblk_pool_spec){
+		.size = sizeof(spec),
 		.name = args.name,
 		.flags = args.flags,
 		.add_flags = args.add_flags,
@@ -286,7 +287,7 @@ int pool_list_main(int argc, char **argv)
 
 	cli_parse(&list_syntax, argc, argv, &list);
 	admin = cli_open_admin();
-	err = kvblk_pool_get(admin, NULL, &pools);
+	err = kvblk_pool_list(admin, NULL, &pools);
 	if (err) {
 		ret = cli_admin_fail(admin, err, "pool list");
 		goto close_admin;
@@ -300,7 +301,7 @@ int pool_list_main(int argc, char **argv)
 		print_pools(&list, pools);
 		ret = cli_flush();
 	}
-	kvblk_pool_free(pools);
+	kvblk_list_free(pools);
 close_admin:
 	kvblk_admin_close(admin);
 	return ret;
@@ -357,9 +358,9 @@ int pool_show_main(int argc, char **argv)
 
 	cli_parse(&show_syntax, argc, argv, &args);
 	admin = cli_open_admin();
-	err = kvblk_pool_get(admin, args.name, &pool);
+	err = kvblk_pool_list(admin, args.name, &pool);
 	if (!err)
-		err = kvblk_member_get(admin, args.name, &members);
+		err = kvblk_member_list(admin, args.name, &members);
 	if (err || !pool) {
 		ret = cli_admin_fail(admin, err, args.name);
 		goto free_all;
@@ -373,8 +374,8 @@ int pool_show_main(int argc, char **argv)
 		ret = cli_flush();
 	}
 free_all:
-	kvblk_member_free(members);
-	kvblk_pool_free(pool);
+	kvblk_list_free(members);
+	kvblk_list_free(pool);
 	kvblk_admin_close(admin);
 	return ret;
 }

@@ -66,17 +66,14 @@ static void take_name(char *to, const uint8_t *from, size_t size)
 	clean_text(to, size);
 }
 
+/* Allocate an entry with its path behind it, so that one free() suffices. */
 static struct kvblk_found *found_at(const char *path)
 {
-	struct kvblk_found *found = calloc(1, sizeof(*found));
+	size_t len = strlen(path) + 1;
+	struct kvblk_found *found = calloc(1, sizeof(*found) + len);
 
-	if (!found)
-		return NULL;
-	found->path = strdup(path);
-	if (!found->path) {
-		free(found);
-		return NULL;
-	}
+	if (found)
+		found->path = memcpy(found + 1, path, len);
 	return found;
 }
 
@@ -495,18 +492,7 @@ int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **l
 
 	err = paths ? scan_these(paths, nr_paths, &first) : scan_all(&first);
 	if (err)
-		kvblk_scan_free(first);
+		kvblk_list_free(first);
 	*list = err ? NULL : first;
 	return err;
-}
-
-void kvblk_scan_free(struct kvblk_found *list)
-{
-	struct kvblk_found *next;
-
-	for (; list; list = next) {
-		next = list->next;
-		free(list->path);
-		free(list);
-	}
 }

@@ -19,10 +19,7 @@
 #include <netlink/genl/genl.h>
 #include <netlink/netlink.h>
 
-#include <linux/kvblk_names.h>
-
 #include "lib.h"
-#include "netlink.h"
 
 /* The longest request: a pool of 64 members with paths of 4095 bytes. */
 #define REQUEST_MAX	(292 << 10)
@@ -43,7 +40,7 @@
  * @err: result of the current request
  * @done: the current request is complete
  * @request: kernel's number of the last request while it is in progress, else 0
- * @events: subscription that reports the completion of @request, or NULL
+ * @feed: subscription that reports the completion of @request, or NULL
  * @message: kernel's message on the last request
  */
 struct kvblk_admin {
@@ -54,7 +51,7 @@ struct kvblk_admin {
 	int err;
 	bool done;
 	uint64_t request;
-	struct kvblk_events *events;
+	struct kvblk_feed *feed;
 	char message[256];
 };
 
@@ -228,7 +225,7 @@ void kvblk_admin_close(struct kvblk_admin *admin)
 {
 	if (!admin)
 		return;
-	kvblk_events_close(admin->events);
+	kvblk_feed_close(admin->feed);
 	nl_socket_free(admin->sock);
 	free(admin);
 }
@@ -245,8 +242,8 @@ static struct nl_msg *new_request(struct kvblk_admin *admin, int command,
 
 	admin->message[0] = '\0';
 	admin->request = 0;
-	kvblk_events_close(admin->events);
-	admin->events = NULL;
+	kvblk_feed_close(admin->feed);
+	admin->feed = NULL;
 	if (!msg)
 		return NULL;
 	if (!genlmsg_put(msg, NL_AUTO_PORT, NL_AUTO_SEQ, admin->family, 0,
@@ -286,21 +283,23 @@ static int run_request(struct kvblk_admin *admin, struct nl_msg *msg)
 	return admin->err;
 }
 
-/* Run a request that may continue after its reply, so that kvblk_admin_wait() can wait. */
-static int run_long_request(struct kvblk_admin *admin, struct nl_msg *msg)
+/*
+ * Run a request that may continue after its reply, so that kvblk_admin_wait() can wait. Frees
+ * @msg and returns @err if @err is the error of an attribute.
+ */
+static int run_long_request(struct kvblk_admin *admin, struct nl_msg *msg, int err)
 {
-	int err;
-
 	/* subscribe first: the completion event may arrive before the reply */
-	err = kvblk_events_open(&admin->events);
+	if (!err)
+		err = kvblk_feed_open(KVBLK_FEED_EVENTS, &admin->feed);
 	if (err) {
 		nlmsg_free(msg);
 		return err;
 	}
 	err = run_request(admin, msg);
 	if (err != -EINPROGRESS) {
-		kvblk_events_close(admin->events);
-		admin->events = NULL;
+		kvblk_feed_close(admin->feed);
+		admin->feed = NULL;
 	}
 	return err;
 }
@@ -318,11 +317,11 @@ int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
 	int64_t left;
 	int err;
 
-	if (!admin->events || !admin->request)
+	if (!admin->feed || !admin->request)
 		return -EINVAL;
-	pollfd.fd = kvblk_events_fd(admin->events);
+	pollfd.fd = kvblk_feed_fd(admin->feed);
 	for (;;) {
-		err = kvblk_events_read(admin->events, &notice);
+		err = kvblk_feed_read(admin->feed, &notice, NULL);
 		if (!err && notice->type == KVBLK_EVENT_REQUEST_DONE &&
 		    notice->number[KVBLK_A_EVENT_REQUEST] == admin->request)
 			break;
@@ -341,20 +340,36 @@ int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
 	return err;
 }
 
-/* Check whether an older module rejected an attribute that it does not know. */
-static bool is_older(const struct kvblk_admin *admin, int err)
+/*
+ * Copy a caller's structure, which begins with its size, to @to of @size bytes, zero-extended.
+ * Returns 0; -EINVAL without a size; -E2BIG if it sets fields that this library does not know.
+ */
+static int read_sized(void *to, size_t size, const void *from)
 {
-	return err == -EINVAL && !strcmp(admin->message, "Unknown attribute type");
+	const char *bytes = from;
+	uint32_t len;
+
+	memcpy(&len, from, sizeof(len));
+	if (len < sizeof(len))
+		return -EINVAL;
+	for (size_t i = size; i < len; i++) {
+		if (bytes[i])
+			return -E2BIG;
+	}
+	memset(to, 0, size);
+	memcpy(to, from, len < size ? len : size);
+	return 0;
 }
 
-static int put_member_spec(struct nl_msg *msg, const struct kvblk_member_spec *spec,
-			   bool places)
+static int put_member_spec(struct nl_msg *msg, const struct kvblk_member_spec *spec)
 {
-	int err = nla_put_string(msg, KVBLK_A_MEMBER_PATH, spec->path);
-	char place[KVBLK_PLACE_LEN_MAX + 1] = "";
+	char place[KVBLK_PLACE_LEN_MAX + 1];
+	int err;
 
-	if (places)
-		kvblk_place_of(spec->path, place);
+	if (!spec->path)
+		return -EINVAL;
+	kvblk_place_of(spec->path, place);
+	err = nla_put_string(msg, KVBLK_A_MEMBER_PATH, spec->path);
 	if (!err && *place)
 		err = nla_put_string(msg, KVBLK_A_MEMBER_PLACE, place);
 	if (!err && spec->name)
@@ -362,7 +377,7 @@ static int put_member_spec(struct nl_msg *msg, const struct kvblk_member_spec *s
 	if (!err && spec->segment_size)
 		err = nla_put_u32(msg, KVBLK_A_MEMBER_SEGMENT_SIZE,
 				  spec->segment_size);
-	return err;
+	return err ? -EMSGSIZE : 0;
 }
 
 static int put_flags(struct nl_msg *msg, int attr, uint32_t flags)
@@ -402,44 +417,52 @@ static int put_node(struct nl_msg *msg)
 	return nla_put(msg, KVBLK_A_POOL_NODE, sizeof(id), id);
 }
 
-static int assemble_once(struct kvblk_admin *admin, int command,
-			 const struct kvblk_pool_spec *spec, bool news)
+static int put_members(struct nl_msg *msg, const struct kvblk_pool_spec *spec)
 {
-	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
+	const char *at = (const char *)spec->members;
+	struct kvblk_member_spec member;
 
-	if (!msg)
-		return -ENOMEM;
-	if (news && put_node(msg))
-		goto too_long;
-	if (nla_put_string(msg, KVBLK_A_POOL_NAME, spec->name) ||
-	    put_flags(msg, KVBLK_A_POOL_FLAGS, spec->flags) ||
-	    put_flags(msg, KVBLK_A_POOL_ADD_FLAGS, spec->add_flags))
-		goto too_long;
-	if (spec->index_slots &&
-	    nla_put_u64(msg, KVBLK_A_POOL_INDEX_SLOTS, spec->index_slots))
-		goto too_long;
 	for (size_t i = 0; i < spec->nr_members; i++) {
 		struct nlattr *nest = nla_nest_start(msg, KVBLK_A_POOL_MEMBER);
+		int err = read_sized(&member, sizeof(member), at);
 
-		if (!nest || put_member_spec(msg, &spec->members[i], news))
-			goto too_long;
+		if (!err)
+			err = nest ? put_member_spec(msg, &member) : -EMSGSIZE;
+		if (err)
+			return err;
 		nla_nest_end(msg, nest);
+		at += member.size;
 	}
-	return run_long_request(admin, msg);
+	return 0;
+}
 
-too_long:
-	nlmsg_free(msg);
-	return -EMSGSIZE;
+static int put_pool_spec(struct nl_msg *msg, const struct kvblk_pool_spec *spec)
+{
+	if (!spec->name)
+		return -EINVAL;
+	if (put_node(msg) || nla_put_string(msg, KVBLK_A_POOL_NAME, spec->name) ||
+	    put_flags(msg, KVBLK_A_POOL_FLAGS, spec->flags) ||
+	    put_flags(msg, KVBLK_A_POOL_ADD_FLAGS, spec->add_flags))
+		return -EMSGSIZE;
+	if (spec->index_slots &&
+	    nla_put_u64(msg, KVBLK_A_POOL_INDEX_SLOTS, spec->index_slots))
+		return -EMSGSIZE;
+	return put_members(msg, spec);
 }
 
 static int assemble(struct kvblk_admin *admin, int command,
-		    const struct kvblk_pool_spec *spec)
+		    const struct kvblk_pool_spec *callers)
 {
-	int err = assemble_once(admin, command, spec, true);
+	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
+	struct kvblk_pool_spec spec;
+	int err;
 
-	if (is_older(admin, err))
-		err = assemble_once(admin, command, spec, false);
-	return err;
+	if (!msg)
+		return -ENOMEM;
+	err = read_sized(&spec, sizeof(spec), callers);
+	if (!err)
+		err = put_pool_spec(msg, &spec);
+	return run_long_request(admin, msg, err);
 }
 
 int kvblk_pool_create(struct kvblk_admin *admin,
@@ -458,41 +481,14 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 {
 	struct nl_msg *msg = new_request(admin, KVBLK_CMD_POOL_DESTROY,
 					 NLM_F_ACK);
+	int err = 0;
 
 	if (!msg)
 		return -ENOMEM;
 	if (nla_put_string(msg, KVBLK_A_POOL_NAME, name) ||
-	    (force && nla_put_flag(msg, KVBLK_A_POOL_FORCE))) {
-		nlmsg_free(msg);
-		return -EMSGSIZE;
-	}
-	return run_long_request(admin, msg);
-}
-
-static int add_member(struct kvblk_admin *admin, const char *pool,
-		      const struct kvblk_member_spec *spec, uint32_t add_flags, bool places)
-{
-	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_ADD,
-					 NLM_F_ACK);
-	int err;
-
-	if (!msg)
-		return -ENOMEM;
-	if (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
-	    put_member_spec(msg, spec, places) ||
-	    put_flags(msg, KVBLK_A_MEMBER_ADD_FLAGS, add_flags)) {
-		nlmsg_free(msg);
-		return -EMSGSIZE;
-	}
-	err = run_long_request(admin, msg);
-	return places && is_older(admin, err) ?
-	       add_member(admin, pool, spec, add_flags, false) : err;
-}
-
-int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
-		     const struct kvblk_member_spec *spec, uint32_t add_flags)
-{
-	return add_member(admin, pool, spec, add_flags, true);
+	    (force && nla_put_flag(msg, KVBLK_A_POOL_FORCE)))
+		err = -EMSGSIZE;
+	return run_long_request(admin, msg, err);
 }
 
 int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)
@@ -508,34 +504,43 @@ int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)
 	return run_request(admin, msg);
 }
 
-/* Remove a member by @member, its name, or by @uuid if that is NULL. */
-static int remove_member(struct kvblk_admin *admin, const char *pool,
-			 const char *member, const uint8_t uuid[16])
+int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
+		     const struct kvblk_member_spec *callers, uint32_t add_flags)
 {
-	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_REMOVE,
+	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_ADD,
 					 NLM_F_ACK);
+	struct kvblk_member_spec spec;
+	int err;
 
 	if (!msg)
 		return -ENOMEM;
-	if (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
-	    (member ? nla_put_string(msg, KVBLK_A_MEMBER_NAME, member) :
-		      nla_put(msg, KVBLK_A_MEMBER_UUID, 16, uuid))) {
-		nlmsg_free(msg);
-		return -EMSGSIZE;
-	}
-	return run_long_request(admin, msg);
+	err = read_sized(&spec, sizeof(spec), callers);
+	if (!err && (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
+		     put_flags(msg, KVBLK_A_MEMBER_ADD_FLAGS, add_flags)))
+		err = -EMSGSIZE;
+	if (!err)
+		err = put_member_spec(msg, &spec);
+	return run_long_request(admin, msg, err);
 }
 
 int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
-			const char *member)
+			const struct kvblk_member_spec *callers)
 {
-	return remove_member(admin, pool, member, NULL);
-}
+	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_REMOVE,
+					 NLM_F_ACK);
+	struct kvblk_member_spec spec;
+	int err;
 
-int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
-			     const uint8_t uuid[16])
-{
-	return remove_member(admin, pool, NULL, uuid);
+	if (!msg)
+		return -ENOMEM;
+	err = read_sized(&spec, sizeof(spec), callers);
+	if (!err && !spec.name == !spec.uuid)
+		err = -EINVAL;
+	if (!err && (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
+		     (spec.uuid ? nla_put(msg, KVBLK_A_MEMBER_UUID, 16, spec.uuid) :
+				  nla_put_string(msg, KVBLK_A_MEMBER_NAME, spec.name))))
+		err = -EMSGSIZE;
+	return run_long_request(admin, msg, err);
 }
 
 /* Lists. The first member of each state is its link, so all lists share one type. */
@@ -559,7 +564,7 @@ static void *append(struct replies *replies, size_t size)
 	return state;
 }
 
-static void free_list(void *list)
+void kvblk_list_free(void *list)
 {
 	struct link *state = list, *next;
 
@@ -626,7 +631,7 @@ static void *get_list(struct kvblk_admin *admin,
 		admin->parse = NULL;
 		if (!*err)
 			return replies.first;
-		free_list(replies.first);
+		kvblk_list_free(replies.first);
 	} while (*err == -EINTR && question->dump && --tries);
 	return NULL;
 }
@@ -684,8 +689,8 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	return 0;
 }
 
-int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
-		   struct kvblk_pool_state **list)
+int kvblk_pool_list(struct kvblk_admin *admin, const char *name,
+		    struct kvblk_pool_state **list)
 {
 	const struct question question = {
 		.command = KVBLK_CMD_POOL_GET,
@@ -697,11 +702,6 @@ int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
 
 	*list = get_list(admin, &question, &err);
 	return err;
-}
-
-void kvblk_pool_free(struct kvblk_pool_state *list)
-{
-	free_list(list);
 }
 
 static int parse_member(struct nlmsghdr *hdr, void *arg)
@@ -772,8 +772,8 @@ static void drop_twins(struct kvblk_member_state **list)
 	}
 }
 
-int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
-		     struct kvblk_member_state **list)
+int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
+		      struct kvblk_member_state **list)
 {
 	const struct question question = {
 		.command = KVBLK_CMD_MEMBER_GET,
@@ -786,11 +786,6 @@ int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
 	*list = get_list(admin, &question, &err);
 	drop_twins(list);
 	return err;
-}
-
-void kvblk_member_free(struct kvblk_member_state *list)
-{
-	free_list(list);
 }
 
 static int parse_stats(struct nlmsghdr *hdr, void *arg)
@@ -836,17 +831,6 @@ int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
 	return err;
 }
 
-int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
-		    struct kvblk_stats **list)
-{
-	return kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, pool, list);
-}
-
-void kvblk_stats_free(struct kvblk_stats *list)
-{
-	free_list(list);
-}
-
 static int parse_route(struct nlmsghdr *hdr, void *arg)
 {
 	struct nlattr *tb[KVBLK_A_ROUTE_MAX + 1];
@@ -872,8 +856,8 @@ static int parse_route(struct nlmsghdr *hdr, void *arg)
 	return 0;
 }
 
-int kvblk_route_get(struct kvblk_admin *admin, const char *pool,
-		    const char *member, struct kvblk_route_state **list)
+int kvblk_route_list(struct kvblk_admin *admin, const char *pool,
+		     const char *member, struct kvblk_route_state **list)
 {
 	const struct question question = {
 		.command = KVBLK_CMD_ROUTE_GET,
@@ -888,33 +872,4 @@ int kvblk_route_get(struct kvblk_admin *admin, const char *pool,
 
 	*list = get_list(admin, &question, &err);
 	return err;
-}
-
-void kvblk_route_free(struct kvblk_route_state *list)
-{
-	free_list(list);
-}
-
-static const char *const status_names[] = {
-#define X(name, NAME)	[KVBLK_MEMBER_STATUS_##NAME] = name,
-	KVBLK_MEMBER_STATUS_TABLE(X)
-#undef X
-};
-
-const char *kvblk_member_status_name(unsigned int state)
-{
-	return state < sizeof(status_names) / sizeof(status_names[0]) ?
-	       status_names[state] : "unknown";
-}
-
-static const char *const route_names[] = {
-#define X(name, NAME)	[KVBLK_ROUTE_STATUS_##NAME] = name,
-	KVBLK_ROUTE_STATUS_TABLE(X)
-#undef X
-};
-
-const char *kvblk_route_status_name(unsigned int state)
-{
-	return state < sizeof(route_names) / sizeof(route_names[0]) ?
-	       route_names[state] : NULL;
 }
