@@ -222,6 +222,21 @@ TEST_WITH(test_coming_and_going, NULL, stop)
 	assert_int_equal(sub.cleared, 1);
 }
 
+/* Both words of a block's token count. */
+TEST_WITH(test_wide_tokens, NULL, stop)
+{
+	struct kvblk_change r = { .op = KVBLK_CHANGE_STORED, .token = { 5, 1 }, .caller_tag = 1 };
+
+	start(true, 1, 10);
+	assert_int_equal(kvevents_record(events, 0, &r), 0);
+	r.token[1] = r.caller_tag = 2;
+	assert_int_equal(kvevents_record(events, 0, &r), 0);
+	r.op = KVBLK_CHANGE_REMOVED;
+	assert_int_equal(kvevents_record(events, 0, &r), 0);
+	flush();
+	assert_true(sub.stored[1] && !sub.stored[2]);
+}
+
 /* Tokens known before the block, after it, or never. */
 TEST_WITH(test_tokens, NULL, stop)
 {

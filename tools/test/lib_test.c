@@ -241,22 +241,22 @@ static void names(void)
 	char text[256];
 
 	for (unsigned int i = KVBLK_A_COUNTER_PUTS; i <= KVBLK_A_COUNTER_MAX; i++)
-		CHECK(kvblk_name(KVBLK_NAME_COUNTER, i));
+		CHECK(kvblk_counter_name(i));
 	for (unsigned int i = KVBLK_A_GAUGE_INFLIGHT; i <= KVBLK_A_GAUGE_MAX; i++)
-		CHECK(kvblk_name(KVBLK_NAME_GAUGE, i));
+		CHECK(kvblk_gauge_name(i));
 	for (unsigned int i = KVBLK_A_LATENCY_PUT; i <= KVBLK_A_LATENCY_LOOKUP; i++)
-		CHECK(kvblk_name(KVBLK_NAME_LATENCY, i));
-	CHECK(!kvblk_name(KVBLK_NAME_COUNTER, 0) && !kvblk_name(KVBLK_NAME_COUNTER, KVBLK_A_COUNTER_MAX + 1));
-	CHECK(!kvblk_name(KVBLK_NAME_GAUGE, 0) && !kvblk_name(KVBLK_NAME_GAUGE, KVBLK_A_GAUGE_MAX + 1));
-	CHECK(!kvblk_name(KVBLK_NAME_LATENCY, 0) && !kvblk_name(KVBLK_NAME_LATENCY, KVBLK_A_LATENCY_LOOKUP + 1));
-	CHECK(!strcmp(kvblk_name(KVBLK_NAME_MEMBER_STATUS, KVBLK_MEMBER_STATUS_UP), "up"));
-	CHECK(!strcmp(kvblk_name(KVBLK_NAME_MEMBER_STATUS, 99), "unknown"));
-	CHECK(!strcmp(kvblk_name(KVBLK_NAME_ROUTE_STATUS, KVBLK_ROUTE_STATUS_TRIAL), "trial"));
-	CHECK(!kvblk_name(KVBLK_NAME_ROUTE_STATUS, 99));
+		CHECK(kvblk_latency_name(i));
+	CHECK(!kvblk_counter_name(0) && !kvblk_counter_name(KVBLK_A_COUNTER_MAX + 1));
+	CHECK(!kvblk_gauge_name(0) && !kvblk_gauge_name(KVBLK_A_GAUGE_MAX + 1));
+	CHECK(!kvblk_latency_name(0) && !kvblk_latency_name(KVBLK_A_LATENCY_LOOKUP + 1));
+	CHECK(!strcmp(kvblk_member_status_name(KVBLK_MEMBER_STATUS_UP), "up"));
+	CHECK(!strcmp(kvblk_member_status_name(99), "unknown"));
+	CHECK(!strcmp(kvblk_route_status_name(KVBLK_ROUTE_STATUS_TRIAL), "trial"));
+	CHECK(!kvblk_route_status_name(99));
 	for (unsigned int i = KVBLK_EVENT_POOL_UP; i <= KVBLK_EVENT_NO_SPACE; i++) {
 		notice.type = i;
 		kvblk_event_text(&notice, text, sizeof(text));
-		CHECK(strcmp(kvblk_name(KVBLK_NAME_EVENT, i), "unknown"));
+		CHECK(strcmp(kvblk_event_name(i), "unknown"));
 		CHECK(!strstr(text, "unknown"));
 	}
 	notice.type = KVBLK_EVENT_MEMBER_FAILING;
@@ -273,16 +273,16 @@ static void names(void)
 	notice.number[KVBLK_A_EVENT_ERROR] = 0;
 	kvblk_event_text(&notice, text, sizeof(text));
 	CHECK(strstr(text, "succeeded"));
-	CHECK(!strcmp(kvblk_name(KVBLK_NAME_EVENT_NUMBER, KVBLK_A_EVENT_BLOCKS), "blocks"));
+	CHECK(!strcmp(kvblk_event_number_name(KVBLK_A_EVENT_BLOCKS), "blocks"));
 	for (unsigned int i = KVBLK_PREFETCH_LOADED; i <= KVBLK_PREFETCH_EXPIRED; i++)
 		CHECK(kvblk_prefetch_state_name(i));
 	CHECK(!strcmp(kvblk_prefetch_state_name(KVBLK_PREFETCH_EXPIRED), "expired"));
 	CHECK(!kvblk_prefetch_state_name(0) && !kvblk_prefetch_state_name(KVBLK_PREFETCH_EXPIRED + 1));
-	CHECK(!kvblk_name(KVBLK_NAME_EVENT_NUMBER, KVBLK_A_EVENT_TYPE));
-	CHECK(!kvblk_name(KVBLK_NAME_EVENT_NUMBER, KVBLK_A_EVENT_MAX + 1));
+	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_TYPE));
+	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_MAX + 1));
 	notice.type = KVBLK_EVENT_NO_SPACE + 1;
 	kvblk_event_text(&notice, text, sizeof(text));
-	CHECK(strstr(text, "unknown") && !strcmp(kvblk_name(KVBLK_NAME_EVENT, notice.type), "unknown"));
+	CHECK(strstr(text, "unknown") && !strcmp(kvblk_event_name(notice.type), "unknown"));
 	kvblk_event_text(&notice, text, 8);
 	CHECK(!strcmp(text, "pool kv"));
 	CHECK(!strcmp(kvblk_strerror(-ENOENT), kvblk_strerror(ENOENT)));

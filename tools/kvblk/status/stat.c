@@ -154,15 +154,17 @@ static json_t *json_pool(const struct kvblk_stats *pool, const struct shown *sho
 }
 
 static void print_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
-			  const char *(*name)(unsigned int i))
+			  enum kvblk_name_kind kind)
 {
+	const char *name;
 	char text[32];
 
 	for (unsigned int i = 0; i < nr; i++) {
-		if (!has[i] || !name(i))
+		if (!has[i])
 			continue;
-		printf("  %-22s %20" PRIu64, name(i), numbers[i]);
-		if (strstr(name(i), "bytes"))
+		name = kvblk_name(kind, i);
+		printf("  %-22s %20" PRIu64, name, numbers[i]);
+		if (strstr(name, "bytes"))
 			printf("  %s", cli_format_bytes(numbers[i], text, sizeof(text)));
 		putchar('\n');
 	}
@@ -211,10 +213,10 @@ static void print_stats(const struct kvblk_stats *stats)
 	else
 		printf("pool %s\n", stats->pool);
 	print_numbers(stats->counter, stats->has_counter, KVBLK_STATS_COUNTERS,
-		      kvblk_counter_name);
+		      KVBLK_NAME_COUNTER);
 	puts("  now");
 	print_numbers(stats->gauge, stats->has_gauge, KVBLK_STATS_GAUGES,
-		      kvblk_gauge_name);
+		      KVBLK_NAME_GAUGE);
 	printf("  %-22s %10s %10s %10s %10s\n", "latency below", "p50", "p90",
 	       "p99", "p99.9");
 	print_latencies(stats, "", false);
