@@ -35,8 +35,8 @@ BLOCK_SIZE = 16  # tokens
 BLOCK_BYTES = 20000
 MODEL = "m"
 WAIT = 180 * int(os.environ.get("KVBLK_SLOW", "1"))
-JOURNAL = 0xDC08  # KVBLK_IOC_JOURNAL
-RECORD = struct.Struct("=QQQIHBB")
+CHANGES = 0xDC08  # KVBLK_IOC_CHANGES
+RECORD = struct.Struct("=QQQQIIII")  # struct kvblk_change
 STORED, REMOVED, CAUGHT_UP = 1, 2, 3
 
 
@@ -96,19 +96,18 @@ class Pool:
 
     def tags(self):
         """Return the kernel's dump: the hashes of present blocks."""
-        node = os.open(f"/dev/kvblk/{self.name}/default", os.O_RDWR)
-        journal = fcntl.ioctl(node, JOURNAL, bytearray(struct.pack("=IIII", 16, 1, 65536, 0)))
-        os.close(node)
+        feed = os.open(f"/dev/kvblk/{self.name}/changes", os.O_RDONLY)
+        fcntl.ioctl(feed, CHANGES, struct.pack("=IIII", 16, 1, 65536, RECORD.size))
         there = {}
         while True:
-            data = os.read(journal, 4096 * RECORD.size)
-            for _, token, tag, _, _, op, _ in RECORD.iter_unpack(data):
+            data = os.read(feed, 4096 * RECORD.size)
+            for _, *token, tag, _, _, op, _ in RECORD.iter_unpack(data):
                 if op == STORED:
-                    there[token] = tag
+                    there[tuple(token)] = tag
                 elif op == REMOVED:
-                    there.pop(token, None)
+                    there.pop(tuple(token), None)
                 elif op == CAUGHT_UP:
-                    os.close(journal)
+                    os.close(feed)
                     return set(there.values())
 
 
