@@ -277,7 +277,6 @@ usage 'time from 0.01' bench kv0 --op put --seconds 0
 usage 'number from 1' bench kv0 --op put --count 0
 usage 'for get and exists' bench kv0 --op put --blocks 10
 usage 'must be uring, uring-fixed or ioctl' bench kv0 --op put --engine frob
-usage 'at most 1G' bench kv0 --op put --engine uring-fixed --size 64M --depth 17
 usage 'must be host, gpu' bench kv0 --op put --mem cpu
 usage 'must be host, gpu' bench kv0 --op put --mem gpu:
 usage 'moves no blocks' bench kv0 --op exists --mem gpu

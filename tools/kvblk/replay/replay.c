@@ -652,7 +652,7 @@ static int tell_failure(const struct replay_failure *failure,
 		return CLI_OK;
 	if (failure->err)
 		return cli_fail("pool %s: %s: %s", opts->pool, failure->what,
-				kvblk_strerror(failure->err));
+				strerror(-failure->err));
 	if (failure->offset == failure->length)
 		return cli_fail("WRONG LENGTH: block %.*s came back with %u bytes, %u were put",
 				REPLAY_KEY_LEN, failure->key, failure->length,
