@@ -786,25 +786,39 @@ enum kvblk_changes_flags {
  * @size: sizeof(struct kvblk_changes)
  * @flags: &enum kvblk_changes_flags; -EOPNOTSUPP: an unknown one
  * @nr_records: unread records that the feed holds: a power of two from
- *	KVBLK_CHANGES_MIN to KVBLK_CHANGES_MAX. The memory, 48 bytes a record, is
- *	charged to the caller
+ *	KVBLK_CHANGES_MIN to KVBLK_CHANGES_MAX. The memory, sizeof(struct kvblk_change)
+ *	of the kernel for each, is charged to the caller
  * @record_size: bytes from one record to the next, KVBLK_CHANGE_SIZE_VER0 to
  *	KVBLK_STRUCT_MAX; bytes behind what the kernel knows are set to zero
  *
- * Starts the feed of an open /dev/kvblk/POOL/changes: the changes of the pool's blocks
- * that have a caller tag, of all tenants, from the call on. That node is not the data
- * path's: its owner and group decide who may read it, no capability is needed, and it
- * knows no other command. read() then returns whole &struct kvblk_change and needs
- * space for at least 4 (else -EINVAL); before, it fails with -EINVAL. poll() works. If
- * the pool is destroyed, read() returns 0 after the last record.
+ * Starts the feed of an open /dev/kvblk/POOL/changes: the changes from the call on of
+ * the pool's blocks that have a caller tag, of all tenants except that of the node for
+ * NVMe commands. The node knows no other command. Its owner and group decide who may
+ * read it; no capability is needed. Each open of the node has a feed of its own.
+ *
+ * read() returns whole &struct kvblk_change, each @record_size bytes behind the previous
+ * one. It waits until there is one, but not on a file with O_NONBLOCK. poll() reports
+ * EPOLLIN when read() would not wait. A record that can't be copied (-EFAULT) is not lost.
+ * Errors of read():
+ *  -EINVAL  the feed was not started (poll() reports EPOLLERR), or the buffer is too short
+ *	     for 4 records
+ *  -EAGAIN  O_NONBLOCK: there is no record, or another thread is reading
+ *  -EINTR   a signal came before the first record
+ * An open node does not delay the end of its pool. At the end poll() reports EPOLLHUP, and
+ * read() returns 0 after the last record.
  *
  * With KVBLK_CHANGES_PRESENT the records add up to the set of tokens in the pool: STORED
- * adds a token, REMOVED removes one. A reader who has lost records opens the node again.
- * For a block that reclaim dropped, that expired, or whose member failed, REMOVED is
- * reported when the index frees the entry: up to half a minute later.
+ * adds a token, or changes its fields; REMOVED removes one, if it is in the set. When all
+ * records were read, the last one of a token is its state. For a block that reclaim
+ * dropped, that expired, or whose member failed, REMOVED is reported when the index frees
+ * the entry: up to half a minute later.
+ *
+ * Puts and deletes do not wait for readers. If the feed is full, it drops records until all
+ * unread ones were read; then KVBLK_CHANGE_LOST has their number. The reader no longer
+ * knows the set, and opens the node again.
  *
  * Return: 0; -EBUSY: the feed was started before; -EMFILE: the pool has 16 feeds;
- * -ENOMEM; -EINVAL.
+ * -ENODEV: the pool is destroyed; -ENOMEM; -EINVAL.
  *
  * Grows at the end.
  */
@@ -821,8 +835,8 @@ struct kvblk_changes {
  * @KVBLK_CHANGE_REMOVED: the block is not in the pool any more
  * @KVBLK_CHANGE_CAUGHT_UP: all blocks present at the start of the feed have been
  *	reported; records of later changes may come before and after
- * @KVBLK_CHANGE_LOST: the feed was full: &struct kvblk_change.token[0] records are
- *	missing here
+ * @KVBLK_CHANGE_LOST: records are missing here, because the feed was full: &struct
+ *	kvblk_change.token[0] of them, from the number &struct kvblk_change.seq on
  */
 enum kvblk_change_op {
 	KVBLK_CHANGE_STORED	= 1,
@@ -833,19 +847,23 @@ enum kvblk_change_op {
 
 /**
  * struct kvblk_change - a change of a block
- * @seq: number of the record in this feed, from 1 on; lost records are counted.
- *	0 for blocks that were present at the start, and for CAUGHT_UP
- * @token: identifies the block as long as the pool is up: a keyed hash of 128 bits, the
- *	same in all feeds. Says nothing about the key
+ * @seq: number of the record in this feed, from 1 on. Lost records have numbers, LOST has
+ *	that of the first of them. 0 for blocks that were present at the start, and for
+ *	CAUGHT_UP, which have no place among the changes
+ * @token: identifies the block while the pool is up, the same in all feeds: a hash of 128
+ *	bits (SipHash-2-4) of the part of the block's id that the pool keeps in memory, which
+ *	no two of its blocks have in common. The key of the hash is random, and new whenever
+ *	the pool is created or imported, so a token says nothing about the block's key. A
+ *	block has its token also after reclaim moved it, and when it is stored again
  * @caller_tag: of the put
  * @length: of the block, bytes
  * @tenant: owner of the block
  * @op: &enum kvblk_change_op; skip records with an unknown one
  * @reserved: 0
  *
- * 48 bytes in version 2. Grows at the end, see &struct kvblk_changes.record_size.
- * @token has 128 bits, so that sets of tokens are right: 64-bit hashes of a billion
- * blocks collide.
+ * 48 bytes in version 2: @token has 128 bits, so that sets of tokens are right, because
+ * hashes of 64 bits of a billion blocks collide; @op has the 32 bits that alignment
+ * leaves. Grows at the end, see &struct kvblk_changes.record_size.
  */
 struct kvblk_change {
 	__aligned_u64 seq;
