@@ -2,6 +2,10 @@
 /*
  * libkvblk-keys: keys that no two runtimes, models or parallel layouts share.
  *
+ * The first put of a key decides its bytes: anybody who can open a pool's node and guess a
+ * key can store a wrong block for others. Only a secret in the keys prevents that, the
+ * deployment's salt.
+ *
  * A library of its own, because only this part needs SHA-256 (libmd): a runtime that has
  * keys does not load it, and a router that only computes keys does not load io_uring.
  *
@@ -21,6 +25,8 @@ extern "C" {
 
 #define KVBLK_KEYSPACE_LEN	20	/* bytes of a key that precede the block's id */
 #define KVBLK_BLOCK_ID_LEN	32	/* length of kvblk_block_id()'s result */
+#define KVBLK_SALT_FILE		"/etc/kvblk/salt"	/* made by kvblkd(8) */
+#define KVBLK_SALT_LEN		64	/* hex digits of a deployment's salt */
 
 /**
  * struct kvblk_keyspace - common prefix of the keys of one origin
@@ -42,6 +48,7 @@ struct kvblk_keyspace {
  * @dtype: element type of the cache: "bfloat16", "fp8_e4m3"
  * @layout: order and shape of a block's elements, in the runtime's notation
  * @salt: separates users that must not share blocks, such as tenants; may be NULL
+ * @secret: the deployment's salt, from kvblk_keyspace_salt(); NULL or "": none
  * @tp_rank: rank among the tensor-parallel processes
  * @tp_size: number of tensor-parallel processes; 0 means 1. If all hold the same bytes
  *	(MLA), use rank 0 of 1
@@ -62,6 +69,7 @@ struct kvblk_keyspace_spec {
 	const char *dtype;
 	const char *layout;
 	const char *salt;
+	const char *secret;
 	uint32_t tp_rank, tp_size;
 	uint32_t pp_rank, pp_size;
 	uint32_t cp_rank, cp_size;
@@ -79,6 +87,21 @@ struct kvblk_keyspace_spec {
  */
 int kvblk_keyspace_init(struct kvblk_keyspace *space,
 			const struct kvblk_keyspace_spec *spec);
+
+/**
+ * kvblk_keyspace_salt() - read the deployment's salt
+ * @path: the file, usually KVBLK_SALT_FILE
+ * @salt: filled in for kvblk_keyspace_spec.secret, with "" on failure
+ * @why: filled in with the reason of a failure, static text; may be NULL
+ *
+ * Keys without a salt are a fallback for -ENOENT only.
+ *
+ * Context: any thread.
+ * Return: 0; -ENOENT without a file; -EACCES if the caller may not read it; -EBADMSG if it
+ * is not 64 hex digits in lower case and a newline; -EKEYREJECTED if others may read it or
+ * its group may change it; another error of open(2) or read(2).
+ */
+int kvblk_keyspace_salt(const char *path, char salt[KVBLK_SALT_LEN + 1], const char **why);
 
 /**
  * kvblk_keyspace_key() - compute the key of a block

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* libkvblk-keys as a runtime uses it, with the test vectors of Documentation/keys.rst. */
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <kvblk_keys.h>
 
@@ -75,6 +78,72 @@ TEST(test_keys)
 	assert_int_equal(kvblk_keyspace_key(&space, id, 0, key, &len), -EINVAL);
 	assert_int_equal(kvblk_keyspace_key(&space, key, KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN + 1,
 					    key, &len), -EINVAL);
+}
+
+static const char known[] = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+/* The salt is a line of its own; an empty one is none. */
+TEST(test_secret)
+{
+	struct kvblk_keyspace_spec spec = example;
+	struct kvblk_keyspace space;
+
+	spec.secret = "";
+	assert_int_equal(kvblk_keyspace_init(&space, &spec), 0);
+	assert_hex(space.digest, 16, "e7940858f1756b790e5d78b122ca70f1");
+	spec.secret = known;
+	assert_int_equal(kvblk_keyspace_init(&space, &spec), 0);
+	assert_hex(space.digest, 16, "1a472cdbe252ef85e250a7f4bc9872c3");
+}
+
+/* Write @text to the file @path, read the salt, and remove the file. Returns the result of the read. */
+static int salt_of(const char *path, const char *text, mode_t mode, char salt[KVBLK_SALT_LEN + 1])
+{
+	FILE *file = fopen(path, "w");
+	const char *why;
+	int err;
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+	assert_int_equal(chmod(path, mode), 0);
+	err = kvblk_keyspace_salt(path, salt, &why);
+	assert_int_equal(!err, !why);
+	assert_int_equal(kvblk_keyspace_salt(path, salt, NULL), err);
+	unlink(path);
+	return err;
+}
+
+TEST(test_salts)
+{
+	char dir[] = "/tmp/kvblk-keys-test-XXXXXX", path[64], text[80], wrong[80];
+	char salt[KVBLK_SALT_LEN + 1] = "old";
+	const char *why;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/salt", dir);
+	snprintf(text, sizeof(text), "%s\n", known);
+	assert_int_equal(kvblk_keyspace_salt(path, salt, &why), -ENOENT);
+	assert_string_equal(why, "No such file or directory");
+	assert_string_equal(salt, "");
+	assert_int_equal(kvblk_keyspace_salt("", salt, NULL), -ENOENT);
+	assert_int_equal(kvblk_keyspace_salt(dir, salt, NULL), -EBADMSG);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(kvblk_keyspace_salt(path, salt, NULL), -EBADMSG);
+	unlink(path);
+	assert_int_equal(salt_of(path, text, 0644, salt), -EKEYREJECTED);
+	assert_int_equal(salt_of(path, text, 0660, salt), -EKEYREJECTED);
+	assert_int_equal(salt_of(path, "", 0640, salt), -EBADMSG);
+	assert_int_equal(salt_of(path, known, 0640, salt), -EBADMSG);
+	assert_int_equal(salt_of(path, text + 1, 0640, salt), -EBADMSG);
+	snprintf(wrong, sizeof(wrong), "%s\n", text);
+	assert_int_equal(salt_of(path, wrong, 0640, salt), -EBADMSG);
+	snprintf(wrong, sizeof(wrong), "A%s", text + 1);
+	assert_int_equal(salt_of(path, wrong, 0640, salt), -EBADMSG);
+	assert_string_equal(salt, "");
+	assert_int_equal(salt_of(path, text, 0640, salt), 0);
+	assert_string_equal(salt, known);
+	rmdir(dir);
 }
 
 static void rejects(const struct kvblk_keyspace_spec *spec)

@@ -7,13 +7,19 @@
  * preceding ones. The digest's input has the name and length of each field, so two
  * different specs never have equal input. A change of either needs a scheme with a new
  * name.
+ *
+ * A process that can make a key can store a wrong block before the runtime does. The
+ * deployment's salt, a secret, limits this to the readers of the salt's file.
  */
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sha2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/kvblk_keys.h"
 
@@ -83,6 +89,9 @@ int kvblk_keyspace_init(struct kvblk_keyspace *space,
 		return -EINVAL;
 	SHA256Init(&hash);
 	add_text(&hash, "scheme", "kvb1");
+	/* no line without a salt, so that such keys stay as they were before salts */
+	if (is_set(spec->secret))
+		add_text(&hash, "secret", spec->secret);
 	add_text(&hash, "runtime", spec->runtime);
 	add_text(&hash, "model", spec->model);
 	add_text(&hash, "tokenizer", spec->tokenizer);
@@ -99,6 +108,57 @@ int kvblk_keyspace_init(struct kvblk_keyspace *space,
 	SHA256Final(digest, &hash);
 	memcpy(space->digest, digest, sizeof(space->digest));
 	return 0;
+}
+
+/* Read the salt from @fd. Returns as kvblk_keyspace_salt() does. */
+static int read_salt(int fd, char salt[KVBLK_SALT_LEN + 1], const char **why)
+{
+	/* the salt, the newline, and a byte more to reveal a longer file */
+	char text[KVBLK_SALT_LEN + 2];
+	struct stat st;
+	ssize_t n;
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		*why = "it is not a regular file";
+		return -EBADMSG;
+	}
+	if (st.st_mode & (S_IWGRP | S_IRWXO)) {
+		*why = "others may read it or its group may change it; replace it, or chmod 0640 it if nobody has read it";
+		return -EKEYREJECTED;
+	}
+	n = read(fd, text, sizeof(text));
+	if (n < 0) {
+		*why = strerrordesc_np(errno);
+		return -errno;
+	}
+	if (n != KVBLK_SALT_LEN + 1 || text[KVBLK_SALT_LEN] != '\n' ||
+	    strspn(text, "0123456789abcdef") != KVBLK_SALT_LEN) {
+		*why = "it is not 64 hex digits in lower case and a newline";
+		return -EBADMSG;
+	}
+	memcpy(salt, text, KVBLK_SALT_LEN);
+	salt[KVBLK_SALT_LEN] = '\0';
+	*why = NULL;
+	return 0;
+}
+
+int kvblk_keyspace_salt(const char *path, char salt[KVBLK_SALT_LEN + 1], const char **why)
+{
+	/* O_NONBLOCK: a FIFO must not block the caller */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	const char *reason = NULL;
+	int err = fd < 0 ? -errno : 0;
+
+	salt[0] = '\0';
+	if (fd >= 0) {
+		err = read_salt(fd, salt, &reason);
+		close(fd);
+	} else {
+		reason = strerrordesc_np(-err);
+	}
+	if (why)
+		*why = reason;
+	return err;
 }
 
 int kvblk_keyspace_key(const struct kvblk_keyspace *space, const void *id, size_t id_len,
