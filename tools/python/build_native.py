@@ -20,12 +20,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 
 
-def built_library():
-    """Build libkvblk.a; return its path."""
+def built_libraries():
+    """Build the static libraries; return their paths."""
     out = tempfile.mkdtemp(prefix="kvblk-lib-")
     atexit.register(shutil.rmtree, out, True)
-    subprocess.run(["make", "-s", "-C", str(HERE.parent), f"O={out}", f"{out}/lib/libkvblk.a"], check=True)
-    return f"{out}/lib/libkvblk.a"
+    archives = [f"{out}/lib/libkvblk.a", f"{out}/lib/libkvblk-keys.a"]
+    subprocess.run(["make", "-s", "-C", str(HERE.parent), f"O={out}", *archives], check=True)
+    return archives
 
 
 ffi = FFI()
@@ -34,9 +35,9 @@ source = (HERE / "native.c").read_text()
 ffi.cdef(re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1).replace("KVPY ", ""))
 options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}
 if os.environ.get("KVBLK_SYSTEM_LIB") == "1" or not (HERE.parent / "lib" / "kvblk.h").exists():
-    options = {"libraries": ["kvblk"]}
+    options = {"libraries": ["kvblk", "kvblk-keys"]}
 else:
     # hide the symbols, because another libkvblk may be loaded in the process
-    options.update(extra_objects=[built_library()], libraries=["nl-genl-3", "nl-3", "uring", "md"],
+    options.update(extra_objects=built_libraries(), libraries=["uring", "md"],
                    extra_link_args=["-Wl,--exclude-libs,ALL"])
 ffi.set_source("kvblk._native", source, extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE"], **options)

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include <kvblk.h>
+#include <kvblk_keys.h>
 
 #define KVPY static
 
@@ -131,7 +132,9 @@ KVPY void kvpy_batch_start(struct kvblk_async *async, struct kvpy_batch *batch);
 KVPY struct kvpy_batch *kvpy_batch_take(struct kvblk_async *async);
 KVPY int kvpy_keyspace(uint8_t *prefix, const char *runtime, const char *model,
 		       const char *tokenizer, const char *dtype, const char *layout,
-		       const char *salt, uint32_t block_tokens, const uint32_t *ranks);
+		       const char *salt, const char *secret, uint32_t block_tokens,
+		       const uint32_t *ranks);
+KVPY int kvpy_salt(const char *path, char *salt, const char **why);
 KVPY void kvpy_block_id(const char *parent, const uint32_t *tokens, size_t nr_tokens,
 			const char *extra, size_t extra_len, uint8_t *id);
 /* end of cdef */
@@ -490,15 +493,18 @@ KVPY int kvpy_prefetch(struct kvblk *kv, unsigned int nr, const char *keys, cons
 /* @prefix: the first KVBLK_KEYSPACE_LEN bytes of all keys. */
 KVPY int kvpy_keyspace(uint8_t *prefix, const char *runtime, const char *model,
 		       const char *tokenizer, const char *dtype, const char *layout,
-		       const char *salt, uint32_t block_tokens, const uint32_t *ranks)
+		       const char *salt, const char *secret, uint32_t block_tokens,
+		       const uint32_t *ranks)
 {
 	const struct kvblk_keyspace_spec spec = {
+		.size = sizeof(spec),
 		.runtime = runtime,
 		.model = model,
 		.tokenizer = tokenizer,
 		.dtype = dtype,
 		.layout = layout,
 		.salt = salt,
+		.secret = secret,
 		.block_tokens = block_tokens,
 		.tp_rank = ranks[0],
 		.tp_size = ranks[1],
@@ -517,6 +523,12 @@ KVPY int kvpy_keyspace(uint8_t *prefix, const char *runtime, const char *model,
 	err = kvblk_keyspace_key(&space, "", 1, key, &len);
 	memcpy(prefix, key, KVBLK_KEYSPACE_LEN);
 	return err;
+}
+
+/* @salt has room for a salt and its NUL. */
+KVPY int kvpy_salt(const char *path, char *salt, const char **why)
+{
+	return kvblk_keyspace_salt(path, salt, why);
 }
 
 KVPY void kvpy_block_id(const char *parent, const uint32_t *tokens, size_t nr_tokens,

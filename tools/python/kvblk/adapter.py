@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .errors import KvblkError
+from .keys import SALT_FILE, deployment_salt
 from .pool import OPS_MAX, Pool
 from .results import Lease, Put
 
@@ -36,7 +37,7 @@ class Options:
     Traceback (most recent call last):
       ...
     ValueError: kvblk: the example has the unknown option 'prio'; there are pool, threads, lease_s, timeout_s, ttl_s, \
-priority, salt, any_version
+priority, salt, salt_file, any_version
     """
 
     #: name of the pool, or path of a node
@@ -53,6 +54,8 @@ priority, salt, any_version
     priority: int = 0
     #: part of the keys: runtimes with different salts share no blocks
     salt: str = ""
+    #: file of the deployment's salt, which is part of the keys, too; "": none
+    salt_file: str = SALT_FILE
     #: accept a version of the runtime that the adapter was not tested with
     any_version: bool = False
 
@@ -103,6 +106,17 @@ priority, salt, any_version
             pool.close()
             raise ValueError(f"kvblk: the option lease_s is {self.lease_s:g}, the pool allows up to {longest:g}")
         return pool
+
+    def secret(self) -> str:
+        """Return the deployment's salt, for ``Keyspace(secret=...)``, or "" without one.
+
+        Raises RuntimeError if it can't be used, because an adapter must not fall back to keys that others can guess.
+        """
+        try:
+            return deployment_salt(self.salt_file)
+        except KvblkError as e:
+            raise RuntimeError(f"kvblk: {e.strerror}; `kvblk keyspace` shows it, and the option salt_file names another file "
+                               '("": none)') from e
 
     def check_version(self, runtime: str, version: str, tested: Sequence[str]) -> None:
         """Raise ValueError for a version of the runtime outside the series ``tested``, unless ``any_version`` is set.

@@ -28,6 +28,7 @@ import kvblk
 import tap
 from fakepool import fault, gate
 from kvblk import adapter
+from salts import SALT, salt_file
 
 try:
     import numpy
@@ -794,9 +795,20 @@ class Keys(unittest.TestCase):
                          "6b766231e7940858f1756b790e5d78b122ca70f1"
                          "b31003adecd2f3f3f642002cd91d93c8cfe37080230027887ca70c22ca578ee6")
 
+    def test_secret_vectors(self):
+        self.assertEqual(kvblk.Keyspace(**self.SPEC, secret=SALT).prefix.hex(),
+                         "6b7662311a472cdbe252ef85e250a7f4bc9872c3")
+        self.assertEqual(kvblk.Keyspace(runtime="vllm-offload/1", model="meta-llama/Llama-3.1-8B@d04e592",
+                                        tokenizer="llama-3.1", dtype="bfloat16", layout="32x2x16x8x128", salt="tenant-7",
+                                        secret=SALT, block_tokens=16, tp_rank=3, tp_size=8, pp_rank=1,
+                                        pp_size=2).prefix.hex(), "6b76623100c079c06024afbdd78f40588898dc6f")
+        self.assertEqual(kvblk.Keyspace(runtime="kvblk", model="fingerprint", dtype="none", layout="none", block_tokens=1,
+                                        secret=SALT).prefix.hex()[8:24], "d03af759a72afc66")
+
     def test_each_field_counts(self):
         others = [{"runtime": "example/2"}, {"model": "tiny2"}, {"dtype": "bfloat16"}, {"layout": "KLTHD"},
-                  {"block_tokens": 32}, {"tokenizer": "t"}, {"salt": "s"}, {"tp_size": 2}, {"tp_size": 2, "tp_rank": 1},
+                  {"block_tokens": 32}, {"tokenizer": "t"}, {"salt": "s"}, {"secret": "s"},
+                  {"tp_size": 2}, {"tp_size": 2, "tp_rank": 1},
                   {"pp_size": 2}, {"pp_size": 2, "pp_rank": 1}, {"cp_size": 2}, {"cp_size": 2, "cp_rank": 1},
                   # text that could run into the next field
                   {"model": "tiny\n", "tokenizer": ""}, {"model": "tin", "tokenizer": "y"}]
@@ -811,6 +823,7 @@ class Keys(unittest.TestCase):
             with self.assertRaises(kvblk.KvblkError, msg=bad):
                 kvblk.Keyspace(**{**self.SPEC, **bad})
         self.assertRaises(ValueError, kvblk.Keyspace, **{**self.SPEC, "salt": "a\0b"})
+        self.assertRaises(ValueError, kvblk.Keyspace, **{**self.SPEC, "secret": "a\0b"})
         self.assertRaises(ValueError, kvblk.block_id, b"short", [1])
         self.assertRaises(TypeError, kvblk.block_id, None, b"tokens")
         self.assertRaises(ValueError, kvblk.Keyspace(**self.SPEC).key, b"")
@@ -824,6 +837,53 @@ class Keys(unittest.TestCase):
         self.assertFalse(set(ids) & set(kvblk.block_ids(tokens, 64)))
         self.assertNotEqual(kvblk.block_id(None, [1], b"picture"), kvblk.block_id(None, [1]))
         self.assertEqual(kvblk.block_ids(tokens, 201), [])
+
+
+class Salt(unittest.TestCase):
+    def test_read(self):
+        for mode in (0o640, 0o600, 0o440, 0o400):
+            self.assertEqual(kvblk.deployment_salt(salt_file(self, mode)), SALT)
+        self.assertEqual(kvblk.deployment_salt(""), "")
+        options = adapter.Options(pool="kv0", salt="tenant", salt_file=salt_file(self))
+        self.assertEqual((options.secret(), options.salt), (SALT, "tenant"))
+        self.assertEqual(adapter.Options(pool="kv0").salt_file, "/etc/kvblk/salt")
+        self.assertEqual(adapter.Options(pool="kv0", salt_file="").secret(), "")
+
+    def test_missing(self):
+        path = f"{salt_file(self)}-missing"
+        with self.assertLogs("kvblk", "WARNING") as caught:
+            for _ in range(3):
+                self.assertEqual(kvblk.deployment_salt(path), "")
+                self.assertEqual(adapter.Options(pool="kv0", salt_file=path).secret(), "")
+        self.assertEqual(len(caught.output), 1)
+        self.assertIn(f"{path}: no such file, so the keys have no secret", caught.output[0])
+
+    def refused(self, path, number, said):
+        with self.assertRaisesRegex(kvblk.KvblkError, said) as caught:
+            kvblk.deployment_salt(path)
+        self.assertEqual(caught.exception.errno, number)
+        self.assertNotIn(SALT, str(caught.exception))
+        self.assertRaisesRegex(RuntimeError, f"{path} can't be used: .*{said}.*salt_file",
+                               adapter.Options(pool="kv0", salt_file=path).secret)
+
+    def test_refused(self):
+        for mode in (0o644, 0o660, 0o642, 0o641):
+            self.refused(salt_file(self, mode), errno.EKEYREJECTED, "others may read it or its group may change it")
+        for text in ("", "\n", SALT, f"{SALT[1:]}\n", f"{SALT}0\n", f"{SALT}\n\n", f"{SALT.upper()}\n", f"{SALT[1:]}g\n",
+                     f"{SALT[1:]}\0\n", f"{SALT[1:]}\n\n"):
+            self.refused(salt_file(self, text=text), errno.EBADMSG, "it is not 64 hex digits in lower case and a newline")
+        path = salt_file(self)
+        self.refused(os.path.dirname(path), errno.EBADMSG, "it is not a regular file")
+        self.refused(f"{path}/below", errno.ENOTDIR, "Not a directory")
+        os.mkfifo(f"{path}-fifo", 0o600)
+        self.refused(f"{path}-fifo", errno.EBADMSG, "it is not a regular file")
+        self.assertRaises(ValueError, kvblk.deployment_salt, "a\0b")
+        self.assertRaisesRegex(ValueError, "zero byte", adapter.Options, pool="kv0", salt_file="a\0b")
+        self.assertRaisesRegex(ValueError, "should be a text", adapter.Options, pool="kv0", salt_file=None)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may read any file")
+    def test_unreadable(self):
+        self.refused(salt_file(self, 0o200), errno.EACCES, "Permission denied")
 
 
 class Adapter(TestPool):
