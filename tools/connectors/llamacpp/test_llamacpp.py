@@ -26,6 +26,7 @@ from unittest import mock
 
 import kvblk
 import tap
+from salts import salt_file
 
 from kvblk_llamacpp import Library, PrefixCache, Session, model_digest, state
 from kvblk_llamacpp.cache import Options
@@ -784,18 +785,20 @@ class Keys(Case):
 
     def test_all_differ(self) -> None:
         """different models, types, forms, RoPE, blocks, salts and builds have different keys"""
-        plain = {"pool": POOL}
+        plain = {"pool": POOL, "salt_file": ""}
+        salted = {"salt_file": salt_file(self)}
         origins: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             (model, {}, {}), (other, {}, {}), (model, {"type_k": 0, "type_v": 0}, {}), (model, q8_0, {}),
             (model, {"type_k": 8}, {}), (model, {"type_v": 8}, {}), (model, {"flash_attn_type": 0}, {}),
             (model, {"rope_freq_base": 5e5}, {}), (model, {"rope_freq_scale": 0.5}, {}),
             (model, {"yarn_orig_ctx": 999}, {}),
             (model, {}, {"salt": "adapter"}), (model, {}, {"block_tokens": 32}),
+            (model, {}, salted), (model, {}, {**salted, "salt": "adapter"}),
         ]
         seen = {}
         for path, params, options in origins:
             session = self.session(path, **params)
-            with PrefixCache.of(session, **plain, **options) as cache:
+            with PrefixCache.of(session, **{**plain, **options}) as cache:
                 seen[cache.space.prefix] = path, params, options
         session = self.session()
         with mock.patch.object(session.library, "build", "another"), PrefixCache.of(session, **plain) as cache:
@@ -891,6 +894,11 @@ class Starting(Case):
             with self.subTest(options=options), self.assertRaisesRegex(ValueError, sentence):
                 PrefixCache.of(session, **{"pool": POOL, **options})
         self.assertEqual(Options(), Options.read({}, "the test"))
+
+    def test_salt(self) -> None:
+        """a salt that others may read"""
+        with self.assertRaisesRegex(RuntimeError, "others may read it"):
+            PrefixCache.of(self.session(), pool=POOL, salt_file=salt_file(self, 0o644))
 
     def test_no_pool(self) -> None:
         """a missing pool"""

@@ -48,6 +48,7 @@ from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, Tensor
 from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.platform import consume_fd
 from lmcache.v1.storage_backend.storage_manager import StorageManager
+from salts import salt_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 POOL = os.environ.get("KVBLK_POOL", "fake")
@@ -260,7 +261,7 @@ class L2Cases:
             {"chunk_hash": chunk_hash(number)[1:]}, {"chunk_hash": chunk_hash(number) + b"\0"})]
         self.assertEqual(l2.lookup([one, *others]), [True] + [False] * len(others))
         self.assertEqual(l2.load(others, objects([0] * len(others))), [False] * len(others))
-        for params in ({"salt": SALT + "other"}, {"layout": "float16"}):
+        for params in ({"salt": SALT + "other"}, {"layout": "float16"}, {"salt_file": salt_file(self)}):
             self.assertEqual(self.open(**params).lookup([one]), [False], params)
 
     def test_leases(self):
@@ -388,6 +389,8 @@ class L2Cases:
                 L2(self.spec(**params))
         with self.assertRaisesRegex(RuntimeError, "'nowhere' can't be opened: no such pool"):
             L2(self.spec(pool="nowhere"))
+        with self.assertRaisesRegex(RuntimeError, "others may read it"):
+            L2(self.spec(salt_file=salt_file(self, 0o644)))
 
 
 class NativePlugin(L2Cases, unittest.TestCase):
@@ -634,6 +637,7 @@ class Keys(unittest.TestCase):
             keys = ObjectKeys(runtime=runtime, layout=layout, salt=salt)
             made |= {keys.key(text) for text in texts}
         self.assertEqual(len(made), len(texts) * 8)
+        self.assertNotIn(ObjectKeys(runtime="a", layout="bf16", salt="", secret="s").key(texts[0]), made)
         # the boundary between the two salts matters
         self.assertNotEqual(ObjectKeys(runtime="r", layout="l", salt="a").key("m@0@0@00@b"),
                             ObjectKeys(runtime="r", layout="l", salt="").key("m@0@0@00@ab"))
@@ -829,7 +833,8 @@ class Engine(unittest.TestCase):
         self.assertEqual([manager.contains(key) for key in keys + others], ["kvblk"] + [None] * len(others))
         backend = self.backend(manager)
         self.assertEqual(len({*backend._keys(keys + others)}), 1 + len(others))
-        for extra, metadata in (({"kvblk.salt": "other"}, {}), ({"kvblk.layout": "other"}, {}), ({}, {"use_mla": True}),
+        for extra, metadata in (({"kvblk.salt": "other"}, {}), ({"kvblk.salt_file": salt_file(self)}, {}),
+                                ({"kvblk.layout": "other"}, {}), ({}, {"use_mla": True}),
                                 ({}, {"kv_shape": (2, 2, 16, 1, 16)}), ({}, {"kv_shape": (4, 2, 16, 2, 4)}),
                                 ({}, {"kv_dtype": torch.float16}), ({}, {"chunk_size": 8})):
             got = self.open(extra, metadata).contains(keys[0])

@@ -19,7 +19,8 @@ const nixl_mem_list_t &Engine::mems()
 }
 
 Engine::Engine(const nixlBackendInitParams *init) :
-	nixlBackendEngine(init), params_(parse_params(*init->customParams)), keys_(params_)
+	nixlBackendEngine(init), params_(parse_params(*init->customParams)),
+	keys_(params_, read_secret(params_))
 {
 	struct kvblk_info info;
 	struct kvblk_async *async;

@@ -129,10 +129,12 @@ class Keys {
 		return std::string(text, sizeof(text));
 	}
 
-	void init(struct kvblk_keyspace *space, const std::string &layout, const std::string &salt)
+	void init(struct kvblk_keyspace *space, const std::string &layout, const std::string &salt,
+		  const std::string &secret)
 	{
 		struct kvblk_keyspace_spec spec = {};
 
+		spec.size = sizeof(spec);
 		spec.runtime = "nixl/1";
 		/*
 		 * fixed, because NIXL moves untyped bytes; the object's name identifies their
@@ -143,6 +145,7 @@ class Keys {
 		spec.block_tokens = 1;
 		spec.layout = layout.c_str();
 		spec.salt = salt.c_str();
+		spec.secret = secret.c_str();
 		kvblk_keyspace_init(space, &spec);
 	}
 
@@ -151,11 +154,12 @@ public:
 	static constexpr size_t DOCA_KEY_MAX = 16;
 	static constexpr size_t ID_MAX = KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN;
 
-	explicit Keys(const Params &params) : rule_(params.key_rule)
+	Keys(const Params &params, const std::string &secret) : rule_(params.key_rule)
 	{
-		init(&by_name_, "object", params.salt);
-		init(&by_id_, "object by id", params.salt);
-		init(&volumes_, "volume, blocks of " + std::to_string(params.blk_size), params.salt);
+		init(&by_name_, "object", params.salt, secret);
+		init(&by_id_, "object by id", params.salt, secret);
+		init(&volumes_, "volume, blocks of " + std::to_string(params.blk_size), params.salt,
+		     secret);
 	}
 
 	/* Returns the key of an object, or "" if its name is too long. */

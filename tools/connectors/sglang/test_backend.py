@@ -28,6 +28,7 @@ from sglang.srt.observability.metrics_collector import StorageMetrics
 import kvblk_sglang.backend
 import kvblk_sglang.pages
 from pools import FAKE, PAGE, POOL, config, fill, indices, mha, mla, page_bytes
+from salts import SALT, salt_file
 
 LAYOUTS = {
     **{f"mha {layout}": (mha, layout, segments) for layout, segments in
@@ -126,6 +127,10 @@ class Configuration(Case):
                             ("salt", 3), ("salt", "a\0b"), ("model", None), ("pool", ""), ("pool", 1)):
             with self.subTest(name=name, value=value):
                 self.refused(f"option \"?{name}", {name: value})
+
+    def test_salt_refused(self):
+        """A salt that others may read is an error, and not left out of the keys"""
+        self.refused("others may read it", {"salt_file": salt_file(self, 0o644)}, error=RuntimeError)
 
     def test_no_model(self):
         with unittest.mock.patch.dict(ARGS, model_path=None):
@@ -278,13 +283,17 @@ class Layouts(Case):
 
 
 class Keys(Case):
+    def test_salt(self):
+        """The backend puts the deployment's salt into its keys"""
+        self.assertEqual(self.backend(extra={"salt_file": salt_file(self)})._origin.secret, SALT)
+
     def prefix(self, pool=None, name="kv", extra=None, args=None, **changes):
         backend = self.backend()
         args = SimpleNamespace(**{**ARGS, **(args or {})})
         with unittest.mock.patch.object(kvblk_sglang.pages, "server_args", return_value=args):
             given = config(extra, **changes)
             origin = kvblk_sglang.pages.Origin(given, given.extra_config.get("model", ""),
-                                               given.extra_config.get("salt", ""))
+                                               given.extra_config.get("salt", ""), backend.options.secret())
             del backend
             return kvblk_sglang.pages.Pages(name, pool or mha(), origin).space.prefix
 
@@ -293,10 +302,12 @@ class Keys(Case):
                     speculative_draft_model_path=None)
         fp8 = mha(dtype=torch.uint8)
         prefixes = {
-            "plain": self.prefix(),
+            "plain": self.prefix(extra={"salt_file": ""}),
             "model name": self.prefix(model_name="other"),
             "model option": self.prefix(extra={"model": "other"}),
             "salt": self.prefix(extra={"salt": "s"}),
+            "deployment": self.prefix(extra={"salt_file": salt_file(self)}),
+            "deployment and salt": self.prefix(extra={"salt_file": salt_file(self), "salt": "s"}),
             "dtype": self.prefix(mha(dtype=torch.float16)),
             "layout": self.prefix(mha("page_first")),
             "layout 2": self.prefix(mha("layer_first")),

@@ -27,6 +27,7 @@ import torch
 from fakepool import fault, gate
 from huggingface_hub import ResolvedRevision
 from kvblk import KvblkError
+from salts import salt_file
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
@@ -109,7 +110,7 @@ class OptionsTest(unittest.TestCase):
 class KeysTest(unittest.TestCase):
     def test_nothing_shared(self):
         """Two models, types, layouts, ranks, salts or ways never share a key"""
-        plain = Options(pool=POOL)
+        plain = Options(pool=POOL, salt_file="")
         block = ident()
 
         def keys(conf, opts=plain, way="offload", model="model", **more):
@@ -133,6 +134,8 @@ class KeysTest(unittest.TestCase):
             keys(config(parallel=dict(pcp_size=2, world_size=2))),
             keys(config(parallel=dict(tp_size=4, world_size=4))),
             keys(config(), Options(pool=POOL, salt="x")),
+            keys(config(), Options(pool=POOL, salt_file=salt_file(self))),
+            keys(config(), Options(pool=POOL, salt_file=salt_file(self), salt="x")),
             keys(config(), Options(pool=POOL, tokenizer="x")),
             keys(config(), way="tier"),
             keys(config(), way="tier", whole=True),
@@ -144,6 +147,11 @@ class KeysTest(unittest.TestCase):
         self.assertEqual([len(some) for some in made][10:15], [2, 2, 2, 2, 4])
         # names of nodes and replicas do not change keys
         self.assertEqual(made[0], keys(config(engine_id="x", parallel=dict(data_parallel_index=1))))
+
+    def test_salt_refused(self):
+        """A salt that others may read is an error, and not left out of the keys"""
+        with self.assertRaisesRegex(RuntimeError, "others may read it"):
+            spec.keys_of(config(), Options(pool=POOL, salt_file=salt_file(self, 0o644)), "offload", "model", False)
 
     def engine(self, **args):
         """Return vLLM's configuration for an engine's arguments."""

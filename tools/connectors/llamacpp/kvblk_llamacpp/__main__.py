@@ -37,6 +37,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpu-layers", type=int, default=0, help="layers on a GPU (0)")
     parser.add_argument("--kv-type", choices=TYPES, default="f16", help="type of K and V in the cache (f16)")
     parser.add_argument("--salt", default="", help="keys of another salt are other keys")
+    parser.add_argument("--salt-file", default=kvblk.SALT_FILE, help="the deployment's salt (%(default)s); '': none")
     parser.add_argument("--block-tokens", type=int, default=64, help="tokens of a block (64)")
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a get or put (2)")
     parser.add_argument("--no-save", action="store_true", help="store nothing")
@@ -51,8 +52,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     kind = TYPES[args.kv_type]
     with Session(args.model, library=Library(args.package), threads=args.threads, gpu_layers=args.gpu_layers,
                  verbose=args.verbose, n_ctx=args.context, n_batch=args.batch, type_k=kind, type_v=kind) as session:
-        cache = PrefixCache.of(session, pool=args.pool, salt=args.salt, block_tokens=args.block_tokens,
-                               timeout_s=args.timeout) if args.pool else None
+        cache = PrefixCache.of(session, pool=args.pool, salt=args.salt, salt_file=args.salt_file,
+                               block_tokens=args.block_tokens, timeout_s=args.timeout) if args.pool else None
         # split batches without kvblk, too, or else the answer would differ
         session.cut = args.block_tokens
         tokens = session.tokenize(prompt)

@@ -121,7 +121,7 @@ class PrefixCache:
         self.space = kvblk.Keyspace(
             runtime=f"llama.cpp/{library.build}", model=model.digest, dtype=self._layout.dtype(),
             layout=f"{self._layout.text()} {self._numerics(params, model)}", block_tokens=self._tokens,
-            salt=self.options.salt)
+            salt=self.options.salt, secret=self.options.secret())
         # an additional check by kvblk, besides the key
         self._tag = int.from_bytes(hashlib.blake2b(self.space.prefix, digest_size=8).digest(), "little")
         self._pool = self.options.open()

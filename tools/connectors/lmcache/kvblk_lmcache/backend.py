@@ -61,6 +61,7 @@ class StorageBackend(StoragePluginInterface):
         if self.config.pre_caching_hash_algorithm == "builtin":
             log.warning('kvblk: LMCache names chunks by a hash of 64 bits that anyone can make collide, and a pool keeps '
                         'them: set pre_caching_hash_algorithm to "sha256_cbor", and PYTHONHASHSEED')
+        self._secret = options.secret()
         self._store = Store(options)
         self._pool = kvblk.FuturePool(self._store.pool, options.threads)
         # threads waiting for loads; kvblk's threads do the I/O
@@ -107,7 +108,7 @@ class StorageBackend(StoragePluginInterface):
         options = self._store.options
         return kvblk.Keyspace(runtime=runtime("lmcache-engine"), model=model, dtype=dtype, layout=layout,
                               block_tokens=self.metadata.chunk_size, tp_rank=worker_id, tp_size=world_size,
-                              salt=json.dumps([options.salt, options.layout]))
+                              salt=json.dumps([options.salt, options.layout]), secret=self._secret)
 
     def _layout(self) -> str:
         """Describe one token of a chunk. Not cached, because LMCache may set it after it created this backend."""

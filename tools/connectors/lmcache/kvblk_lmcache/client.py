@@ -62,6 +62,7 @@ class Client:
         self._open(options)
 
     def _open(self, options: Options) -> None:
+        secret = options.secret()
         self.store = Store(options)
         try:
             self._worker = kvblk.Worker(self.store.pool, options.threads)
@@ -69,7 +70,8 @@ class Client:
             self.store.close()
             raise
         self._fd = self._worker.fileno()
-        self.keys = ObjectKeys(runtime=runtime("lmcache-l2"), layout=options.layout, salt=options.salt)
+        self.keys = ObjectKeys(runtime=runtime("lmcache-l2"), layout=options.layout, salt=options.salt,
+                               secret=secret)
         self._numbers = itertools.count(1)
         #: protects the fields below, and the descriptor against being closed
         self._lock = threading.Lock()

@@ -51,7 +51,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         self.storage_config = storage_config
         self.registered_pools: dict[str, Any] = {}
         self.counters: collections.Counter[str] = collections.Counter(dict.fromkeys(COUNTERS, 0))
-        self._origin = Origin(storage_config, self.options.model, self.options.salt)
+        self._origin = Origin(storage_config, self.options.model, self.options.salt, self.options.secret())
         # without interface_v1 SGLang copies each page, and calls batch_get and batch_set
         self._zero_copy = bool((extra or {}).get("interface_v1", 0))
         self._lock = threading.Lock()

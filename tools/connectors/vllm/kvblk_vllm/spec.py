@@ -72,7 +72,8 @@ def keys_of(config: OffloadingConfig, options: Options, way: str, model: str, re
     layout += more
     return BlockKeys(way=way, model=model, dtype=config.model.dtype, layout=layout,
                      block_tokens=config.cache.tokens_per_hash, ranks=Ranks(dcp=ranks.dcp) if whole else ranks,
-                     same=replicated, salt=options.salt, tokenizer=options.tokenizer, lengths=[length] if length else ())
+                     same=replicated, salt=options.salt, secret=options.secret(), tokenizer=options.tokenizer,
+                     lengths=[length] if length else ())
 
 
 class Prompt:
