@@ -32,7 +32,7 @@ bare() {
 
 # functions: print prototypes
 functions() {
-	grep -oE '(constchar\*|unsignedint|int|uint64_t|structkvblk_[a-z_]+\*|void\*?)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
+	grep -oE '(constchar\*|unsignedint|int|uint64_t|structkvblk_[a-z_]+\*|enumkvblk_[a-z]+|void\*?)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
 }
 
 # names FILE...: print the names in the NAME sections, without the overview's
@@ -45,7 +45,7 @@ prototypes() {
 }
 
 named() {
-	diff <(bare "${headers[@]}" | functions | grep -o 'kvblk_[a-z_]*(' | tr -d '(' | sort) <(names ./*.3)
+	diff <(bare "${headers[@]}" | functions | sed -E 's,^enumkvblk_[a-z]+kvblk_,kvblk_,' | grep -o 'kvblk_[a-z_]*(' | tr -d '(' | sort) <(names ./*.3)
 }
 
 # shown: print exported functions that are missing in the pages
@@ -64,9 +64,16 @@ structures() {
 	done
 }
 
+# actions: compare the table of results with the code's
+actions() {
+	diff <(tr -d '\n\t' < ../result.c | grep -oE '\{ E[A-Z0-9]+, *KVBLK_DO_[A-Z]+, *"[^"]*" \}' |
+		sed -E 's/\{ (E[A-Z0-9]+), *KVBLK_DO_([A-Z]+), *"(.*)" \}/\1 \L\2\E \3/') \
+		<(sed -nE 's/^\\-(E[A-Z0-9]+) +([a-z]+) +/\1 \2 /p' libkvblk.3)
+}
+
 example() {
 	diff <(sed -n '/^#include/,$p' ../examples/put_get.c | expand -t 4) \
-		<(sed -n '/^\.EX$/,/^\.EE$/{/^\.E/d;s/\\-/-/g;s/\\e/\\/g;p;}' libkvblk.3)
+		<(sed -n '/^\.SH EXAMPLE/,$p' libkvblk.3 | sed -n '/^\.EX$/,/^\.EE$/{/^\.E/d;s/\\-/-/g;s/\\e/\\/g;p;}')
 }
 
 warnings() {
@@ -81,6 +88,7 @@ expect "each page is named for its functions" named
 expect "every function that a library shows has one" shown
 expect "no other function is mentioned" mentioned
 expect "structures are the headers'" structures
+expect "results have the actions of the code" actions
 expect "the example is the one that is tested" example
 if command -v groff > /dev/null; then
 	expect "no warnings" warnings
