@@ -148,6 +148,8 @@ int events_main(int argc, char **argv)
 	err = kvblk_feed_open(KVBLK_FEED_EVENTS, &feed);
 	if (err == -ENOENT)
 		return cli_no_family();
+	if (err == -EPERM)
+		return cli_fail("events are for root and the group kvblk-monitor (usermod -aG kvblk-monitor USER, then log in again)");
 	if (err)
 		return cli_fail("cannot listen to events: %s", strerror(-err));
 	ret = listen_to(feed, &args);

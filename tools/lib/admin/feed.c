@@ -82,10 +82,30 @@ static const struct {
 
 #define NR_GROUPS	(sizeof(groups) / sizeof(groups[0]))
 
+/*
+ * Ask whether this user may receive messages, because the kernel lets everybody join a group, but
+ * skips the sockets of others. Returns 0, -EPERM, or an error of the connection.
+ */
+static int may_receive(void)
+{
+	struct kvblk_stats *list;
+	struct kvblk_admin *admin;
+	int err = kvblk_admin_open(&admin);
+
+	if (err)
+		return err;
+	err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, NULL, &list);
+	kvblk_list_free(list);
+	kvblk_admin_close(admin);
+	return err == -EPERM ? err : 0;
+}
+
 static int subscribe(struct nl_sock *sock, unsigned int mask)
 {
-	int numbers[NR_GROUPS] = { 0 }, err = kvblk_nl_errno(genl_connect(sock));
+	int numbers[NR_GROUPS] = { 0 }, err = may_receive();
 
+	if (!err)
+		err = kvblk_nl_errno(genl_connect(sock));
 	/* resolve all groups before joining one, or else a message could pass for a reply */
 	for (size_t i = 0; i < NR_GROUPS && !err; i++) {
 		if (!(mask & groups[i].bit))
