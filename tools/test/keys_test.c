@@ -116,7 +116,7 @@ static int salt_of(const char *path, const char *text, mode_t mode, char salt[KV
 
 TEST(test_salts)
 {
-	char dir[] = "/tmp/kvblk-keys-test-XXXXXX", path[64], text[80], wrong[80];
+	char dir[] = "/tmp/kvblk-keys-test-XXXXXX", path[64], text[80], wrong[96];
 	char salt[KVBLK_SALT_LEN + 1] = "old";
 	const char *why;
 
