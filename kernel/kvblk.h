@@ -5,7 +5,7 @@
  *   main      loads and unloads the module
  *   admin     netlink, netlink_stats, sysfs: interface of operators
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
- *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes
+ *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes; changes: change feeds
  *   read      read: gets; prefetch; source_record, source_dram: where blocks are; sink,
  *             sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, put_dram, admit, delete, lease, drain; request: what operations share

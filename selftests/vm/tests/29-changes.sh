@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=240 takes=45 kernels=newest,6.12,debug check=debug waits=1
-# Change feed (journal): a reader that follows it through puts, deletes, reclaim, evictions, expiries, the loss and the
-# removal of a member has the same blocks as the pool. Also bad input, a late reader, and a pool that is destroyed.
+# Change feed: a reader that follows it through puts, deletes, reclaim, evictions, expiries, the loss and the
+# removal of a member has the same blocks as the pool. Also bad input, records and tokens, a late reader, and a pool
+# that is destroyed.
 # slow: what went with a member or its TTL is told by the index' sweep, half a minute a pass.
 . "${0%/*}/pool.bash"
 
@@ -19,7 +20,7 @@ followed() {
 
 follow() {
 	rm -f "$tmp/followed"
-	guest_journal_follow $node follow "$tmp/followed" >"$tmp/follow" &
+	guest_changes $node follow "$tmp/followed" >"$tmp/follow" &
 	follower=$!
 	defer "kill $follower 2>/dev/null; wait $follower 2>/dev/null || true"
 	wait_for 30 grep -q '^following' "$tmp/follow"
@@ -33,9 +34,11 @@ kv_load
 flash 2 74
 pool_format --index-slots 3000 /dev/flash0 /dev/flash1
 
-echo "-- bad input; a reader who is late"
-check guest_journal_follow $node input
-check guest_journal_follow $node late
+echo "-- bad input; records; a reader who is late"
+expect "mode of the node" "$(stat -c %a:%u:%g /dev/kvblk/$pool/changes)" 640:0:0
+check guest_changes $node input
+check guest_changes $node records
+check guest_changes $node late
 
 echo "-- under load, with reclaim and a full index"
 blocks put 1 50 5000 7
@@ -58,10 +61,10 @@ blocks put 2000 30 5000 7
 followed 30
 
 echo "-- a pool that goes is held up by nobody"
-guest_journal_follow $node end >"$tmp/end" &
+guest_changes $node end >"$tmp/end" &
 ender=$!
 defer "kill $ender 2>/dev/null || true"
 wait_for 20 grep -q open "$tmp/end"
 check pool_destroy
-wait $ender || { cat "$tmp/end"; fail "the end of a journal"; }
+wait $ender || { cat "$tmp/end"; fail "the end of a feed"; }
 kv_unload
