@@ -20,39 +20,53 @@ int main(int argc, char **argv)
 	};
 	static const char key[] = "example/memory";
 	static unsigned char block[LEN], back[LEN];
+	struct kvblk_put_options from;
 	struct kvblk_mem *mem = NULL;
+	struct kvblk_result result;
+	struct kvblk_piece piece;
 	size_t len = LEN;
-	uint32_t flags;
+	struct kvblk_op op;
 	struct kvblk *kv;
 	int err;
 
 	if (argc != 3)
 		return 2;
 	memset(block, 'x', LEN);
-	err = kvblk_open(argv[1], &kv);
+	err = kvblk_open(argv[1], 0, &kv);
 	if (err) {
-		fprintf(stderr, "%s: %s\n", argv[1], kvblk_strerror(err));
+		fprintf(stderr, "%s: %s\n", argv[1], strerror(-err));
 		return 1;
 	}
 	err = kvblk_mem_alloc(kv, argv[2], LEN, NULL, &mem);
-	if (err)
-		fprintf(stderr, "%s: ", argv[2]);
-	if (!err)
-		err = kvblk_put(kv, key, sizeof(key), block, LEN, NULL);
+	if (err) {
+		fprintf(stderr, "%s: %s\n", argv[2],
+			err == -ENOMEM ? "no memory, or RLIMIT_MEMLOCK: raise it (ulimit -l)" : strerror(-err));
+		kvblk_close(kv);
+		return 1;
+	}
+	err = kvblk_put(kv, key, sizeof(key), block, LEN, NULL);
 	if (!err || err == -EEXIST)
-		err = kvblk_mem_get(mem, 0, &len, key, sizeof(key), &flags);
+		err = kvblk_prep_piece(&piece, mem, 0, LEN);
 	if (!err) {
-		printf("%zu bytes are in %s: %s, %s\n", len, argv[2], ways[kvblk_mem_kind(mem)],
-		       flags & KVBLK_RES_DIRECT ? "straight" : "through the kernel");
+		kvblk_prep_get(&op, key, sizeof(key), &piece, 1);
+		err = kvblk_submit(kv, &op, 1, &result, 0);
+	}
+	if (!err && result.res < 0)
+		err = result.res;
+	if (!err) {
+		printf("%d bytes are in %s: %s, %s\n", result.res, argv[2], ways[kvblk_mem_kind(mem)],
+		       result.flags & KVBLK_RES_DIRECT ? "straight" : "through the kernel");
 		/* store the block again under another key */
-		err = kvblk_mem_put(mem, 0, len, key, sizeof(key) - 1, NULL, NULL);
+		KVBLK_INIT(&from);
+		from.mem = mem;
+		err = kvblk_put(kv, key, sizeof(key) - 1, kvblk_mem_addr(mem), LEN, &from);
 	}
 	if (!err)
-		err = kvblk_get(kv, key, sizeof(key) - 1, back, &len);
+		err = kvblk_get(kv, key, sizeof(key) - 1, back, &len, NULL);
 	if (!err && memcmp(block, back, LEN) != 0)
 		err = -EBADMSG;
 	if (err)
-		fprintf(stderr, "%s\n", kvblk_strerror(err));
+		fprintf(stderr, "%s\n", kvblk_result_text(err));
 	kvblk_delete(kv, key, sizeof(key));
 	kvblk_delete(kv, key, sizeof(key) - 1);
 	kvblk_mem_unregister(mem);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <kvblk.h>
 
@@ -22,14 +21,14 @@ static struct kvblk_piece pieces[DEPTH];
 static unsigned char *memory;	/* DEPTH blocks */
 static struct kvblk_mem *mem;
 
-/* Add operation @i of a pass; uses block @at of the memory. */
+/* Submit operation @i of a pass; it uses block @at of the memory. */
 static void start(struct kvblk_queue *queue, uint8_t opcode, unsigned int i, unsigned int at)
 {
 	struct kvblk_op op;
 
 	snprintf(keys[i], sizeof(keys[i]), "example/queue/%u", i);
-	if (kvblk_mem_piece(mem, (size_t)at * LEN, LEN, &pieces[at]))
-		abort();	/* memory of the host has pieces */
+	if (kvblk_prep_piece(&pieces[at], mem, (size_t)at * LEN, LEN))
+		abort();	/* the piece is within the memory */
 	kvblk_prep_put(&op, keys[i], sizeof(keys[i]), &pieces[at], 1);
 	op.opcode = opcode;
 	if (opcode == KVBLK_OP_PUT)
@@ -37,49 +36,49 @@ static void start(struct kvblk_queue *queue, uint8_t opcode, unsigned int i, uns
 	if (opcode == KVBLK_OP_DELETE)
 		op.pieces = op.nr_pieces = 0;
 	op.cookie = (uint64_t)i << 32 | at;
-	if (kvblk_queue_add(queue, &op))
+	if (kvblk_queue_submit(queue, &op, 1, 0, NULL))
 		abort();	/* never more than DEPTH */
 }
 
 /* Run NR operations of one kind. Returns how many had the expected result. */
 static unsigned int pass(struct kvblk_queue *queue, int event, uint8_t opcode)
 {
-	struct kvblk_result results[DEPTH];
-	unsigned int next = 0, good = 0;
+	struct kvblk_completion done[DEPTH];
+	unsigned int next = 0, good = 0, inflight = DEPTH;
 
 	while (next < DEPTH) {
 		start(queue, opcode, next, next);
 		next++;
 	}
-	kvblk_queue_submit(queue);
-	while (kvblk_queue_inflight(queue)) {
+	while (inflight) {
 		struct pollfd fd = { .fd = event, .events = POLLIN };
-		uint64_t nr_events;
 		int nr;
 
 		/* a runtime would handle its other events here */
-		if (poll(&fd, 1, -1) < 0 || read(event, &nr_events, 8) < 0)
+		if (poll(&fd, 1, -1) < 0)
 			continue;
-		nr = kvblk_queue_wait(queue, results, DEPTH, 0, 0);
+		nr = kvblk_queue_wait(queue, done, DEPTH, 0, 0);
 		for (int i = 0; i < nr; i++) {
-			unsigned int at = results[i].cookie & 0xffffffff;
+			unsigned int at = done[i].cookie & 0xffffffff;
 			const unsigned char *block = memory + (size_t)at * LEN;
 
 			if (opcode == KVBLK_OP_DELETE)
-				good += !results[i].res;
+				good += !done[i].res;
 			else
-				good += results[i].res == (int)LEN &&
-					block[LEN / 2] == (unsigned char)(results[i].cookie >> 32);
+				good += done[i].res == (int)LEN &&
+					block[LEN / 2] == (unsigned char)(done[i].cookie >> 32);
 			if (next < NR)
 				start(queue, opcode, next++, at);
+			else
+				inflight--;
 		}
-		kvblk_queue_submit(queue);
 	}
 	return good;
 }
 
 int main(int argc, char **argv)
 {
+	const struct kvblk_queue_options options = { .size = sizeof(options), .depth = DEPTH };
 	struct kvblk_queue *queue;
 	unsigned int put, got, removed;
 	struct kvblk *kv;
@@ -90,13 +89,13 @@ int main(int argc, char **argv)
 	memory = aligned_alloc(4096, (size_t)DEPTH * LEN);
 	if (!memory)
 		return 1;
-	err = kvblk_open(argv[1], &kv);
+	err = kvblk_open(argv[1], 0, &kv);
 	if (!err)
 		err = kvblk_mem_register(kv, memory, (size_t)DEPTH * LEN, NULL, &mem);
 	if (!err)
-		err = kvblk_queue_create(kv, DEPTH, 0, &queue);
+		err = kvblk_queue_create(kv, &options, &queue);
 	if (err) {
-		fprintf(stderr, "%s: %s\n", argv[1], kvblk_strerror(err));
+		fprintf(stderr, "%s: %s\n", argv[1], strerror(-err));
 		return 1;
 	}
 	event = kvblk_queue_eventfd(queue);
