@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: prestage_test.py KVBLKD KVBLK FAKE-POOL
 
-kvblkd's socket for hints, with the pool simulated by fake_pool.so: answers, each kind of invalid request, each limit. Each test
+kvblkd's socket for hints, with the pool simulated by libkvblk-fake: answers, each kind of invalid request, each limit. Each test
 starts a kvblkd and sends requests as a client does.
 """
 import contextlib

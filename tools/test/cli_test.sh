@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # usage: cli_test.sh COMMAND FAKE-POOL
 # The command without the module: each invalid argument fails with exit code 2, a message and no change. The data path
-# runs on the emulated pool of fake_pool.c. A case is one line with the expected result.
+# runs on the emulated pool of libkvblk-fake. A case is one line with the expected result.
 set -u
 kvblk=$(readlink -f "${1:?usage: cli_test.sh COMMAND FAKE-POOL}")
 fake=$(readlink -f "${2:?usage: cli_test.sh COMMAND FAKE-POOL}")

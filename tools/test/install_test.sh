@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # usage: install_test.sh OUT
 # A C or C++ program finds the installed headers and libraries through pkg-config, shared and static, and works on the
-# pool of fake_pool.c. "make uninstall" leaves no file. OUT is the build directory of tools/.
+# pool of libkvblk-fake. "make uninstall" leaves no file. OUT is the build directory of tools/.
 set -u
 out=$(readlink -f "${1:?usage: install_test.sh OUT}")
 top=$(dirname "$(readlink -f "$0")")/../..
@@ -45,7 +45,7 @@ in_cxx() {
 
 # run PROGRAM
 run() {
-	LD_PRELOAD=$out/test/fake_pool.so "$dir/$1"
+	LD_PRELOAD=$root$(pkg-config --variable=preload kvblk-fake) "$dir/$1"
 }
 
 # pages: check that every exported function has a man page

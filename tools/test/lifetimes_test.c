@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The statements of kvblk_lifetimes(7), by their marks, on the pool of fake_pool.c or another one.
+ * The statements of kvblk_lifetimes(7), by their marks, on the pool of libkvblk-fake or another one.
  * Each test runs with a ring and with threads.
  *
  * usage: lifetimes_test [POOL]

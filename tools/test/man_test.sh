@@ -71,6 +71,12 @@ actions() {
 		<(sed -nE 's/^\\-(E[A-Z0-9]+) +([a-z]+) +/\1 \2 /p' libkvblk.3)
 }
 
+# variables: compare the environment of the fake pool with the code's
+variables() {
+	diff <(grep -ohE 'KVBLK_FAKE_[A-Z_]+' ../../fake/*.[ch] | grep -vE '_(RING|H)$' | sort -u) \
+		<(grep -oE '^\.B KVBLK_FAKE_[A-Z_]+' libkvblk-fake.7 | cut -c 4- | sort -u)
+}
+
 example() {
 	diff <(sed -n '/^#include/,$p' ../examples/put_get.c | expand -t 4) \
 		<(sed -n '/^\.SH EXAMPLE/,$p' libkvblk.3 | sed -n '/^\.EX$/,/^\.EE$/{/^\.E/d;s/\\-/-/g;s/\\e/\\/g;p;}')
@@ -89,6 +95,7 @@ expect "every function that a library shows has one" shown
 expect "no other function is mentioned" mentioned
 expect "structures are the headers'" structures
 expect "results have the actions of the code" actions
+expect "the fake pool has the variables of the code" variables
 expect "the example is the one that is tested" example
 if command -v groff > /dev/null; then
 	expect "no warnings" warnings
