@@ -73,7 +73,7 @@ actions() {
 
 # variables: compare the environment of the fake pool with the code's
 variables() {
-	diff <(grep -ohE 'KVBLK_FAKE_[A-Z_]+' ../../fake/*.[ch] | grep -vE '_(RING|H)$' | sort -u) \
+	diff <(grep -ohE 'KVBLK_FAKE_[A-Z_]+' ../../fake/*.[ch] | grep -vxE 'KVBLK_FAKE_(RING|H)' | sort -u) \
 		<(grep -oE '^\.B KVBLK_FAKE_[A-Z_]+' libkvblk-fake.7 | cut -c 4- | sort -u)
 }
 
