@@ -163,7 +163,7 @@ expect 1 'absent: No such file' prefetch kv0 --keys absent
 expect 1 'Is a directory' prefetch kv0 --keys .
 usage 'from 0 to 3' put kv0 key --priority 4
 usage 'from 0 to 3' put kv0 key --priority -1
-usage 'time from 0.001 to 4294967295 seconds' put kv0 key --ttl 0
+usage 'time from 0.001 to 1073741824 seconds' put kv0 key --ttl 0
 usage 'time from 0.001' put kv0 key --ttl 4294967296
 usage 'time from 0.001' put kv0 key --ttl 1x
 usage 'time from 0.001' put kv0 key --ttl 1hh
@@ -708,7 +708,7 @@ verdict $? "hex digits name the same key"
 expect_fake 0 '' get fake key --offset 1000 --length 1K part
 cmp -s part <(tail -c +1001 block | head -c 1024)
 verdict $? "a part is got"
-expect_fake 1 'behind' get fake key --offset 1M part
+expect_fake 1 'not within the block' get fake key --offset 1M part
 expect_fake 0 'fetched' get fake key copy -o json
 has length 100000
 expect_fake 0 '' put fake tagged block --caller-tag 0xfeed --layout-tag 7
