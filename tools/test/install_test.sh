@@ -45,7 +45,7 @@ in_cxx() {
 
 # run PROGRAM
 run() {
-	LD_PRELOAD=$root$(pkg-config --variable=preload kvblk-fake) "$dir/$1"
+	LD_PRELOAD=$LD_LIBRARY_PATH/kvblk/libkvblk-fake.so "$dir/$1"
 }
 
 # pages: check that every exported function has a man page
@@ -62,6 +62,11 @@ keys() {
 admin() {
 	printf '#include <kvblk_admin.h>\n#include <stdio.h>\nint main(void) { return puts(kvblk_name(KVBLK_NAME_MEMBER_STATUS, 1)) < 0; }\n' |
 		cc -Wall -Wextra -Werror -x c -o "$dir/admin" - "$@" && [ "$("$dir/admin")" = up ]
+}
+
+# linked FLAG...: build and run the example with the fake pool linked in
+linked() {
+	cc -Wall -Wextra -Werror -o "$dir/linked" "$top/tools/lib/examples/put_get.c" "$@" && "$dir/linked" fake
 }
 
 # spares LIBRARY PATTERN: check that an installed library needs no other one of this pattern
@@ -90,6 +95,8 @@ read -ra flags < <(pkg-config --cflags --libs kvblk-keys)
 expect "a program with the library of keys" keys "${flags[@]}"
 read -ra flags < <(pkg-config --cflags --libs kvblk-admin)
 expect "a program with the library of administration" admin "${flags[@]}"
+read -ra flags < <(pkg-config --cflags --libs kvblk kvblk-fake)
+expect "a program with the fake pool" linked "${flags[@]}"
 expect "the data path needs neither libnl nor libmd" spares libkvblk 'libnl|libmd'
 expect "the keys need neither libnl nor liburing" spares libkvblk-keys 'libnl|liburing'
 expect "the installed command runs" "$root/kv/bin/kvblk" --version
