@@ -178,7 +178,7 @@ class Prestage(unittest.TestCase):
     def test_failed(self):
         daemon = self.start(dram="0")
         answer = daemon.run(keys=CHAIN)
-        self.assertEqual((answer["status"], answer["error"]), ("failed", "not supported by this kernel module"))
+        self.assertEqual((answer["status"], answer["error"]), ("failed", "not supported by the kernel module or the pool"))
         daemon.says("prestage: pool fake: a prefetch failed: not supported")
 
     def test_cancel(self):
