@@ -1021,6 +1021,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	cancel_work_sync(&pool->stats_work);
 	cancel_work_sync(&pool->lease.work);
 	cancel_work_sync(&pool->sweep_work);
+	kvblk_upper_ops->pool_down(pool);
 	nodes_del(pool);
 	kvblk_dram_close(pool);
 	kvblk_changes_end(pool);
@@ -1049,7 +1050,6 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		synchronize_rcu();
 		kvblk_member_free(member);
 	}
-	kvblk_upper_ops->pool_down(pool);
 	destroy_workqueue(pool->wq);
 	pool_memory_free(pool);
 	/* unlist last, because the list reserves the name */

@@ -18,7 +18,7 @@ struct kvblk_upper_ops {
 	/* the upper layers' fields of a new pool, until its last reference; 0 or -ENOMEM */
 	int (*pool_init)(struct kvblk_pool *pool);
 	void (*pool_exit)(struct kvblk_pool *pool);
-	/* sysfs members/, after device_add() */
+	/* sysfs members/, between device_add() and device_del() */
 	int (*pool_up)(struct kvblk_pool *pool);
 	void (*pool_down)(struct kvblk_pool *pool);
 	/* sysfs members/<name>/ */

@@ -3,6 +3,8 @@
 #ifndef KVBLK_REPORT_H
 #define KVBLK_REPORT_H
 
+#include <linux/netlink.h>
+
 #include "kvblk.h"
 
 /* ---- stats.c ---- */
@@ -40,8 +42,8 @@ void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *s
 
 struct genl_family;
 
-/* Set family and multicast group of events, before the first event. */
-void kvblk_events_begin(struct genl_family *family, unsigned int group);
+/* Set family, multicast group and recipients of events, before the first event. */
+void kvblk_events_begin(struct genl_family *family, unsigned int group, netlink_filter_fn filter);
 /* Wait until queued events are sent. The caller ensures that no new event is reported. */
 void kvblk_events_end(void);
 /* Report an event; @flash may be NULL. Any context. Drops the event if memory is short. */
