@@ -313,7 +313,9 @@ int kvblk_pool_clear(struct kvblk_admin *admin, const char *name);
  * @devnode: path of the default tenant's node, below /dev
  * @index_lacks: blocks that an import found but the index had no slot for. They miss, and
  *	deletes fail with -EIO, until the pool is imported with more slots
- * @has_errors: the module reports the next four fields
+ * @has_use: the caller may read statistics, see kvblk_stats_list(). If not, fill levels
+ *	and counters are 0: @free, @free_segments, @index_used, @index_evicted,
+ *	@index_lacks, @leased_bytes, @cleared and the next four fields
  * @checksum_failures: checksum failures since the pool was assembled or cleared
  * @read_errors: failed reads since the pool was assembled or cleared
  * @write_errors: failed writes since the pool was assembled or cleared
@@ -343,7 +345,7 @@ struct kvblk_pool_state {
 	uint32_t value_max;
 	char devnode[64];
 	uint64_t index_lacks;
-	bool has_errors;
+	bool has_use;
 	uint64_t checksum_failures;
 	uint64_t read_errors;
 	uint64_t write_errors;
@@ -358,8 +360,7 @@ struct kvblk_pool_state {
  * @name: the pool; NULL for all pools
  * @list: set to a list, or NULL if there is no pool; free the list with kvblk_list_free()
  *
- * Fill levels and error counters are 0 unless the caller may read statistics: see
- * kvblk_stats_list().
+ * Fill levels and counters need a permission: see @has_use of &struct kvblk_pool_state.
  *
  * Context: one thread at a time.
  * Return: 0; -ENOENT if there is no such pool; -EINVAL if @name is not a valid name;
@@ -442,6 +443,9 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
  * @device: kernel name of the device; "" if the device was removed
  * @unread_segments: segments that could not be read when the member came up; gets of
  *	their blocks miss
+ * @has_use: the caller may read statistics, see kvblk_stats_list(). If not,
+ *	@free_segments, @ready_segments, @open_segments, @sealed_segments, @inflight,
+ *	@restored and @unread_segments are 0
  *
  * A KVBLK_MEMBER_STATUS_MISSING member has only @pool, @name, @uuid, @state and @place.
  * The pair @pool, @name is unique in a list. Only the library allocates this structure,
@@ -473,6 +477,7 @@ struct kvblk_member_state {
 	char place[KVBLK_PLACE_LEN_MAX + 1];
 	char device[KVBLK_NAME_LEN_MAX + 1];
 	uint32_t unread_segments;
+	bool has_use;
 };
 
 /**

@@ -102,6 +102,11 @@ static void fill_pool(struct kvblk_pool_state *pool, const json_t *json)
 	pool->leased_bytes = number(json, "leased_bytes");
 	pool->value_max = (uint32_t)number(json, "value_max");
 	pool->unsure = (uint32_t)number(json, "unsure");
+	pool->checksum_failures = number(json, "checksum_failures");
+	pool->read_errors = number(json, "read_errors");
+	pool->write_errors = number(json, "write_errors");
+	pool->put_nospace = number(json, "put_nospace");
+	pool->has_use = json_object_get(json, "free");
 }
 
 int kvblk_pool_list(struct kvblk_admin *admin, const char *name,
@@ -158,6 +163,7 @@ static void fill_member(struct kvblk_member_state *member, const json_t *json)
 	text(json, "device", member->device, sizeof(member->device));
 	text(json, "place", member->place, sizeof(member->place));
 	member->unread_segments = (uint32_t)number(json, "unread_segments");
+	member->has_use = json_object_get(json, "free_segments");
 }
 
 int kvblk_member_list(struct kvblk_admin *admin, const char *pool,

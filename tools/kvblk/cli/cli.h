@@ -152,6 +152,12 @@ int cli_no_pool(const char *pool);
  */
 int cli_no_module(const char *pool);
 
+/* Returns @n, or null if the caller may not read it. */
+static inline json_t *cli_json_use(bool has_use, uint64_t n)
+{
+	return has_use ? json_integer((json_int_t)n) : json_null();
+}
+
 /* Print and free @json. Returns CLI_ERROR if stdout fails, else CLI_OK. */
 int cli_print_json(json_t *json);
 /* Print and free @json on one flushed line, for streams. Returns as cli_print_json() does. */

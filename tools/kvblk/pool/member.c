@@ -37,7 +37,8 @@ void member_print(const struct cli_list *list, const struct kvblk_member_state *
 	for (; member; member = member->next) {
 		const char *cells[] = {
 			member->pool, member->name, member_condition(member), size, segment,
-			nr[0], nr[1], nr[2], *member->path ? member->path : none,
+			nr[0], member->has_use ? nr[1] : none, member->has_use ? nr[2] : none,
+			*member->path ? member->path : none,
 			*member->device ? member->device : none,
 			uuid_format(member->uuid, uuid),
 			*member->place ? member->place : none,
@@ -60,7 +61,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b, s:s, s:s, s:I}",
+			 " s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:b, s:b, s:s, s:s, s:o}",
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
@@ -72,19 +73,19 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"size", (json_int_t)member->size,
 		"segment_size", (json_int_t)member->segment_size,
 		"nr_segments", (json_int_t)member->nr_segments,
-		"free_segments", (json_int_t)member->free_segments,
-		"ready_segments", (json_int_t)member->ready_segments,
-		"open_segments", (json_int_t)member->open_segments,
-		"sealed_segments", (json_int_t)member->sealed_segments,
+		"free_segments", cli_json_use(member->has_use, member->free_segments),
+		"ready_segments", cli_json_use(member->has_use, member->ready_segments),
+		"open_segments", cli_json_use(member->has_use, member->open_segments),
+		"sealed_segments", cli_json_use(member->has_use, member->sealed_segments),
 		"record_align", (json_int_t)member->record_align,
-		"inflight", (json_int_t)member->inflight,
+		"inflight", cli_json_use(member->has_use, member->inflight),
 		"incarnation", incarnation,
-		"restored", (json_int_t)member->restored,
+		"restored", cli_json_use(member->has_use, member->restored),
 		"formatted", (int)member->formatted,
 		"read_only", (int)member->read_only,
 		"device", member->device,
 		"place", member->place,
-		"unread_segments", (json_int_t)member->unread_segments);
+		"unread_segments", cli_json_use(member->has_use, member->unread_segments));
 }
 
 json_t *member_json(const struct kvblk_member_state *member)

@@ -667,7 +667,7 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&pool->birth, tb[KVBLK_A_POOL_BIRTH]);
 	kvblk_nl_uint(&pool->epoch, tb[KVBLK_A_POOL_EPOCH]);
 	kvblk_nl_uint(&pool->capacity, tb[KVBLK_A_POOL_CAPACITY]);
-	kvblk_nl_uint(&pool->free, tb[KVBLK_A_POOL_FREE]);
+	pool->has_use = kvblk_nl_uint(&pool->free, tb[KVBLK_A_POOL_FREE]);
 	get_u32(&pool->nr_segments, tb[KVBLK_A_POOL_NR_SEGMENTS]);
 	get_u32(&pool->free_segments, tb[KVBLK_A_POOL_FREE_SEGMENTS]);
 	kvblk_nl_uint(&pool->index_slots, tb[KVBLK_A_POOL_INDEX_SLOTS]);
@@ -679,11 +679,10 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	get_u32(&pool->value_max, tb[KVBLK_A_POOL_VALUE_MAX]);
 	kvblk_nl_string(pool->devnode, sizeof(pool->devnode),
 			tb[KVBLK_A_POOL_DEVNODE]);
-	pool->has_errors = kvblk_nl_uint(&pool->checksum_failures,
-					 tb[KVBLK_A_POOL_CHECKSUM_FAILURES]) &&
-			   kvblk_nl_uint(&pool->read_errors, tb[KVBLK_A_POOL_READ_ERRORS]) &&
-			   kvblk_nl_uint(&pool->write_errors, tb[KVBLK_A_POOL_WRITE_ERRORS]) &&
-			   kvblk_nl_uint(&pool->put_nospace, tb[KVBLK_A_POOL_PUT_NOSPACE]);
+	kvblk_nl_uint(&pool->checksum_failures, tb[KVBLK_A_POOL_CHECKSUM_FAILURES]);
+	kvblk_nl_uint(&pool->read_errors, tb[KVBLK_A_POOL_READ_ERRORS]);
+	kvblk_nl_uint(&pool->write_errors, tb[KVBLK_A_POOL_WRITE_ERRORS]);
+	kvblk_nl_uint(&pool->put_nospace, tb[KVBLK_A_POOL_PUT_NOSPACE]);
 	kvblk_nl_uint(&pool->cleared, tb[KVBLK_A_POOL_CLEARED]);
 	get_u32(&pool->unsure, tb[KVBLK_A_POOL_UNSURE]);
 	return 0;
@@ -732,6 +731,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&member->size, tb[KVBLK_A_MEMBER_SIZE]);
 	get_u32(&member->segment_size, tb[KVBLK_A_MEMBER_SEGMENT_SIZE]);
 	get_u32(&member->nr_segments, tb[KVBLK_A_MEMBER_NR_SEGMENTS]);
+	member->has_use = tb[KVBLK_A_MEMBER_FREE_SEGMENTS];
 	get_u32(&member->free_segments, tb[KVBLK_A_MEMBER_FREE_SEGMENTS]);
 	get_u32(&member->ready_segments, tb[KVBLK_A_MEMBER_READY_SEGMENTS]);
 	get_u32(&member->open_segments, tb[KVBLK_A_MEMBER_OPEN_SEGMENTS]);
