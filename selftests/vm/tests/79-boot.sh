@@ -7,6 +7,11 @@
 # slow: three boots with systemd, by an emulated CPU.
 . "${0%/*}/boot.bash"
 
+# monitored: the udev rule has written the group that may read counters
+monitored() {
+	[ "$(cat /sys/module/kvblk/parameters/monitor_gid)" = "$(getent group kvblk-monitor | cut -d: -f3)" ]
+}
+
 if [ "$phase" = 1 ]; then
 	echo "-- from a bare host"
 	host_install
@@ -34,6 +39,8 @@ if [ "$phase" = 2 ]; then
 	expect "failing_run" "$(cat $sysfs/failing_run)" 7
 	expect "the salt" "$(kvblk keyspace)" "$(cat /etc/kvblk/before)"
 	expect "the node's group and mode" "$(stat -c '%G %a' $node)" "kvblk 660"
+	wait_for 10 monitored
+	expect "the counters' group and mode" "$(stat -c '%G %a' $sysfs/counters/gets)" "kvblk-monitor 440"
 	expect "the daemon's rights" "$(awk '/^(CapEff|CapBnd|NoNewPrivs|Seccomp):/ { print $2 }' "/proc/$(daemon_pid)/status" | xargs)" \
 		"0000000000210000 0000000000210001 1 2"
 
