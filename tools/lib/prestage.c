@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Prefetch of many blocks: one lookup finds lengths and tiers, then batches load the
+ * Prestaging of many blocks: one lookup finds lengths and tiers, then batches load the
  * blocks that are not in memory, in the caller's order. Each key's state is set once.
  */
 #include <stdlib.h>
@@ -8,13 +8,13 @@
 #include "lib.h"
 
 /**
- * struct plan - a prefetch in progress
+ * struct plan - prestaging in progress
  * @kv: the pool's handle
  * @options: the caller's options
  * @keys: the caller's keys
  * @lens: length of each key
  * @nr: number of keys
- * @out: the caller's results; state 0: to be loaded
+ * @out: result of each key; state 0: to be loaded
  * @sizes: block lengths from the lookup
  * @tiers: &enum kvblk_tier of each block from the lookup
  * @ops: operations of a batch
@@ -23,11 +23,11 @@
  */
 struct plan {
 	struct kvblk *kv;
-	const struct kvblk_prefetch_options *options;
+	const struct kvblk_prestage_options *options;
 	const unsigned char *keys;
 	const uint16_t *lens;
 	unsigned int nr;
-	struct kvblk_prefetched *out;
+	struct kvblk_prestaged *out;
 	uint32_t *sizes;
 	uint8_t *tiers;
 	struct kvblk_op *ops;
@@ -35,25 +35,27 @@ struct plan {
 	unsigned int *of;
 };
 
-static bool came(const struct kvblk_prefetched *key)
+static bool came(const struct kvblk_prestaged *key)
 {
-	return key->state == KVBLK_PREFETCH_LOADED || key->state == KVBLK_PREFETCH_RESIDENT;
+	return key->state == KVBLK_PRESTAGE_LOADED || key->state == KVBLK_PRESTAGE_RESIDENT;
 }
 
 static int plan_alloc(struct plan *p)
 {
 	unsigned int batch = p->nr < KVBLK_OPS_MAX ? p->nr : KVBLK_OPS_MAX;
 
+	p->out = calloc(p->nr, sizeof(*p->out));
 	p->sizes = calloc(p->nr, sizeof(*p->sizes));
 	p->tiers = calloc(p->nr, sizeof(*p->tiers));
 	p->ops = calloc(batch, sizeof(*p->ops));
 	p->results = calloc(batch, sizeof(*p->results));
 	p->of = calloc(batch, sizeof(*p->of));
-	return p->sizes && p->tiers && p->ops && p->results && p->of ? 0 : -ENOMEM;
+	return p->out && p->sizes && p->tiers && p->ops && p->results && p->of ? 0 : -ENOMEM;
 }
 
 static void plan_free(struct plan *p)
 {
+	free(p->out);
 	free(p->sizes);
 	free(p->tiers);
 	free(p->ops);
@@ -71,10 +73,8 @@ static int plan_lookup(struct plan *p)
 		.sizes = (uintptr_t)p->sizes,
 		.tiers = (uintptr_t)p->tiers,
 	};
-	int err = kvblk_lookup(p->kv, &lookup);
 
-	/* an old module rejects the field @tiers */
-	return err == -E2BIG ? -EOPNOTSUPP : err;
+	return kvblk_lookup_keys(p->kv, &lookup, sizeof(lookup));
 }
 
 /* Set the state of each key that needs no operation. */
@@ -84,18 +84,18 @@ static void plan_states(struct plan *p)
 	bool stopped = false;
 
 	for (unsigned int i = 0; i < p->nr; i++) {
-		struct kvblk_prefetched *key = &p->out[i];
+		struct kvblk_prestaged *key = &p->out[i];
 
-		*key = (struct kvblk_prefetched){ .length = p->sizes[i] };
+		*key = (struct kvblk_prestaged){ .length = p->sizes[i] };
 		if (stopped) {
-			key->state = KVBLK_PREFETCH_CLIPPED;
+			key->state = KVBLK_PRESTAGE_CLIPPED;
 		} else if (!p->sizes[i]) {
-			key->state = KVBLK_PREFETCH_MISSING;
+			key->state = KVBLK_PRESTAGE_MISSING;
 			stopped = p->options->stop_at_miss;
 		} else if (p->tiers[i] == KVBLK_TIER_MEMORY) {
 			continue;
 		} else if (p->sizes[i] > left) {
-			key->state = KVBLK_PREFETCH_CLIPPED;
+			key->state = KVBLK_PRESTAGE_CLIPPED;
 			left = 0;
 		} else {
 			left -= p->sizes[i];
@@ -111,11 +111,10 @@ static unsigned int next_batch(struct plan *p, unsigned int *at, const unsigned 
 	for (; *at < p->nr && nr < KVBLK_OPS_MAX; *key += p->lens[(*at)++]) {
 		if (p->out[*at].state)
 			continue;
-		kvblk_prep_delete(&p->ops[nr], *key, p->lens[*at]);
-		p->ops[nr].opcode = KVBLK_OP_PREFETCH;
+		kvblk_prep_prefetch(&p->ops[nr], *key, p->lens[*at]);
 		p->ops[nr].cookie = p->options->cookie;
 		p->ops[nr].deadline_ns = p->options->deadline_ns;
-		p->ops[nr].priority = p->options->priority;
+		p->ops[nr].priority = (uint8_t)p->options->priority;
 		p->of[nr++] = *at;
 	}
 	return nr;
@@ -125,18 +124,18 @@ static unsigned int next_batch(struct plan *p, unsigned int *at, const unsigned 
 static int state_of(int res)
 {
 	if (res > 0)
-		return KVBLK_PREFETCH_LOADED;
+		return KVBLK_PRESTAGE_LOADED;
 	switch (res) {
 	case 0:
-		return KVBLK_PREFETCH_RESIDENT;
+		return KVBLK_PRESTAGE_RESIDENT;
 	case -ENOENT:
-		return KVBLK_PREFETCH_MISSING;
+		return KVBLK_PRESTAGE_MISSING;
 	case -ETIME:
-		return KVBLK_PREFETCH_EXPIRED;
+		return KVBLK_PRESTAGE_EXPIRED;
 	case -ENOSPC:
 	case -ENOMEM:
 	case -ECANCELED:
-		return KVBLK_PREFETCH_CLIPPED;
+		return KVBLK_PRESTAGE_CLIPPED;
 	default:
 		return res;
 	}
@@ -145,7 +144,7 @@ static int state_of(int res)
 /* Run a batch and set its keys' states. Sets *@stop if no batch may follow. */
 static int run_batch(struct plan *p, unsigned int nr, bool *stop)
 {
-	int err = kvblk_submit(p->kv, p->ops, nr, p->results, 0);
+	int err = kvblk_batch(p->kv, p->ops, nr, p->results, sizeof(*p->results), 0);
 
 	for (unsigned int i = 0; i < nr && !err; i++) {
 		int res = p->results[i].res, state = state_of(res);
@@ -169,12 +168,12 @@ static int plan_run(struct plan *p)
 		err = run_batch(p, nr, &stop);
 	for (; at < p->nr; at++) {
 		if (!p->out[at].state)
-			p->out[at].state = KVBLK_PREFETCH_CLIPPED;
+			p->out[at].state = KVBLK_PRESTAGE_CLIPPED;
 	}
 	return err;
 }
 
-static void plan_sum(const struct plan *p, struct kvblk_prefetch_sum *sum)
+static void plan_sum(const struct plan *p, struct kvblk_prestage_sum *sum)
 {
 	bool hole = false;
 
@@ -182,13 +181,13 @@ static void plan_sum(const struct plan *p, struct kvblk_prefetch_sum *sum)
 		hole |= !came(&p->out[i]);
 		sum->nr_leading += !hole;
 		sum->nr_here += came(&p->out[i]);
-		if (p->out[i].state == KVBLK_PREFETCH_LOADED)
+		if (p->out[i].state == KVBLK_PRESTAGE_LOADED)
 			sum->loaded_bytes += p->out[i].length;
 	}
 }
 
 /* Lease the blocks that are in memory now. */
-static int plan_lease(const struct plan *p, struct kvblk_prefetch_sum *sum)
+static int plan_lease(const struct plan *p, struct kvblk_prestage_sum *sum)
 {
 	struct kvblk_lookup lookup = {
 		.flags = KVBLK_LOOKUP_LEASE,
@@ -210,9 +209,10 @@ static int plan_lease(const struct plan *p, struct kvblk_prefetch_sum *sum)
 	}
 	lookup.keys = (uintptr_t)keys;
 	lookup.key_lens = (uintptr_t)lens;
-	err = kvblk_lookup(p->kv, &lookup);
+	err = kvblk_lookup_keys(p->kv, &lookup, sizeof(lookup));
 	if (!err) {
 		sum->lease = lookup.lease;
+		sum->lease_end_ns = lookup.lease_end_ns;
 		sum->nr_leased = lookup.nr_leased;
 	}
 out:
@@ -232,24 +232,36 @@ static bool lens_are_right(const uint16_t *lens, unsigned int nr)
 	return true;
 }
 
-int kvblk_prefetch(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
-		   unsigned int nr_keys, const struct kvblk_prefetch_options *options,
-		   struct kvblk_prefetched *prefetched, struct kvblk_prefetch_sum *sum)
+const char *kvblk_prestage_state_name(unsigned int state)
 {
-	static const struct kvblk_prefetch_options none;
-	struct kvblk_prefetch_sum total = { 0 };
+	static const char *const names[] = { NULL, "loaded", "resident", "missing", "clipped",
+					     "expired" };
+
+	return state <= KVBLK_PRESTAGE_EXPIRED ? names[state] : NULL;
+}
+
+int kvblk_prestage(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
+		   unsigned int nr_keys, const struct kvblk_prestage_options *options,
+		   struct kvblk_prestaged *prestaged, struct kvblk_prestage_sum *sum)
+{
+	struct kvblk_prestage_sum total = { 0 };
+	struct kvblk_prestage_options own;
 	struct plan p = {
 		.kv = kv,
-		.options = options ? options : &none,
+		.options = &own,
 		.keys = keys,
 		.lens = key_lens,
 		.nr = nr_keys,
-		.out = prefetched,
 	};
-	int err;
+	int err = options_copy(&own, sizeof(own), options,
+			       END_OF(struct kvblk_prestage_options, stop_at_miss));
 
-	if (!lens_are_right(key_lens, nr_keys) || p.options->lease_ms > KVBLK_LEASE_MS_MAX ||
-	    p.options->priority > KVBLK_PRIORITY_MAX)
+	if (err)
+		return err;
+	/* without @sum the caller could not release the lease */
+	if (!lens_are_right(key_lens, nr_keys) || own.lease_ms > KVBLK_LEASE_MS_MAX ||
+	    own.priority > KVBLK_PRIORITY_MAX || (own.lease_ms && !sum) ||
+	    (sum && sum->size < END_OF(struct kvblk_prestage_sum, lease_end_ns)))
 		return -EINVAL;
 	err = plan_alloc(&p);
 	if (!err)
@@ -260,10 +272,12 @@ int kvblk_prefetch(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
 	}
 	if (!err)
 		plan_sum(&p, &total);
-	if (!err && p.options->lease_ms && total.nr_here)
+	if (!err && own.lease_ms && total.nr_here)
 		err = plan_lease(&p, &total);
-	plan_free(&p);
+	if (!err && prestaged)
+		memcpy(prestaged, p.out, p.nr * sizeof(*p.out));
 	if (!err && sum)
-		*sum = total;
+		out_copy(sum, &total, sizeof(total));
+	plan_free(&p);
 	return err;
 }
