@@ -38,9 +38,10 @@ build() {
 	cc -Wall -Wextra -Werror -o "$dir/$1" "$top/tools/test/lib_test.c" "${@:2}"
 }
 
-# in_cxx FLAG...: check that the header is valid C++
+# in_cxx FLAG...: check that the headers are valid C++; exceptions are not needed
 in_cxx() {
-	printf '#include <%s>\n' kvblk.h kvblk_admin.h kvblk_keys.h | c++ -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only "$@" -
+	printf '#include <%s>\n' kvblk.h kvblk_admin.h kvblk_keys.h | c++ -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only "$@" - &&
+		echo '#include <kvblk.hpp>' | c++ -x c++ -std=c++17 -fno-exceptions -Wall -Wextra -Werror -fsyntax-only "$@" -
 }
 
 # run PROGRAM

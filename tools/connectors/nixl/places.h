@@ -14,7 +14,7 @@
 #include <string>
 #include <unordered_map>
 
-#include <kvblk.h>
+#include <kvblk.hpp>
 
 #include "backend/backend_engine.h"
 #include "params.h"
@@ -26,20 +26,14 @@ struct Memory {
 	nixl_mem_t type = DRAM_SEG;
 	uintptr_t addr = 0;
 	size_t len = 0;
-	struct kvblk_mem *mem = nullptr;	/* NULL if it could not be pinned */
+	libkvblk::Memory mem;	/* false if it could not be pinned */
 	/* protected by Flights::lock_: */
 	unsigned int users = 0;	/* requests in flight */
 	bool gone = false;	/* deregistration has started */
 
-	/* Describe @length bytes at @from. Returns false if they are not within the memory. */
-	bool piece(uintptr_t from, size_t length, struct kvblk_piece *piece) const
+	bool contains(uintptr_t from, size_t length) const
 	{
-		if (from < addr || length > len || from - addr > len - length)
-			return false;
-		if (mem)
-			return !kvblk_mem_piece(mem, from - addr, length, piece);
-		kvblk_piece_user(piece, reinterpret_cast<void *>(from), length);
-		return true;
+		return from >= addr && length <= len && from - addr <= len - length;
 	}
 };
 
