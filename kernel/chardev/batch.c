@@ -101,9 +101,16 @@ static u64 req_deadline(const struct kvblk_req *req)
 }
 
 /*
- * Detaches canceled and late requests, except those that use the caller's memory, have written
- * some, or take place all the same.
+ * Returns whether a canceled or late request may be detached: in flight, and neither uses the
+ * caller's memory, nor has written some, nor takes place all the same.
  */
+static bool req_detachable(const struct kvblk_req *req)
+{
+	return atomic_read(&req->ownership.state) == KVBLK_REQ_INFLIGHT &&
+	       !req->mem.direct && !req->partly && !req->type->commits;
+}
+
+/* Detaches canceled and late requests, if possible. */
 static void batch_expire(struct kvblk_batch *batch)
 {
 	u64 now = ktime_get_ns();
@@ -114,8 +121,7 @@ static void batch_expire(struct kvblk_batch *batch)
 		struct kvblk_req *req = batch->reqs[i];
 		bool late = req_deadline(req) <= now;
 
-		if (atomic_read(&req->ownership.state) != KVBLK_REQ_INFLIGHT ||
-		    req->mem.direct || req->partly || req->type->commits)
+		if (!req_detachable(req))
 			continue;
 		if (READ_ONCE(req->canceled))
 			req_detach(batch, i, -ECANCELED);
@@ -151,10 +157,9 @@ static long batch_timeout(struct kvblk_batch *batch)
 	u32 i;
 
 	for (i = 0; i < batch->nr_reqs; i++) {
-		struct kvblk_req *req = batch->reqs[i];
-
-		if (atomic_read(&req->ownership.state) == KVBLK_REQ_INFLIGHT)
-			first = min(first, req_deadline(req));
+		/* only a request that batch_expire() detaches, or else the wait would spin */
+		if (req_detachable(batch->reqs[i]))
+			first = min(first, req_deadline(batch->reqs[i]));
 	}
 	/*
 	 * Poll, because a ring's worker is asked to stop without being woken, and because an
