@@ -232,9 +232,11 @@ static int batch_cancel(struct kvblk_batch *batch)
 	batch->interruptible = false;
 	for (i = 0; i < batch->nr_reqs; i++)
 		WRITE_ONCE(batch->reqs[i]->canceled, true);
-	batch_expire(batch);
-	while (!err && batch->nr_inflight)
+	while (!err && batch->nr_inflight) {
+		/* each time, because a put that is retried is in flight again */
+		batch_expire(batch);
 		err = batch_wait(batch);
+	}
 	return err;
 }
 
