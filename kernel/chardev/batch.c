@@ -410,8 +410,9 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 	for (i = 0; i < nr; i++) {
 		struct kvblk_req *req = reqs[chain ? nr - 1 - i : i];
 
+		/* check here, too, because operations that complete at once never wait */
 		if (!req->result.res && !err)
-			err = batch_run_one(&batch, req);
+			err = batch_interrupted(&batch) ? -EINTR : batch_run_one(&batch, req);
 		if (!req->result.res && err)
 			kvblk_req_over(req, -ECANCELED);
 		if (prefetches)
