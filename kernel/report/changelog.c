@@ -264,6 +264,13 @@ ssize_t kvblk_changes_read(struct file *filp, char __user *buf, size_t len, loff
 		/* walk_read() needs space for a whole bucket */
 		if (took > 0 && nr - done > KVBLK_INDEX_BUCKET && !signal_pending(current))
 			continue;
+		/*
+		 * A writer that still saw the old tail did not wake. lost_read() took its lock, so
+		 * its record is visible now. Look again, or else an edge-triggered poll would miss
+		 * the record.
+		 */
+		if (!took && !over && reader_ready(reader))
+			continue;
 		if (took || done || over)
 			break;
 		took = -EAGAIN;
