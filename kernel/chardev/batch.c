@@ -130,11 +130,20 @@ static void batch_expire(struct kvblk_batch *batch)
 	}
 }
 
+/* Returns whether @sig has an effect. Ignored signals are queued, too, if the task is traced. */
+static bool signal_matters(const struct sighand_struct *sighand, int sig)
+{
+	const __sighandler_t handler = sighand->action[sig - 1].sa.sa_handler;
+
+	return handler != SIG_IGN && (handler != SIG_DFL || !sig_kernel_ignore(sig));
+}
+
 /* Returns whether a signal is pending that is more than a stop, and no debugger or freezer. */
 static bool task_signaled(void)
 {
 	struct sighand_struct *sighand = rcu_dereference_protected(current->sighand, true);
 	sigset_t pending;
+	int sig;
 
 	if (!task_sigpending(current))
 		return false;
@@ -142,7 +151,10 @@ static bool task_signaled(void)
 	sigorsets(&pending, &current->pending.signal, &current->signal->shared_pending.signal);
 	sigandnsets(&pending, &pending, &current->blocked);
 	sigdelsetmask(&pending, SIG_KERNEL_STOP_MASK | rt_sigmask(SIGCONT));
-	return !sigisemptyset(&pending);
+	for (sig = 1; sig <= _NSIG; sig++)
+		if (sigismember(&pending, sig) && signal_matters(sighand, sig))
+			return true;
+	return false;
 }
 
 static bool batch_interrupted(const struct kvblk_batch *batch)
