@@ -101,9 +101,16 @@ static u64 req_deadline(const struct kvblk_req *req)
 }
 
 /*
- * Detaches canceled and late requests, except those that use the caller's memory, have written
- * some, or take place all the same.
+ * Returns whether a canceled or late request may be detached: in flight, and neither uses the
+ * caller's memory, nor has written some, nor takes place all the same.
  */
+static bool req_detachable(const struct kvblk_req *req)
+{
+	return atomic_read(&req->ownership.state) == KVBLK_REQ_INFLIGHT &&
+	       !req->mem.direct && !req->partly && !req->type->commits;
+}
+
+/* Detaches canceled and late requests, if possible. */
 static void batch_expire(struct kvblk_batch *batch)
 {
 	u64 now = ktime_get_ns();
@@ -114,8 +121,7 @@ static void batch_expire(struct kvblk_batch *batch)
 		struct kvblk_req *req = batch->reqs[i];
 		bool late = req_deadline(req) <= now;
 
-		if (atomic_read(&req->ownership.state) != KVBLK_REQ_INFLIGHT ||
-		    req->mem.direct || req->partly || req->type->commits)
+		if (!req_detachable(req))
 			continue;
 		if (READ_ONCE(req->canceled))
 			req_detach(batch, i, -ECANCELED);
@@ -124,11 +130,20 @@ static void batch_expire(struct kvblk_batch *batch)
 	}
 }
 
+/* Returns whether @sig has an effect. Ignored signals are queued, too, if the task is traced. */
+static bool signal_matters(const struct sighand_struct *sighand, int sig)
+{
+	const __sighandler_t handler = sighand->action[sig - 1].sa.sa_handler;
+
+	return handler != SIG_IGN && (handler != SIG_DFL || !sig_kernel_ignore(sig));
+}
+
 /* Returns whether a signal is pending that is more than a stop, and no debugger or freezer. */
 static bool task_signaled(void)
 {
 	struct sighand_struct *sighand = rcu_dereference_protected(current->sighand, true);
 	sigset_t pending;
+	int sig;
 
 	if (!task_sigpending(current))
 		return false;
@@ -136,7 +151,10 @@ static bool task_signaled(void)
 	sigorsets(&pending, &current->pending.signal, &current->signal->shared_pending.signal);
 	sigandnsets(&pending, &pending, &current->blocked);
 	sigdelsetmask(&pending, SIG_KERNEL_STOP_MASK | rt_sigmask(SIGCONT));
-	return !sigisemptyset(&pending);
+	for (sig = 1; sig <= _NSIG; sig++)
+		if (sigismember(&pending, sig) && signal_matters(sighand, sig))
+			return true;
+	return false;
 }
 
 static bool batch_interrupted(const struct kvblk_batch *batch)
@@ -151,10 +169,9 @@ static long batch_timeout(struct kvblk_batch *batch)
 	u32 i;
 
 	for (i = 0; i < batch->nr_reqs; i++) {
-		struct kvblk_req *req = batch->reqs[i];
-
-		if (atomic_read(&req->ownership.state) == KVBLK_REQ_INFLIGHT)
-			first = min(first, req_deadline(req));
+		/* only a request that batch_expire() detaches, or else the wait would spin */
+		if (req_detachable(batch->reqs[i]))
+			first = min(first, req_deadline(batch->reqs[i]));
 	}
 	/*
 	 * Poll, because a ring's worker is asked to stop without being woken, and because an
@@ -227,9 +244,11 @@ static int batch_cancel(struct kvblk_batch *batch)
 	batch->interruptible = false;
 	for (i = 0; i < batch->nr_reqs; i++)
 		WRITE_ONCE(batch->reqs[i]->canceled, true);
-	batch_expire(batch);
-	while (!err && batch->nr_inflight)
+	while (!err && batch->nr_inflight) {
+		/* each time, because a put that is retried is in flight again */
+		batch_expire(batch);
 		err = batch_wait(batch);
+	}
 	return err;
 }
 
@@ -403,8 +422,9 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 	for (i = 0; i < nr; i++) {
 		struct kvblk_req *req = reqs[chain ? nr - 1 - i : i];
 
+		/* check here, too, because operations that complete at once never wait */
 		if (!req->result.res && !err)
-			err = batch_run_one(&batch, req);
+			err = batch_interrupted(&batch) ? -EINTR : batch_run_one(&batch, req);
 		if (!req->result.res && err)
 			kvblk_req_over(req, -ECANCELED);
 		if (prefetches)

@@ -520,7 +520,10 @@ static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step n
 	if (!err)
 		return next;
 	req->wants_fault |= fault;
-	return err == -EAGAIN || fault ? STEP_WAIT : put_end(req, err);
+	if (err == -EAGAIN || fault)
+		return STEP_WAIT;
+	/* a page fault ended because the task is killed */
+	return put_end(req, err == -EINTR ? -ECANCELED : err);
 }
 
 static enum put_step put_fetch(struct kvblk_req *req)

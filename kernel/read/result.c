@@ -48,7 +48,8 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
 			req->result.flags, req->start);
 	req->read.state = KVBLK_READ_DONE;
-	return kvblk_req_over(req, err);
+	/* -EINTR is internal: others may still see the completion of a task that exits */
+	return kvblk_req_over(req, err == -EINTR ? -ECANCELED : err);
 }
 
 int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec)

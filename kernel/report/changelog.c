@@ -107,17 +107,19 @@ static bool reader_ready(struct reader *reader)
 	       READ_ONCE(reader->head) != READ_ONCE(reader->tail) || READ_ONCE(reader->lost);
 }
 
-/* Copies @nr records to @to, and zeroes to what the caller knows more of. Returns 0 or -EFAULT. */
+/*
+ * Copies @nr records to @to as far as both sides know, and zeroes to what the caller knows more of.
+ * Returns 0 or -EFAULT.
+ */
 static int records_copy(const struct reader *reader, void __user *to,
 			const struct kvblk_change *from, size_t nr)
 {
-	size_t more = reader->record_size - sizeof(*from);
+	size_t size = reader->record_size, known = min(size, sizeof(*from));
 
-	if (!more)
-		return copy_to_user(to, from, nr * sizeof(*from)) ? -EFAULT : 0;
-	for (; nr; nr--, from++, to += reader->record_size)
-		if (copy_to_user(to, from, sizeof(*from)) ||
-		    clear_user(to + sizeof(*from), more))
+	if (size == sizeof(*from))
+		return copy_to_user(to, from, nr * size) ? -EFAULT : 0;
+	for (; nr; nr--, from++, to += size)
+		if (copy_to_user(to, from, known) || clear_user(to + known, size - known))
 			return -EFAULT;
 	return 0;
 }
@@ -261,6 +263,13 @@ ssize_t kvblk_changes_read(struct file *filp, char __user *buf, size_t len, loff
 			done += took;
 		/* walk_read() needs space for a whole bucket */
 		if (took > 0 && nr - done > KVBLK_INDEX_BUCKET && !signal_pending(current))
+			continue;
+		/*
+		 * A writer that still saw the old tail did not wake. lost_read() took its lock, so
+		 * its record is visible now. Look again, or else an edge-triggered poll would miss
+		 * the record.
+		 */
+		if (!took && !over && reader_ready(reader))
 			continue;
 		if (took || done || over)
 			break;
