@@ -31,8 +31,9 @@ def built_libraries():
 
 ffi = FFI()
 source = (HERE / "native.c").read_text()
-# declarations that Python sees
-ffi.cdef(re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1).replace("KVPY ", ""))
+# declarations that Python sees; those of kvblk.h are skipped by the compiler
+declared = re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1)
+ffi.cdef(re.sub(r"^#(if 0|endif)$|KVPY ", "", declared, flags=re.M))
 options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}
 if os.environ.get("KVBLK_SYSTEM_LIB") == "1" or not (HERE.parent / "lib" / "kvblk.h").exists():
     options = {"libraries": ["kvblk", "kvblk-keys"]}

@@ -46,7 +46,7 @@ def deployment_salt(salt_file: str = SALT_FILE) -> str:
     if "\0" in salt_file:
         raise ValueError("the name of a salt's file has a zero byte")
     salt, why = ffi.new("char[]", SALT_LEN + 1), ffi.new("char *[1]")
-    err = lib.kvpy_salt(os.fsencode(salt_file), salt, why)
+    err = lib.kvblk_keyspace_salt(os.fsencode(salt_file), salt, why)
     if err == -errno.ENOENT:
         _warn_once(salt_file)
     elif err:
