@@ -193,7 +193,7 @@ class L2Cases:
             self.assertFalse(l2.store(keys, objects([1, 2])))
         self.assertEqual(l2.lookup(keys), [False, False])
         self.assertEqual(l2.adapter.get_usage().total_bytes_used, 0)
-        self.assertEqual(l2.client.store.report.counts()["puts_declined"], 2)
+        self.assertEqual(l2.client.store.report.counts()["store_declined"], 2)
 
     @on_fake
     def test_lost(self):
@@ -234,7 +234,7 @@ class L2Cases:
     def test_too_long(self):
         l2 = self.open()
         with kvblk.Pool(POOL) as pool:
-            longest = pool.info().value_max
+            longest = pool.get_info().value_max
         keys = self.keys(2)
         long = objects([0], numel=longest + 1, dtype=torch.uint8)
         self.assertFalse(l2.store(keys, long + objects([2])))
@@ -552,7 +552,7 @@ class Plugin(L2Cases, unittest.TestCase):
             while l2.store(keys, mixed):
                 l2.adapter.delete(keys)
                 l2.client.store.pool.delete_many(self.pool_keys(l2, keys))
-        self.assertEqual(l2.client.store.report.counts()["puts_declined"], 1)
+        self.assertEqual(l2.client.store.report.counts()["store_declined"], 1)
         self.assertEqual(self.told(l2), (1, 2048, {"": 2048}))
 
     def test_mixed_layouts(self):
@@ -766,7 +766,7 @@ class Engine(unittest.TestCase):
         with fault(DECLINE=1):
             objs = self.chunks(manager, [1, 2])
             self.backend(manager).batched_submit_put_task(keys, objs, on_complete_callback=told.append)
-            self.assertTrue(wait_until(lambda: self.backend(manager).counts().get("puts_declined") == 2))
+            self.assertTrue(wait_until(lambda: self.backend(manager).counts().get("store_declined") == 2))
         for obj in objs:
             obj.ref_count_down()
         self.assertEqual(manager.batched_contains(keys), (0, {}))

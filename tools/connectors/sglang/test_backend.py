@@ -412,7 +412,7 @@ class Lookups(Case):
         self.assertEqual((len(backend._leases), self.released), (1, []))
         backend.batch_get_v1(keys[3:], indices(4))
         self.assertEqual((len(backend._leases), len(self.released)), (0, 1))
-        self.assertEqual(backend._leases._of_key, {})
+        self.assertEqual(backend._leases._of_name, {})
 
     def test_failed_load_ends_lease(self):
         backend, keys = self.stored(2)
@@ -439,8 +439,8 @@ class Lookups(Case):
         backend.batch_exists(keys)
         time.sleep(0.02)
         backend.batch_exists(hashes(1))
-        self.assertEqual((len(backend._leases), backend._leases._of_key), (0, {}))
-        self.assertEqual(backend.get_stats().kvblk["expired_leases"], 1)
+        self.assertEqual((len(backend._leases), backend._leases._of_name), (0, {}))
+        self.assertEqual(backend.get_stats().kvblk["lease_expired"], 1)
 
     def test_close_ends_leases(self):
         backend, keys = self.stored(2)
@@ -455,12 +455,13 @@ class Lookups(Case):
             self.assertEqual(backend.batch_get_v1(keys, indices(1)), [True])
 
     def test_more_than_a_lookup_takes(self):
-        backend, keys = self.stored(6)
-        with unittest.mock.patch.object(kvblk_sglang.backend, "LOOKUP_MAX", 4):
-            self.assertEqual(backend.batch_exists(keys + hashes(3)), 6)
-            self.assertEqual(len(backend._leases), 2)
-            self.assertEqual(backend.batch_exists(keys[:3] + hashes(4)), 3)
-        self.assertEqual([len(args[0]) for args, _ in backend._pool.of("lookup")], [4, 4, 1, 4][:2] + [4])
+        backend, keys = self.stored(20)
+        with unittest.mock.patch.object(kvblk.pool, "LOOKUP_MAX", 8):
+            self.assertEqual(backend.batch_exists(keys + hashes(9)), 20)
+            self.assertEqual(len(backend._leases), 1)
+            self.assertEqual(backend.batch_exists(keys[:3] + hashes(8)), 3)
+        backend.batch_get_v1(keys, indices(*range(20)))
+        self.assertEqual(len(backend._leases), 1)
 
 
 class Loads(Case):
@@ -478,7 +479,7 @@ class Loads(Case):
         for i, good in enumerate(got):
             if good:
                 self.assertEqual(page_bytes(pool, 10 + i), page_bytes(pool, i))
-        self.assertEqual(backend.counters["missed_pages"], 2)
+        self.assertEqual(backend.report.counts()["load_misses"], 2)
 
     def test_other_length(self):
         pool = mha()
@@ -490,8 +491,8 @@ class Loads(Case):
             other.put(ids[1], b"x" * (backend._kv.nbytes + 4096))
             other.put(ids[2], b"x" * backend._kv.nbytes)
         self.assertEqual(backend.batch_get_v1(keys, indices(0, 1, 2)), [False, False, True])
-        self.assertEqual(backend.counters["wrong_length_pages"], 2)
-        self.assertEqual(backend.counters["failed_load_pages"], 0)
+        self.assertEqual(backend.report.counts()["wrong_blocks"], 2)
+        self.assertEqual(backend.report.counts()["load_errors"], 0)
         self.assertEqual(backend.batch_exists(keys), 0)
         self.assertEqual(backend.batch_set_v1(keys, indices(0, 1, 2)), [True] * 3)
 
@@ -531,7 +532,7 @@ class Loads(Case):
         backend = self.backend(mha(), {"timeout_s": 3, "hard_deadline": True})
         backend.batch_get_v1(hashes(1), indices(0))
         backend.batch_set_v1(hashes(1), indices(0))
-        self.assertEqual(backend._pool.of("get_many")[0][1], {"timeout": 3, "hard": True})
+        self.assertEqual(backend._pool.of("get_many")[0][1], {"timeout": 3, "hard_deadline": True})
         self.assertEqual(backend._pool.of("put_many")[0][1]["timeout"], 3)
 
     def test_split(self):
@@ -548,11 +549,7 @@ class Loads(Case):
         self.assertEqual(backend.batch_get_v1(keys, where), [True] * count)
         self.assertEqual(bytes(pool.kv_buffer.view(torch.uint8).numpy()), want)
         for call in ("put_many", "get_many"):
-            self.assertEqual([len(args[0]) for args, _ in backend._pool.of(call)], [1024, 1024, 452])
-        ids = backend._kv.keys(keys)
-        puts = [options for _, options in backend._pool.of("put_many")]
-        self.assertEqual([options["parent"] for options in puts], [b"", ids[1023], ids[2047]])
-        self.assertEqual([options["continues"] for options in puts], [True, True, False])
+            self.assertEqual([len(args[0]) for args, _ in backend._pool.of(call)], [count])
         self.assertEqual(len(backend._leases), 0)
 
 
@@ -573,7 +570,7 @@ class Stores(Case):
         keys = hashes(2)
         for _ in range(2):
             self.assertEqual(backend.batch_set_v1(keys, indices(0, 1)), [True, True])
-        self.assertEqual((backend.counters["stored_pages"], backend.counters["present_pages"]), (2, 2))
+        self.assertEqual((backend.report.counts()["store_blocks"], backend.report.counts()["store_present"]), (2, 2))
 
     @unittest.skipUnless(FAKE, "a pool that declines on demand")
     def test_declined(self):
@@ -582,7 +579,7 @@ class Stores(Case):
         keys = hashes(2)
         with self.assertNoLogs("kvblk_sglang.backend", "WARNING"):
             self.assertEqual(backend.batch_set_v1(keys, indices(0, 1)), [False, False])
-        self.assertEqual(backend.counters["declined_pages"], 2)
+        self.assertEqual(backend.report.counts()["store_declined"], 2)
         self.assertEqual(backend.batch_exists(keys), 0)
 
     def test_clear(self):
@@ -615,7 +612,7 @@ class Stores(Case):
         self.assertEqual((stats.backup_pgs, stats.prefetch_pgs), ([3], [2]))
         self.assertGreater(stats.backup_bandwidth[0], 0)
         self.assertGreater(stats.prefetch_bandwidth[0], 0)
-        self.assertEqual((stats.kvblk["found_pages"], stats.kvblk["loaded_pages"]), (3, 2))
+        self.assertEqual((stats.kvblk["lookup_hits"], stats.kvblk["load_blocks"]), (3, 2))
         self.assertEqual(backend.get_stats().prefetch_pgs, [], "each is told once")
 
 

@@ -743,7 +743,7 @@ class OffloadingTest(Offload):
         """A prompt's blocks are stored as a chain that continues where the last store ended"""
         self.make()
         request = Request("r", self.keys(4))
-        with mock.patch.object(self.worker._mover._worker, "put", wraps=self.worker._mover._worker.put) as put:
+        with mock.patch.object(self.worker._mover._queue, "put", wraps=self.worker._mover._queue.put) as put:
             self.store(request, [1, 2], keys=request.keys[:2])
             self.store(request, [3, 4], keys=request.keys[2:], job=3)
         ids = self.spec.keys.all([bytes(k) for k in request.keys])
@@ -843,7 +843,7 @@ class TierTest(WithPool):
         """Chunks are stored from the slab and loaded elsewhere, in any order"""
         self.make(enable_kv_events=True)
         request = Request("r", self.keys(3))
-        with mock.patch.object(self.tier._mover._worker, "put", wraps=self.tier._mover._worker.put) as put:
+        with mock.patch.object(self.tier._mover._queue, "put", wraps=self.tier._mover._queue.put) as put:
             keys = [request.keys[i] for i in (2, 0, 1)]
             self.assertTrue(self.job(request, dict.fromkeys(keys), [2, 0, 1], False).success)
         stored, = put.call_args_list
@@ -1299,8 +1299,8 @@ class SlabTest(WithPool):
         told = report.Report("test")
         with self.assertLogs("vllm.kvblk", "WARNING") as logged:
             for _ in range(5):
-                told.error("reading", KvblkError(errno.EIO))
-            told.error("reading", KvblkError(errno.ETIME))
+                told.tell("reading", KvblkError(errno.EIO))
+            told.tell("reading", KvblkError(errno.ETIME))
         self.assertEqual(len(logged.records), 2)
         self.assertIn("kvblk test: reading: [Errno 5]", logged.output[0])
 

@@ -9,7 +9,6 @@ The second run restores the prompt's blocks, in another process:
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import logging
 import sys
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         }
         if cache:
             report["block_bytes"] = cache.block_bytes
-            report["stats"] = dataclasses.asdict(cache.stats)
+            report["stats"] = cache.report.counts()
             cache.close()
         return report
 
@@ -98,7 +97,7 @@ def main() -> int:
     print(f"tokens: {' '.join(map(str, report['tokens']))}")
     if "stats" in report:
         stats = report["stats"]
-        print(f"kvblk: {stats['restored']} blocks restored, {stats['stored']} stored, "
+        print(f"kvblk: {stats['load_blocks']} blocks restored, {stats['store_blocks']} stored, "
               f"{report['block_bytes']} bytes each")
     return 0
 
