@@ -38,7 +38,7 @@ static int start(void *handle)
 	return io_uring_sq_ready(&ring->uring) ? err : 0;
 }
 
-static void destroy(void *handle)
+static void ring_free(void *handle)
 {
 	struct ring *ring = handle;
 
@@ -49,7 +49,7 @@ static void destroy(void *handle)
 	free(ring);
 }
 
-static int create(int fd, unsigned int depth, bool one_thread, void **handle)
+static int ring_new(int fd, unsigned int depth, bool one_thread, void **handle)
 {
 	struct io_uring_params params = { .flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32 };
 	struct ring *ring = calloc(1, sizeof(*ring));
@@ -140,7 +140,7 @@ static unsigned int reap(void *handle, struct ring_end *ends, unsigned int max)
 	return nr;
 }
 
-static int wait(void *handle, unsigned int least, uint64_t deadline_ns)
+static int wait_for(void *handle, unsigned int least, uint64_t deadline_ns)
 {
 	struct ring *ring = handle;
 	struct io_uring_getevents_arg arg = { 0 };
@@ -176,12 +176,12 @@ static int notify(void *handle, int fd)
 }
 
 const struct ring_type kvblk_io_uring = {
-	.create = create,
-	.destroy = destroy,
+	.create = ring_new,
+	.destroy = ring_free,
 	.add = add,
 	.start = start,
 	.reap = reap,
-	.wait = wait,
+	.wait = wait_for,
 	.wake = wake,
 	.notify = notify,
 };
