@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -72,6 +73,7 @@ struct kvblk_queue {
 	void *ring;
 	unsigned int depth, flags;
 	pthread_t owner;	/* the thread that made the queue */
+	atomic_uint_fast64_t next_cookie;
 	pthread_mutex_t lock;	/* protects the fields below, and all submissions */
 	pthread_cond_t work;	/* signaled when @todo grows or @stop is set */
 	TAILQ_HEAD(, submission) live;	/* all submissions, oldest first */
@@ -91,9 +93,6 @@ struct kvblk_queue {
 	int event;		/* eventfd, or -1 */
 	pthread_t threads[KVBLK_QUEUE_THREADS_MAX];
 };
-
-/* The kernel's cookies are shared by all queues of an open file. */
-static atomic_uint_fast64_t last_cookie;
 
 static bool is_foreign(const struct kvblk_queue *q)
 {
@@ -363,11 +362,11 @@ static struct submission *submission_create(const struct kvblk_op *ops, unsigned
 }
 
 /* Name the operations for kvblk_cancel(). */
-static void submission_name(const struct kvblk_queue *q, struct submission *s)
+static void submission_name(struct kvblk_queue *q, struct submission *s)
 {
 	/* the upper half of the numbers, because callers count from 1 */
 	if (!(q->flags & KVBLK_QUEUE_UNCANCELABLE))
-		s->cookie = (1ull << 63) | (atomic_fetch_add(&last_cookie, 1) + 1);
+		s->cookie = (1ull << 63) | atomic_fetch_add(&q->next_cookie, 1);
 	for (unsigned int i = 0; i < s->nr; i++)
 		s->ops[i].cookie = s->cookie;
 }
@@ -673,6 +672,18 @@ void kvblk_queue_destroy(struct kvblk_queue *q)
 	free(q);
 }
 
+/*
+ * Returns a random number, because queues count their cookies from there: the queues of all
+ * processes that share the open file must not find each other's operations.
+ */
+static uint64_t first_cookie(void)
+{
+	uint64_t first;
+
+	return getrandom(&first, sizeof(first), GRND_NONBLOCK) == sizeof(first) ? first :
+									       now_ns() << 20;
+}
+
 static const struct ring_type *ring_type(const struct kvblk *kv)
 {
 	fake_ring_fn fake;
@@ -703,6 +714,7 @@ int kvblk_queue_create(struct kvblk *kv, const struct kvblk_queue_options *optio
 	q->depth = o.depth ? o.depth : DEPTH;
 	q->flags = o.flags;
 	q->owner = pthread_self();
+	atomic_init(&q->next_cookie, first_cookie());
 	q->max_threads = o.threads ? o.threads : STAGE_THREADS;
 	q->event = -1;
 	TAILQ_INIT(&q->live);

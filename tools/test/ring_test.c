@@ -145,6 +145,34 @@ TEST(test_waiters)
 	}
 }
 
+static uint64_t cookie_of(struct kvblk_queue *q)
+{
+	assert_int_equal(kvblk_queue_submit(q, ops, 1, 0, NULL), 0);
+	return TAILQ_FIRST(&q->live)->cookie;
+}
+
+/* Processes that share an open file do not cancel each other's operations. */
+TEST(test_cookies)
+{
+	struct kvblk_queue *q = queue_new(8, 0);
+	uint64_t other, own = cookie_of(q);
+	int ends[2];
+
+	kvblk_queue_destroy(q);
+	assert_int_equal(pipe(ends), 0);
+	if (!fork()) {
+		other = cookie_of(queue_new(8, 0));
+		_exit(write(ends[1], &other, sizeof(other)) != sizeof(other));
+	}
+	close(ends[1]);
+	assert_int_equal(read(ends[0], &other, sizeof(other)), sizeof(other));
+	close(ends[0]);
+	q = queue_new(8, 0);
+	assert_int_not_equal(cookie_of(q), other);
+	assert_int_not_equal(own, other);
+	kvblk_queue_destroy(q);
+}
+
 int main(void)
 {
 	pool.fd = open("/dev/null", O_RDWR | O_CLOEXEC);
