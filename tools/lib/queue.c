@@ -53,6 +53,8 @@ struct submission {
 	TAILQ_ENTRY(submission) live;	/* in queue->live */
 	STAILQ_ENTRY(submission) next;	/* in queue->todo */
 	enum submission_state state;
+	bool batch;		/* its operations begin and end together */
+	bool canceled;		/* the kernel has found all operations that have not ended */
 	void *tag;
 	uint64_t number;
 	uint64_t cookie;	/* of all its operations in the kernel; 0: they can't be canceled */
@@ -292,6 +294,7 @@ static int run_by_thread(struct kvblk_queue *q, struct submission *s)
 	/* with other threads, the submission waits for one of them */
 	if (!q->nr_threads)
 		return -ENOMEM;
+	s->batch = true;
 	STAILQ_INSERT_TAIL(&q->todo, s, next);
 	q->nr_todo++;
 	pthread_cond_signal(&q->work);
@@ -303,7 +306,8 @@ static int run_by_thread(struct kvblk_queue *q, struct submission *s)
 static void run_by_ring(struct kvblk_queue *q, struct submission *s)
 {
 	s->state = SUBMISSION_RUNS;
-	if (s->flags & KVBLK_SUBMIT_CHAIN) {
+	s->batch = s->flags & KVBLK_SUBMIT_CHAIN;
+	if (s->batch) {
 		const uint64_t addr = (uintptr_t)&s->submit;
 
 		q->type->add(q->ring, KVBLK_URING_SUBMIT, &addr, sizeof(addr),
@@ -541,12 +545,13 @@ int kvblk_queue_eventfd(struct kvblk_queue *q)
 
 /*
  * Cancel submissions with @tag, or all. Returns the number of those found; sets @missed if a
- * submission runs that the kernel does not know, because it is about to begin or to end.
+ * submission has operations that the kernel does not know, because they are about to begin or to
+ * end.
  */
 static unsigned int cancel_pass(struct kvblk_queue *q, const void *tag, bool all, bool *missed)
 {
+	unsigned int nr = 0, nr_found;
 	struct submission *s;
-	unsigned int nr = 0;
 
 	*missed = false;
 	reap(q);
@@ -558,11 +563,12 @@ static unsigned int cancel_pass(struct kvblk_queue *q, const void *tag, bool all
 			q->nr_todo--;
 			submission_end(q, s, -ECANCELED, 0);
 			nr++;
-		} else if (s->cookie) {
-			if (!kvblk_cancel(q->kv, s->cookie, NULL))
+		} else if (s->cookie && !s->canceled) {
+			if (!kvblk_cancel(q->kv, s->cookie, &nr_found))
 				nr++;
-			else
-				*missed = true;
+			/* not again, because each cancel searches all operations of the open file */
+			s->canceled = nr_found >= s->nr_running;
+			*missed |= !nr_found || (!s->batch && !s->canceled);
 		}
 	}
 	return nr;
