@@ -627,7 +627,8 @@ struct kvblk_queue;
 /**
  * enum kvblk_queue_flags - flags of a queue
  * @KVBLK_QUEUE_ONE_THREAD: only the thread that created the queue uses it; submissions and
- *	waits of others fail with -EEXIST. Saves CPU time in a queue without threads
+ *	waits of others fail with -EEXIST. Other threads may cancel and stop. Saves CPU time
+ *	in a queue without threads
  * @KVBLK_QUEUE_UNCANCELABLE: kvblk_queue_cancel() finds only submissions that have not
  *	begun. Saves each operation a lock of the open node
  */
@@ -693,8 +694,8 @@ struct kvblk_completion {
  *
  * A handle may have any number of queues. Any thread may use a queue, many at the same
  * time, unless KVBLK_QUEUE_ONE_THREAD is set. In a queue without threads, an operation is
- * canceled when the thread that submitted it exits. A child of fork(2) must not use the
- * queue.
+ * canceled when the thread that submitted it exits: a device may write to the memory of a
+ * get until kvblk_drain() has returned 0. A child of fork(2) must not use the queue.
  *
  * Context: any thread.
  * Return: 0; -EINVAL, -E2BIG; -ENOMEM; -EMFILE, -ENFILE; -EAGAIN if no thread can be
