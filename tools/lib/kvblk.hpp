@@ -8,9 +8,9 @@
  * - Batch owns keys, pieces, extensions and results. A queue owns a batch while it is in
  *   flight, so that no caller can free what the kernel still uses.
  *
- * Nothing throws but the allocations of std. Functions return std::error_code: those of a
- * single block and of an operation are of result_category(), for action(); all others are of
- * std::generic_category(). Both compare with std::errc.
+ * Nothing throws but the allocations of std: then all objects are as before the call. Functions
+ * return std::error_code: those of a single block and of an operation are of result_category(),
+ * for action(); all others are of std::generic_category(). Both compare with std::errc.
  *
  * Threads: as in C. Different objects are independent; a Pool and a Queue may be used by many
  * threads at once, but be moved, opened and destroyed by one alone; a Batch by one at a time.
@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cerrno>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -185,12 +186,18 @@ class Batch {
 
 	Batch &add(unsigned int opcode, std::string_view key)
 	{
-		ops_.emplace_back();
-		kvblk_prep_put(&ops_.back(), nullptr, key.size(), nullptr, 0);
-		ops_.back().opcode = static_cast<uint8_t>(opcode);
+		struct kvblk_op op;
+
+		kvblk_prep_put(&op, nullptr, key.size(), nullptr, 0);
+		op.opcode = static_cast<uint8_t>(opcode);
+		/* drop what an add() without memory left */
+		places_.resize(ops_.size());
+		results_.resize(ops_.size());
 		places_.push_back({ keys_.size(), pieces_.size(), nullptr });
 		results_.emplace_back();
 		keys_.append(key);
+		/* last, because the number of operations counts */
+		ops_.push_back(op);
 		return *this;
 	}
 
@@ -203,9 +210,7 @@ class Batch {
 	Batch &piece(const struct kvblk_mem *mem, uintptr_t at, size_t len)
 	{
 		struct kvblk_piece piece;
-		const int err = ops_.empty() || last().nr_pieces == KVBLK_PIECES_MAX ?
-					-EINVAL :
-					kvblk_prep_piece(&piece, mem, at, len);
+		const int err = ops_.empty() ? -EINVAL : kvblk_prep_piece(&piece, mem, at, len);
 
 		if (err)
 			return fail(err);
@@ -218,9 +223,11 @@ class Batch {
 				return *this;
 			}
 		}
-		last_mem_ = mem;
-		last().nr_pieces++;
+		if (last().nr_pieces == KVBLK_PIECES_MAX)
+			return fail(-EINVAL);
 		pieces_.push_back(piece);
+		last().nr_pieces++;
+		last_mem_ = mem;
 		return *this;
 	}
 
@@ -252,7 +259,8 @@ public:
 	 */
 	Batch &piece(const Memory &memory, size_t offset, size_t len)
 	{
-		return piece(memory.get(), offset, len);
+		/* without memory the offset would be an address of the process */
+		return memory ? piece(memory.get(), offset, len) : fail(-EINVAL);
 	}
 	Batch &piece(void *addr, size_t len)
 	{
@@ -447,6 +455,8 @@ public:
 				      Prefix &prefix) const
 	{
 		struct kvblk_prefix found = sized<struct kvblk_prefix>();
+		/* first, because without memory nobody would release the lease */
+		std::unique_ptr<Lease::Held> held(new Lease::Held{ kv_, 0, 0 });
 		const size_t nr = key_len ? keys.size() / key_len : 0;
 		const int err = nr > KVBLK_LOOKUP_MAX ? -EINVAL :
 			kvblk_lookup_prefix(get(), keys.data(), key_len,
@@ -454,8 +464,11 @@ public:
 
 		prefix.nr_leading = err ? 0 : found.nr_leading;
 		prefix.lease.reset();
-		if (!err && found.lease)
-			prefix.lease.held_.reset(new Lease::Held{ kv_, found.lease, found.lease_end_ns });
+		if (!err && found.lease) {
+			held->lease = found.lease;
+			held->end_ns = found.lease_end_ns;
+			prefix.lease.held_ = std::move(held);
+		}
 		return call_error(err);
 	}
 };
@@ -506,7 +519,10 @@ public:
 	{
 		return !!state_;
 	}
-	/* For the calls of kvblk.h, except for kvblk_queue_wait() while batches are in flight. */
+	/*
+	 * For the calls of kvblk.h. Submit and wait either by those or by submit() and wait(), not by
+	 * both.
+	 */
 	struct kvblk_queue *get() const
 	{
 		return state_ ? state_->queue : nullptr;
@@ -534,7 +550,8 @@ public:
 			/* before the submission, because another thread may wait for it */
 			const std::lock_guard<std::mutex> guard(state_->lock);
 
-			state_->batches.emplace(b, std::move(batch));
+			/* not emplace(), which loses the batch without memory */
+			state_->batches[b] = std::move(batch);
 		}
 		error = call_error(kvblk_queue_submit(get(), b->ops(), b->size(), flags, b));
 		if (error)
@@ -558,6 +575,9 @@ public:
 		const size_t before = done.size();
 		int nr;
 
+		/* first, because a completion is returned only once */
+		if (done.capacity() - before < std::size(completions))
+			done.reserve(2 * before + std::size(completions));
 		do {
 			nr = kvblk_queue_wait(get(), completions, 32, block, deadline_ns);
 			for (int i = 0; i < nr; i++) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <functional>
+#include <new>
 #include <numeric>
 #include <poll.h>
 #include <thread>
@@ -33,6 +34,9 @@ std::atomic<bool> failed;
 			failed = true;                                           \
 		}                                                                \
 	} while (0)
+
+/* allocations of this thread that succeed; negative: all */
+thread_local int allocations_left = -1;
 
 std::string key(const char *test, size_t i)
 {
@@ -231,8 +235,11 @@ void test_pieces(unsigned int)
 	CHECK(pool.submit(batch) == std::errc::bad_address);
 	batch.clear();
 	batch.put("a");
-	for (size_t i = 0; i <= KVBLK_PIECES_MAX; i++)
+	for (size_t i = 0; i < KVBLK_PIECES_MAX; i++)
 		batch.piece(&data[2 * i], 1);
+	batch.piece(&data[2 * KVBLK_PIECES_MAX - 1], 1);
+	CHECK(batch.last().nr_pieces == KVBLK_PIECES_MAX && !batch.seal());
+	batch.piece(&data[2 * KVBLK_PIECES_MAX + 1], 1);
 	CHECK(batch.last().nr_pieces == KVBLK_PIECES_MAX);
 	CHECK(batch.seal() == std::errc::invalid_argument);
 	batch.clear();
@@ -243,6 +250,65 @@ void test_pieces(unsigned int)
 	batch.clear();
 	batch.piece(data.data(), 1);
 	CHECK(batch.seal() == std::errc::invalid_argument);
+	/* memory that was moved away is not memory of the process */
+	batch.clear();
+	memory.reset();
+	batch.put("a").piece(memory, 4096, 1);
+	CHECK(batch.seal() == std::errc::invalid_argument);
+}
+
+/* A batch stays whole if an allocation fails. */
+void test_no_memory(unsigned int)
+{
+	static char data[3];
+	Pool pool;
+	Queue queue;
+
+	CHECK(!pool.open("fake") && !queue.create(pool));
+	for (int n = 0; n < 60; n++) {
+		std::unique_ptr<Batch> batch = std::make_unique<Batch>();
+		std::vector<std::unique_ptr<Batch>> done;
+		bool threw = false;
+
+		allocations_left = n;
+		try {
+			for (int i = 0; i < 10; i++) {
+				batch->get("a key that is longer than a short string");
+				batch->piece(data, 1).piece(data + 2, 1).ext();
+			}
+		} catch (const std::bad_alloc &) {
+			threw = true;
+		}
+		allocations_left = -1;
+		CHECK(threw || n > 10);
+		batch->get("last").piece(data + 1, 1);
+		CHECK(!batch->seal());
+		const struct kvblk_op &op = batch->ops()[batch->size() - 1];
+
+		CHECK(!memcmp(reinterpret_cast<char *>(static_cast<uintptr_t>(op.key)), "last", 4));
+		CHECK(op.nr_pieces == 1 &&
+		      reinterpret_cast<const struct kvblk_piece *>(
+			      static_cast<uintptr_t>(op.pieces))->addr ==
+			      reinterpret_cast<uintptr_t>(data + 1));
+		for (int m = 0; batch; m++) {
+			allocations_left = m;
+			try {
+				CHECK(!queue.submit(batch));
+			} catch (const std::bad_alloc &) {
+				CHECK(batch && batch->size());
+			}
+			allocations_left = -1;
+		}
+		for (int m = 0; done.empty(); m++) {
+			allocations_left = m;
+			try {
+				CHECK(!queue.wait(done));
+			} catch (const std::bad_alloc &) {
+			}
+			allocations_left = -1;
+		}
+		CHECK(done[0]->error(done[0]->size() - 1) == std::errc::no_such_file_or_directory);
+	}
 }
 
 void test_lease(unsigned int)
@@ -421,6 +487,27 @@ void test_in_flight(unsigned int threads)
 
 } // namespace
 
+void *operator new(size_t size)
+{
+	void *memory = allocations_left ? malloc(size) : nullptr;
+
+	if (!memory)
+		throw std::bad_alloc();
+	if (allocations_left > 0)
+		allocations_left--;
+	return memory;
+}
+
+void operator delete(void *memory) noexcept
+{
+	free(memory);
+}
+
+void operator delete(void *memory, size_t) noexcept
+{
+	free(memory);
+}
+
 int main()
 {
 	static const struct {
@@ -432,6 +519,7 @@ int main()
 		{ "one block", test_one_block, false },
 		{ "batches with scatter lists", test_batch, false },
 		{ "pieces", test_pieces, false },
+		{ "no memory", test_no_memory, false },
 		{ "leases", test_lease, false },
 		{ "handles that outlive their pool", test_lifetimes, true },
 		{ "threads share a queue", test_queue, true },
