@@ -59,15 +59,23 @@ static void run_op(struct command *command)
 		.ops = (uintptr_t)&op,
 		.results = (uintptr_t)&result,
 	};
+	void *to = (void *)(uintptr_t)op.result;
+	size_t size = op.result_size;
 	int err;
 
 	op.result = 0;
 	op.result_size = 0;
+	if ((to || size) && (!to || size < KVBLK_RESULT_SIZE_VER0 || size > KVBLK_STRUCT_MAX)) {
+		command->end.res = -EINVAL;
+		return;
+	}
 	err = fake_ioctl(command->ring->fd, KVBLK_IOC_SUBMIT, &submit);
 	if (err)
 		result = (struct kvblk_result){ .cookie = op.cookie, .res = err };
-	if (command->op.result)
-		memcpy((void *)(uintptr_t)command->op.result, &result, sizeof(result));
+	if (to) {
+		memset(to, 0, size);
+		memcpy(to, &result, size < sizeof(result) ? size : sizeof(result));
+	}
 	command->end.res = result.res;
 	command->end.flags = result.flags;
 	command->end.value_len = result.value_len;
