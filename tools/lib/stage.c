@@ -60,6 +60,7 @@ struct kvblk_stage {
 };
 
 static struct kvblk_stage *stages;
+static atomic_uint nr_stages;	/* in @stages; written under stages_lock */
 static pthread_mutex_t stages_lock = PTHREAD_MUTEX_INITIALIZER;	/* protects @stages, @users */
 static uint32_t last_id;
 /* protects @last_id; held across lookup and creation of a stage; taken before stages_lock */
@@ -217,6 +218,7 @@ int kvblk_stage_open(struct kvblk *kv, void *context, const struct kvblk_mem_opt
 			pthread_mutex_lock(&stages_lock);
 			s->next = stages;
 			stages = s;
+			atomic_fetch_add(&nr_stages, 1);
 			pthread_mutex_unlock(&stages_lock);
 		}
 	}
@@ -239,6 +241,7 @@ void kvblk_stage_close(struct kvblk_stage *stage)
 		for (s = &stages; *s != stage; s = &(*s)->next)
 			;
 		*s = stage->next;
+		atomic_fetch_sub(&nr_stages, 1);
 	}
 	pthread_mutex_unlock(&stages_lock);
 	if (last)
@@ -737,6 +740,9 @@ static void stage_run(struct kvblk *kv, uint32_t id, struct batch *b)
 
 bool kvblk_is_staged(const struct kvblk_op *ops, unsigned int nr_ops)
 {
+	/* do not read pieces, because the kernel reports those that cannot be read */
+	if (!atomic_load(&nr_stages))
+		return false;
 	for (unsigned int i = 0; i < nr_ops; i++) {
 		if (id_of(&ops[i]))
 			return true;
@@ -768,7 +774,8 @@ unsigned int kvblk_stage_cancel(struct kvblk *kv, uint64_t cookie)
 {
 	unsigned int nr = 0;
 
-	if (!cookie)
+	/* no lock without stages: another thread may have held it at a fork */
+	if (!cookie || !atomic_load(&nr_stages))
 		return 0;
 	pthread_mutex_lock(&stages_lock);
 	for (struct kvblk_stage *stage = stages; stage; stage = stage->next) {
