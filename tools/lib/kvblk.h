@@ -440,6 +440,10 @@ KVBLK_INLINE void kvblk_prep_ext(struct kvblk_op *op, struct kvblk_op_ext *ext)
  * - A chain is admitted load by load. If a put is declined, later puts of the chain are
  *   declined, too.
  *
+ * A batch that fits into one load has no overlap. Operations on staged and on other memory,
+ * or on memory of several CUDA contexts, run as batches one after another: each is its own
+ * chain, and kvblk_cancel() finds only the operations of the one that is running.
+ *
  * Allocates no memory if @result_size is that of the library.
  *
  * Context: any thread.
