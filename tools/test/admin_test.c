@@ -90,6 +90,8 @@ TEST(test_sizes)
 	assert_int_equal(read.size, sizeof(later));
 	later.more = 1;
 	assert_int_equal(read_sized(&read, sizeof(read), &later), -E2BIG);
+	spec.size = UINT32_MAX;
+	assert_int_equal(read_sized(&read, sizeof(read), &spec), -E2BIG);
 	spec.size = 0;
 	assert_int_equal(read_sized(&read, sizeof(read), &spec), -EINVAL);
 }

@@ -189,6 +189,9 @@ TEST(test_sizes)
 	assert_hex(space.digest, 16, "e7940858f1756b790e5d78b122ca70f1");
 	later.more = 1;
 	assert_int_equal(kvblk_keyspace_init(&space, &later.known), -E2BIG);
+	later.more = 0;
+	later.known.size = UINT32_MAX;
+	assert_int_equal(kvblk_keyspace_init(&space, &later.known), -E2BIG);
 }
 
 TEST_MAIN("keys")

@@ -352,6 +352,8 @@ static int read_sized(void *to, size_t size, const void *from)
 	memcpy(&len, from, sizeof(len));
 	if (len < sizeof(len))
 		return -EINVAL;
+	if (len > KVBLK_STRUCT_MAX)
+		return -E2BIG;
 	for (size_t i = size; i < len; i++) {
 		if (bytes[i])
 			return -E2BIG;

@@ -60,6 +60,8 @@ static int read_spec(struct kvblk_keyspace_spec *to, const struct kvblk_keyspace
 
 	if (len < sizeof(spec->size))
 		return -EINVAL;
+	if (len > KVBLK_STRUCT_MAX)
+		return -E2BIG;
 	for (size_t i = sizeof(*to); i < len; i++) {
 		if (bytes[i])
 			return -E2BIG;
