@@ -47,16 +47,44 @@ static int write_salt(int fd, gid_t group)
 	return fsync(fd) ? -errno : 0;
 }
 
+/* Open the directory of the file @path. Returns a descriptor or -1. */
+static int open_directory(const char *path, int flags)
+{
+	char *copy = strdup(path);
+	int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags) : -1;
+
+	free(copy);
+	return fd;
+}
+
 /* Make the directory of the file @path, searchable for the readers of the file. */
 static void make_directory(const char *path)
 {
 	char *copy = strdup(path);
-	const char *dir = copy ? dirname(copy) : "";
+	int fd;
 
 	/* an error shows when the file is made */
-	if (!mkdir(dir, 0755))
-		chmod(dir, 0755);
+	if (copy && !mkdir(dirname(copy), 0755)) {
+		/* not chmod(), because another user may have replaced the directory by a link */
+		fd = open_directory(path, O_NOFOLLOW);
+		if (fd >= 0) {
+			fchmod(fd, 0755);
+			close(fd);
+		}
+	}
 	free(copy);
+}
+
+/* Write the name of the file @path to the disk: after a crash there must be no other salt. */
+static int sync_name(const char *path)
+{
+	int fd = open_directory(path, 0), err = 0;
+
+	if (fd < 0 || fsync(fd))
+		err = -errno;
+	if (fd >= 0)
+		close(fd);
+	return err;
 }
 
 /* Make the file @path. Returns 0, -EEXIST, or another negative errno. */
@@ -79,6 +107,8 @@ static int make_file(const char *path, gid_t group)
 	if (!err && link(temporary, path))
 		err = -errno;
 	unlink(temporary);
+	if (!err)
+		err = sync_name(path);
 free_name:
 	free(temporary);
 	return err;
