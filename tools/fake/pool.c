@@ -73,12 +73,14 @@ static struct block *buckets[MAX_BLOCKS];
 static int modes[MAX_FDS];
 static int nr_nodes;
 static uint64_t nr_gets, nr_puts, nr_put_batches, nr_leases, nr_held, dram_used;
-/* ids of held leases, indexed by id modulo MAX_LEASES */
-static uint64_t leases[MAX_LEASES];
+static uint64_t nr_kept;	/* leases that ended with their handles */
+/* held leases by id modulo MAX_LEASES, with the handles that took them; id 0: unused */
+static struct { uint64_t id; int fd; } leases[MAX_LEASES];
 static unsigned int nr_running;	/* batches */
 /* batches delayed by KVBLK_FAKE_DELAY_MS; a negative result is final */
 static struct batch {
 	struct batch *next;
+	int fd;
 	const struct kvblk_op *ops;
 	struct kvblk_result *results;
 	uint32_t nr;
@@ -87,8 +89,8 @@ static pthread_cond_t changed;	/* signaled when a batch ends or a result is fina
 /* the file of KVBLK_FAKE_STORE, and the offset up to which this process has read */
 static int store = -1;
 static off_t store_read;
-/* registered memory, indexed by handle; length 0: unused */
-static struct { char *addr; uint64_t length; } regions[MAX_REGIONS];
+/* registered memory, indexed by number, with the handles that own it; length 0: unused */
+static struct { char *addr; uint64_t length; int fd; } regions[MAX_REGIONS];
 
 uint64_t fake_setting(const char *name)
 {
@@ -198,8 +200,14 @@ static uint64_t room_of(const struct kvblk_op *op)
 	return room;
 }
 
+/* Returns whether the handle @fd has registered memory number @i. */
+static bool is_region(uint32_t i, int fd)
+{
+	return i < MAX_REGIONS && regions[i].length && regions[i].fd == fd;
+}
+
 /* Returns the errno with which the module refuses pieces, else 0. */
-static int check_pieces(const struct kvblk_op *op)
+static int check_pieces(const struct kvblk_op *op, int fd)
 {
 	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
 
@@ -211,7 +219,7 @@ static int check_pieces(const struct kvblk_op *op)
 			return -EINVAL;
 		if (piece->type == KVBLK_PIECE_USER)
 			continue;
-		if (piece->handle >= MAX_REGIONS || !regions[piece->handle].length)
+		if (!is_region(piece->handle, fd))
 			return -ENXIO;
 		if (piece->addr > regions[piece->handle].length ||
 		    piece->length > regions[piece->handle].length - piece->addr)
@@ -251,7 +259,7 @@ static int check_ext(const struct kvblk_op *op)
 }
 
 /* Returns the errno with which the module refuses an operation, else 0. */
-static int check(const struct kvblk_op *op, int mode)
+static int check(const struct kvblk_op *op, int fd)
 {
 	static const uint32_t flags[] = {
 		[KVBLK_OP_PUT] = KVBLK_OPF_DURABLE,
@@ -261,7 +269,7 @@ static int check(const struct kvblk_op *op, int mode)
 	};
 	bool put = op->opcode == KVBLK_OP_PUT, get = op->opcode == KVBLK_OP_GET;
 	bool reads = get || op->opcode == KVBLK_OP_PREFETCH;
-	int err;
+	int err, mode = modes[fd] - 1;
 
 	if (op->opcode < KVBLK_OP_PUT || op->opcode > KVBLK_OP_PREFETCH ||
 	    op->flags & ~(uint32_t)(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE |
@@ -280,7 +288,7 @@ static int check(const struct kvblk_op *op, int mode)
 			 op->nr_pieces || op->pieces)
 		return -EINVAL;
 	err = check_ext(op);
-	return err ? err : check_pieces(op);
+	return err ? err : check_pieces(op, fd);
 }
 
 /* Copy between the pieces and @data. */
@@ -501,7 +509,7 @@ static void delay(struct batch *batch)
 	*place = batch->next;
 }
 
-static int cancel(struct kvblk_cancel *c)
+static int cancel(struct kvblk_cancel *c, int fd)
 {
 	if (c->size < KVBLK_CANCEL_SIZE_VER0 || !c->cookie || c->reserved)
 		return -EINVAL;
@@ -510,7 +518,7 @@ static int cancel(struct kvblk_cancel *c)
 	c->nr_found = 0;
 	for (const struct batch *b = waiting; b; b = b->next) {
 		for (uint32_t i = 0; i < b->nr; i++) {
-			if (b->ops[i].cookie != c->cookie || b->results[i].res < 0)
+			if (b->fd != fd || b->ops[i].cookie != c->cookie || b->results[i].res < 0)
 				continue;
 			b->results[i].res = -ECANCELED;
 			c->nr_found++;
@@ -540,9 +548,9 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result, bool dec
 	}
 }
 
-static int submit(const struct kvblk_submit *s, int mode)
+static int submit(const struct kvblk_submit *s, int fd)
 {
-	struct batch b = { .ops = (void *)(uintptr_t)s->ops, .nr = s->nr_ops };
+	struct batch b = { .fd = fd, .ops = (void *)(uintptr_t)s->ops, .nr = s->nr_ops };
 	bool declined = false;
 
 	if (s->size < KVBLK_SUBMIT_SIZE_VER0 || !s->nr_ops || s->nr_ops > KVBLK_OPS_MAX ||
@@ -559,7 +567,7 @@ static int submit(const struct kvblk_submit *s, int mode)
 	for (uint32_t i = 0; i < b.nr; i++)
 		b.results[i] = (struct kvblk_result){
 			.cookie = b.ops[i].cookie,
-			.res = check(&b.ops[i], mode),
+			.res = check(&b.ops[i], fd),
 		};
 	nr_running++;
 	if (fake_setting("KVBLK_FAKE_DELAY_MS"))
@@ -590,31 +598,32 @@ static int drain(const struct kvblk_drain *d)
 	return 0;
 }
 
-static void lease(struct kvblk_lookup *l)
+static void lease(struct kvblk_lookup *l, int fd)
 {
 	uint64_t most = fake_setting("KVBLK_FAKE_LEASE_KEYS");
 
 	l->nr_leased = most && most < l->nr_present ? (uint32_t)most : l->nr_present;
 	l->lease = ++nr_leases;
 	l->lease_end_ns = now_ns() + l->lease_ms * 1000000ull;
-	leases[l->lease % MAX_LEASES] = l->lease;
+	leases[l->lease % MAX_LEASES].id = l->lease;
+	leases[l->lease % MAX_LEASES].fd = fd;
 	nr_held++;
 }
 
-static int release(const struct kvblk_lease_release *r)
+static int release(const struct kvblk_lease_release *r, int fd)
 {
-	uint64_t *held = &leases[r->lease % MAX_LEASES];
+	uint32_t i = r->lease % MAX_LEASES;
 
 	if (r->size < KVBLK_LEASE_RELEASE_SIZE_VER0 || r->flags || !r->lease)
 		return -EINVAL;
-	if (*held != r->lease)
+	if (leases[i].id != r->lease || leases[i].fd != fd)
 		return -ENOENT;
-	*held = 0;
+	leases[i].id = 0;
 	nr_held--;
 	return 0;
 }
 
-static int lookup(struct kvblk_lookup *l, int mode)
+static int lookup(struct kvblk_lookup *l, int fd)
 {
 	const char *key = (void *)(uintptr_t)l->keys;
 	const uint16_t *lens = (void *)(uintptr_t)l->key_lens;
@@ -623,7 +632,7 @@ static int lookup(struct kvblk_lookup *l, int mode)
 	unsigned char *bitmap = (void *)(uintptr_t)l->bitmap, *tiers = (void *)(uintptr_t)l->tiers;
 	bool hole = false;
 
-	if (mode == O_WRONLY)
+	if (modes[fd] - 1 == O_WRONLY)
 		return -EBADF;
 	if (l->flags & ~(uint32_t)(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX | KVBLK_LOOKUP_QUIET))
 		return -EOPNOTSUPP;
@@ -662,11 +671,11 @@ static int lookup(struct kvblk_lookup *l, int mode)
 		l->nr_leading += !hole;
 	}
 	if (l->lease_ms && l->nr_present)
-		lease(l);
+		lease(l, fd);
 	return 0;
 }
 
-static int reg_buf(struct kvblk_reg_buf *reg)
+static int reg_buf(struct kvblk_reg_buf *reg, int fd)
 {
 	if (reg->size < KVBLK_REG_BUF_SIZE_VER0 || reg->reserved || reg->reserved2 || reg->handle ||
 	    !reg->length)
@@ -679,6 +688,7 @@ static int reg_buf(struct kvblk_reg_buf *reg)
 		if (!regions[i].length) {
 			regions[i].addr = (void *)(uintptr_t)reg->addr;
 			regions[i].length = reg->length;
+			regions[i].fd = fd;
 			reg->handle = i;
 			return 0;
 		}
@@ -686,9 +696,9 @@ static int reg_buf(struct kvblk_reg_buf *reg)
 	return -ENOSPC;
 }
 
-static int unreg_buf(const struct kvblk_unreg_buf *unreg)
+static int unreg_buf(const struct kvblk_unreg_buf *unreg, int fd)
 {
-	if (unreg->handle >= MAX_REGIONS || !regions[unreg->handle].length)
+	if (!is_region(unreg->handle, fd))
 		return -ENOENT;
 	regions[unreg->handle].length = 0;
 	return 0;
@@ -724,23 +734,39 @@ static int info(struct kvblk_info *to)
 	return 0;
 }
 
-static int answer(unsigned long request, void *arg, int mode)
+/* End what belongs to a handle that is closed. */
+static void handle_end(int fd)
+{
+	for (uint32_t i = 0; i < MAX_REGIONS; i++) {
+		if (is_region(i, fd))
+			regions[i].length = 0;
+	}
+	for (uint32_t i = 0; i < MAX_LEASES; i++) {
+		if (!leases[i].id || leases[i].fd != fd)
+			continue;
+		leases[i].id = 0;
+		nr_held--;
+		nr_kept++;
+	}
+}
+
+static int answer(unsigned long request, void *arg, int fd)
 {
 	switch (request) {
 	case KVBLK_IOC_INFO:
 		return info(arg);
 	case KVBLK_IOC_SUBMIT:
-		return submit(arg, mode);
+		return submit(arg, fd);
 	case KVBLK_IOC_LOOKUP:
-		return lookup(arg, mode);
+		return lookup(arg, fd);
 	case KVBLK_IOC_LEASE_RELEASE:
-		return release(arg);
+		return release(arg, fd);
 	case KVBLK_IOC_CANCEL:
-		return cancel(arg);
+		return cancel(arg, fd);
 	case KVBLK_IOC_REG_BUF:
-		return reg_buf(arg);
+		return reg_buf(arg, fd);
 	case KVBLK_IOC_UNREG_BUF:
-		return unreg_buf(arg);
+		return unreg_buf(arg, fd);
 	case KVBLK_IOC_DRAIN:
 		return drain(arg);
 	default:
@@ -763,7 +789,7 @@ int fake_ioctl(int fd, unsigned long request, void *arg)
 		(void)!read((int)fake_setting("KVBLK_FAKE_GATE"), &(char){ 0 }, 1);
 	}
 	enter();
-	err = answer(request, arg, modes[fd] - 1);
+	err = answer(request, arg, fd);
 	leave();
 	return err;
 }
@@ -821,8 +847,9 @@ int close(int fd)
 	if (fake_is_node(fd)) {
 		pthread_mutex_lock(&lock);
 		modes[fd] = 0;
-		if (!--nr_nodes && fake_setting("KVBLK_FAKE_LEASE") && nr_held)
-			fprintf(stderr, "fake pool: %llu leases held\n", (unsigned long long)nr_held);
+		handle_end(fd);
+		if (!--nr_nodes && fake_setting("KVBLK_FAKE_LEASE") && nr_kept)
+			fprintf(stderr, "fake pool: %llu leases held\n", (unsigned long long)nr_kept);
 		pthread_mutex_unlock(&lock);
 	}
 	return next(fd);

@@ -267,6 +267,34 @@ static void versions(struct kvblk *kv)
 	verdict("structures of other versions");
 }
 
+/* Leases and registered memory belong to a handle, and end with it. */
+static void handles(struct kvblk *kv)
+{
+	struct kvblk_prefix prefix = { .size = sizeof(prefix) };
+	struct kvblk_result result;
+	struct kvblk_piece piece;
+	struct kvblk *other;
+	struct kvblk_mem *mem;
+	struct kvblk_op op;
+
+	CHECK(!kvblk_open("fake", 0, &other) && !kvblk_mem_alloc(other, "host", 4096, NULL, &mem));
+	CHECK(!kvblk_prep_piece(&piece, mem, 0, 10));
+	kvblk_prep_put(&op, "h", 1, &piece, 1);
+	CHECK(!kvblk_submit(kv, &op, 1, &result, 0) && result.res == -ENXIO);
+	CHECK(!kvblk_submit(other, &op, 1, &result, 0) && result.res == 10);
+	CHECK(!kvblk_lookup_prefix(other, "h", 1, 1, 1000, &prefix) && prefix.lease);
+	CHECK(kvblk_lease_release(kv, prefix.lease) == -ENOENT);
+	setenv("KVBLK_FAKE_LEASE", "1", 1);
+	op.opcode = KVBLK_OP_GET;
+	CHECK(!kvblk_submit(other, &op, 1, &result, 0) && result.res == 10);
+	kvblk_mem_unregister(mem);
+	kvblk_close(other);
+	CHECK(kvblk_get(kv, "h", 1, &result, &(size_t){ sizeof(result) }, NULL) == -ENOENT);
+	unsetenv("KVBLK_FAKE_LEASE");
+	CHECK(!kvblk_delete(kv, "h", 1));
+	verdict("what belongs to a handle");
+}
+
 /* Returns a letter for the state of each of the @nr keys at @got. */
 static const char *states(const struct kvblk_prestaged *got, unsigned int nr)
 {
@@ -680,6 +708,7 @@ int main(void)
 	single(kv);
 	batches(kv);
 	versions(kv);
+	handles(kv);
 	prestages(kv);
 	queue_options(kv);
 	for (unsigned int threads = 0; threads < 4; threads += 3) {
