@@ -553,7 +553,9 @@ static int submit(const struct kvblk_submit *s, int fd)
 	struct batch b = { .fd = fd, .ops = (void *)(uintptr_t)s->ops, .nr = s->nr_ops };
 	bool declined = false;
 
-	if (s->size < KVBLK_SUBMIT_SIZE_VER0 || !s->nr_ops || s->nr_ops > KVBLK_OPS_MAX ||
+	/* atomic: a queue sets the size of a batch that has not begun to 0 */
+	if (__atomic_load_n(&s->size, __ATOMIC_RELAXED) < KVBLK_SUBMIT_SIZE_VER0 ||
+	    !s->nr_ops || s->nr_ops > KVBLK_OPS_MAX ||
 	    s->op_size != sizeof(*b.ops) || s->result_size < sizeof(*b.results) ||
 	    s->result_size > KVBLK_STRUCT_MAX || s->reserved)
 		return -EINVAL;

@@ -45,7 +45,8 @@ struct item {
 
 enum submission_state {
 	SUBMISSION_WAITS,	/* in queue->todo */
-	SUBMISSION_RUNS,	/* in a thread or the ring */
+	SUBMISSION_RUNS,	/* in a thread */
+	SUBMISSION_ISSUED,	/* in the ring */
 	SUBMISSION_OVER,	/* all operations have ended */
 };
 
@@ -61,7 +62,7 @@ struct submission {
 	unsigned int nr, flags;
 	unsigned int nr_running;	/* operations that have not ended */
 	unsigned int left;	/* operations that kvblk_queue_wait() has not returned */
-	struct kvblk_submit submit;	/* argument of KVBLK_URING_SUBMIT */
+	struct kvblk_submit submit;	/* argument of KVBLK_URING_SUBMIT; size 0: canceled */
 	struct kvblk_op *ops;
 	struct kvblk_result *results;
 	struct item items[];
@@ -200,6 +201,15 @@ static void end_result(const struct ring_end *end)
 	result->value_len = end->value_len;
 }
 
+/* End a batch of the ring with the result of its command. */
+static void batch_end(struct kvblk_queue *q, struct submission *s, int res, int flush_err)
+{
+	/* the batch was canceled before it began */
+	if (res == -EINVAL && !s->submit.size)
+		res = -ECANCELED;
+	submission_end(q, s, res, flush_err);
+}
+
 /* Take the completions of the ring. */
 static void reap(struct kvblk_queue *q)
 {
@@ -226,8 +236,8 @@ static void reap(struct kvblk_queue *q)
 			q->nr_commands--;
 			if (data & BATCH) {
 				q->nr_batches--;
-				submission_end(q, (struct submission *)(data - BATCH), ends[i].res,
-					       flush_err);
+				batch_end(q, (struct submission *)(data - BATCH), ends[i].res,
+					  flush_err);
 			} else {
 				end_result(&ends[i]);
 				item_end(q, (struct item *)data, flush_err);
@@ -305,7 +315,7 @@ static int run_by_thread(struct kvblk_queue *q, struct submission *s)
 
 static void run_by_ring(struct kvblk_queue *q, struct submission *s)
 {
-	s->state = SUBMISSION_RUNS;
+	s->state = SUBMISSION_ISSUED;
 	s->batch = s->flags & KVBLK_SUBMIT_CHAIN;
 	if (s->batch) {
 		const uint64_t addr = (uintptr_t)&s->submit;
@@ -544,6 +554,18 @@ int kvblk_queue_eventfd(struct kvblk_queue *q)
 /* ---- cancel and end ---- */
 
 /*
+ * Let the kernel reject a batch that has not begun, because a worker of the ring reads the
+ * structure when it begins, and does not know the batch until then. Returns false if there is none.
+ */
+static bool batch_revoke(struct submission *s)
+{
+	if (s->state != SUBMISSION_ISSUED || !s->batch)
+		return false;
+	__atomic_store_n(&s->submit.size, 0, __ATOMIC_RELAXED);
+	return true;
+}
+
+/*
  * Cancel submissions with @tag, or all. Returns the number of those found; sets @missed if a
  * submission has operations that the kernel does not know, because they are about to begin or to
  * end.
@@ -564,7 +586,7 @@ static unsigned int cancel_pass(struct kvblk_queue *q, const void *tag, bool all
 			submission_end(q, s, -ECANCELED, 0);
 			nr++;
 		} else if (s->cookie && !s->canceled) {
-			if (!kvblk_cancel(q->kv, s->cookie, &nr_found))
+			if (!kvblk_cancel(q->kv, s->cookie, &nr_found) || batch_revoke(s))
 				nr++;
 			/* not again, because each cancel searches all operations of the open file */
 			s->canceled = nr_found >= s->nr_running;

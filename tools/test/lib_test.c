@@ -552,6 +552,32 @@ static void queue_results(struct kvblk *kv, unsigned int threads)
 	verdict(threads ? "results of threads" : "results of a ring");
 }
 
+/* Cancel a chain that the pool has not looked at: it never begins. */
+static void queue_revokes(struct kvblk *kv)
+{
+	struct kvblk_queue *queue = queue_of(kv, 0, 0);
+	struct kvblk_completion c[2];
+	char gate[16];
+	int ends[2];
+
+	CHECK(!pipe(ends));
+	snprintf(gate, sizeof(gate), "%d", ends[0]);
+	prepare(KVBLK_OP_PUT);
+	setenv("KVBLK_FAKE_GATE", gate, 1);
+	CHECK(!kvblk_queue_submit(queue, ops, 2, KVBLK_SUBMIT_CHAIN, &tags[0]));
+	CHECK(!kvblk_queue_wait(queue, c, 2, 1, later(10)));
+	CHECK(!kvblk_queue_cancel(queue, &tags[0]));
+	CHECK(write(ends[1], "", 1) == 1);
+	CHECK(kvblk_queue_wait(queue, c, 2, 2, later(10000)) == 2);
+	CHECK(c[0].res == -ECANCELED && c[1].res == -ECANCELED && c[0].cookie == 100);
+	unsetenv("KVBLK_FAKE_GATE");
+	CHECK(kvblk_exists(kv, keys[0], 3, NULL) == -ENOENT);
+	kvblk_queue_destroy(queue);
+	close(ends[0]);
+	close(ends[1]);
+	verdict("a chain that is canceled before it begins");
+}
+
 /* Cancel running and waiting submissions by tag; then stop the queue, and destroy a busy one. */
 static void queue_cancels(struct kvblk *kv, unsigned int threads)
 {
@@ -711,6 +737,7 @@ int main(void)
 	handles(kv);
 	prestages(kv);
 	queue_options(kv);
+	queue_revokes(kv);
 	for (unsigned int threads = 0; threads < 4; threads += 3) {
 		queue_chain(kv, threads);
 		queue_basics(kv, threads);
