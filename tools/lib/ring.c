@@ -15,6 +15,7 @@
 struct ring {
 	struct io_uring uring;
 	int kick;
+	bool polls;	/* a poll of @kick is in the ring */
 };
 
 static int poll_kick(struct ring *ring)
@@ -25,6 +26,7 @@ static int poll_kick(struct ring *ring)
 		return -EBUSY;
 	io_uring_prep_poll_multishot(sqe, ring->kick, POLLIN);
 	sqe->user_data = 0;
+	ring->polls = true;
 	return 0;
 }
 
@@ -113,7 +115,6 @@ static unsigned int reap(void *handle, struct ring_end *ends, unsigned int max)
 	struct ring *ring = handle;
 	struct io_uring_cqe *cqe;
 	unsigned int head, nr = 0;
-	bool polls = true;
 	eventfd_t count;
 
 	/* task work is not run, and overflown completions are not posted, without a system call */
@@ -125,7 +126,7 @@ static unsigned int reap(void *handle, struct ring_end *ends, unsigned int max)
 			break;
 		if (!cqe->user_data) {
 			eventfd_read(ring->kick, &count);
-			polls = cqe->flags & IORING_CQE_F_MORE;
+			ring->polls = cqe->flags & IORING_CQE_F_MORE;
 		}
 		ends[nr++] = (struct ring_end){
 			.user_data = cqe->user_data,
@@ -135,8 +136,10 @@ static unsigned int reap(void *handle, struct ring_end *ends, unsigned int max)
 		};
 	}
 	io_uring_cq_advance(&ring->uring, nr);
-	if (!polls && !poll_kick(ring))
-		start(ring);
+	if (!ring->polls)
+		poll_kick(ring);
+	/* the next call tries again what fails now */
+	start(ring);
 	return nr;
 }
 
