@@ -439,6 +439,8 @@ KVBLK_INLINE void kvblk_prep_ext(struct kvblk_op *op, struct kvblk_op_ext *ext)
  * - A get that fails has changed nothing, unless CUDA failed.
  * - A chain is admitted load by load. If a put is declined, later puts of the chain are
  *   declined, too.
+ * - With KVBLK_SUBMIT_INTERRUPTIBLE, a signal ends the batch only while the kernel works on
+ *   a load.
  *
  * A batch that fits into one load has no overlap. Operations on staged and on other memory,
  * or on memory of several CUDA contexts, run as batches one after another: each is its own
