@@ -6,6 +6,8 @@
 #include "../lib/admin/admin.c"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "kvblk_test.h"
 
@@ -133,7 +135,7 @@ TEST(test_members)
 TEST(test_changes)
 {
 	const struct kvblk_changes changes = { .size = sizeof(changes) };
-	char name[KVBLK_PATH_LEN_MAX + 1];
+	char name[KVBLK_PATH_LEN_MAX + 1], dir[] = "/tmp/kvblk-admin-test-XXXXXX";
 
 	memset(name, 'x', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
@@ -143,6 +145,16 @@ TEST(test_changes)
 	assert_int_equal(kvblk_changes_open("absent", 0, &changes), -ENODEV);
 	assert_int_equal(kvblk_changes_open("/dev/null/absent", 0, &changes), -ENODEV);
 	assert_int_equal(kvblk_changes_open("/dev/null", O_NONBLOCK, &changes), -ENOTTY);
+	assert_int_equal(kvblk_changes_open(NULL, 0, &changes), -EINVAL);
+	/* not blocked by a FIFO without a writer */
+	assert_non_null(mkdtemp(dir));
+	snprintf(name, sizeof(name), "%s/fifo", dir);
+	assert_int_equal(mkfifo(name, 0600), 0);
+	alarm(10);
+	assert_int_equal(kvblk_changes_open(name, 0, &changes), -ENOTTY);
+	alarm(0);
+	unlink(name);
+	rmdir(dir);
 }
 
 TEST(test_handles)
