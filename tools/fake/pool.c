@@ -643,7 +643,8 @@ static int lookup(struct kvblk_lookup *l, int fd)
 	    l->lease_ms > KVBLK_LEASE_MS_MAX ||
 	    !!l->lease_ms != !!(l->flags & KVBLK_LOOKUP_LEASE))
 		return -EINVAL;
-	l->size = sizeof(*l);
+	if (l->size > sizeof(*l))
+		l->size = sizeof(*l);
 	l->nr_leading = 0;
 	l->nr_present = 0;
 	l->nr_leased = 0;

@@ -45,6 +45,7 @@ extern "C" {
 /* The library exports the calls of this kind, too, for languages that cannot inline C. */
 #ifndef KVBLK_INLINE
 #define KVBLK_INLINE static inline
+#define KVBLK_EXT_SIZE	sizeof(struct kvblk_op_ext)
 #endif
 
 /* Clear the structure at @x and set its size. */
@@ -412,10 +413,14 @@ KVBLK_INLINE void kvblk_prep_prefetch(struct kvblk_op *op, const void *key, size
  * kvblk_prep_ext() - attach an extension to an operation: parent, checksums, tags, hints
  * @op: prepared by kvblk_prep_put() or a similar call
  * @ext: cleared; set its fields afterwards. Must stay valid until the operation completes
+ *
+ * The exported function clears and sets the size of version 1.0, because it does not know
+ * what its caller has allocated: set @size of &struct kvblk_op_ext for later fields.
  */
 KVBLK_INLINE void kvblk_prep_ext(struct kvblk_op *op, struct kvblk_op_ext *ext)
 {
-	KVBLK_INIT(ext);
+	memset(ext, 0, KVBLK_EXT_SIZE);
+	ext->size = (uint32_t)KVBLK_EXT_SIZE;
 	op->ext = (uintptr_t)ext;
 }
 

@@ -38,9 +38,13 @@ build() {
 	cc -Wall -Wextra -Werror -o "$dir/$1" "$top/tools/test/lib_test.c" "${@:2}"
 }
 
-# in_cxx FLAG...: check that the headers are valid C++; exceptions are not needed
+# in_cxx FLAG...: check that the headers are valid C++, and that no function hides a structure of the library; exceptions
+# are not needed
 in_cxx() {
-	printf '#include <%s>\n' kvblk.h kvblk_admin.h kvblk_keys.h | c++ -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only "$@" - &&
+	{
+		printf '#include <%s>\n' kvblk.h kvblk_admin.h kvblk_keys.h
+		printf 'extern kvblk_%s *names_%s;\n' {info,lookup,op,op_ext,piece,result,completion,prefix,mem_info,changes,keyspace,notice}{,}
+	} | c++ -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only "$@" - &&
 		echo '#include <kvblk.hpp>' | c++ -x c++ -std=c++17 -fno-exceptions -Wall -Wextra -Werror -fsyntax-only "$@" -
 }
 

@@ -21,7 +21,7 @@ namespace kvblk_nixl {
 
 enum class KeyRule {
 	Keyspace,	/* a key space of libkvblk, with names of up to 492 bytes */
-	DocaMemos,	/* as in DOCA_MEMOS, in the key space of NVMe commands */
+	DocaMemos,	/* as in DOCA_MEMOS, behind a prefix, which no key space of libkvblk has */
 };
 
 struct Params {

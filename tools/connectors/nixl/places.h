@@ -159,16 +159,16 @@ public:
 	/* Returns the key of an object, or "" if its name is too long. */
 	std::string object(const std::string &name, uint64_t id) const
 	{
-		/* the key space of NVMe commands on a pool's node */
-		const std::string nvme("nvme-kv", 8);
+		/* separates the keys from those of key spaces, which begin with "kvb1" */
+		const std::string prefix("nvme-kv", 8);
 
 		if (rule_ == KeyRule::Keyspace)
 			return name.empty() ? join(by_id_, bytes(id)) : join(by_name_, name);
 		if (name.empty())
-			return nvme + bytes(id);
+			return prefix + bytes(id);
 		if (auto raw = unhex(name))
-			return nvme + *raw;
-		return name.size() <= DOCA_KEY_MAX ? nvme + name : "";
+			return prefix + *raw;
+		return name.size() <= DOCA_KEY_MAX ? prefix + name : "";
 	}
 
 	/* Returns the key of a volume's block. */

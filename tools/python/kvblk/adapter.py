@@ -62,7 +62,7 @@ priority, salt, salt_file, any_version
 
     #: lowest and highest value of each number
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
-        "threads": (1, 64), "lease_s": (0.001, 3600), "timeout_s": (0.001, 3600), "ttl_s": (0, 2**32 - 1),
+        "threads": (1, 64), "lease_s": (0.001, 3600), "timeout_s": (0.001, 3600), "ttl_s": (0, 2**30),
         "priority": (0, 3),
     }
 

@@ -1152,8 +1152,8 @@ class Adapter(TestPool):
         for bad, said in (({}, "pool.* is missing"), ({"pool": 3}, "should be a text"), ({"threads": 65}, "1 to 64"),
                           ({"threads": 1.5}, "whole number"), ({"threads": True}, "whole number"),
                           ({"lease_s": float("nan")}, "0.001 to 3600"), ({"timeout_s": 0}, "0.001"),
-                          ({"ttl_s": -1}, "0 to"), ({"priority": 4}, "0 to 3"), ({"salt": "a\0"}, "zero byte"),
-                          ({"nonsense": 1}, "unknown option")):
+                          ({"ttl_s": -1}, "0 to"), ({"ttl_s": 2**30 + 1}, "0 to"), ({"priority": 4}, "0 to 3"),
+                          ({"salt": "a\0"}, "zero byte"), ({"nonsense": 1}, "unknown option")):
             with self.assertRaisesRegex(ValueError, said, msg=bad):
                 adapter.Options.read({**({"pool": POOL} if bad else {}), **bad}, "the test")
         self.assertRaisesRegex(ValueError, "needs a dictionary", adapter.Options.read, "kv0", "the test")

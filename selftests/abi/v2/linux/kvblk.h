@@ -30,8 +30,8 @@
  *  -EFAULT      a structure or array can't be read, or results can't be written.
  *               A batch tests that by a write to its results before it starts. If
  *               the results can't be written at its end, its operations were done
- *               all the same. A lease or a registered buffer that can't be reported
- *               is undone
+ *               all the same. A cancel that can't be reported was done, too. A lease
+ *               or a registered buffer that can't be reported is undone
  *  -E2BIG       a structure is longer than KVBLK_STRUCT_MAX; or it is longer than the
  *               kernel knows, and its tail is not zero
  *  -EOPNOTSUPP  an unknown flag or type
@@ -72,7 +72,8 @@
  *  -ETIME       the deadline passed first
  *  -ECANCELED   a cancel or a signal came first, the ring was closed, or its task
  *               exited. A put is not stored. A delete has not begun, except if the
- *               batch was canceled with IORING_OP_ASYNC_CANCEL: then it may happen
+ *               ring was closed, its task exited, or the batch was canceled with
+ *               IORING_OP_ASYNC_CANCEL: then it may happen
  *  -EOPNOTSUPP  an opcode, flag, hint or piece type that this kernel does not
  *               know, or a ring's buffer that is not in whole pages
  *  -EFAULT      key, extension, parent, checksums or pieces can't be read, @result
@@ -86,8 +87,9 @@
  *               operations of this open file that were given up or do not end
  *  -ENODEV      the pool is being destroyed
  * When a get fails, the pieces hold zeroes or what was there before, never bytes
- * that failed a check. If the get's task was killed or exited, or its ring was closed,
- * the pieces hold anything until the device has let go of them. If the room for
+ * that failed a check. If the get's task was killed or exited, its ring was closed, or
+ * its batch was canceled with IORING_OP_ASYNC_CANCEL, the pieces hold anything, and the
+ * device may write to them until KVBLK_IOC_DRAIN has returned 0. If the room for
  * checksums can't be written, the result is -EFAULT although the block was delivered.
  */
 #ifndef _UAPI_LINUX_KVBLK_H
@@ -485,10 +487,11 @@ struct kvblk_result {
  *	of the chain, which may be nothing or all
  * @KVBLK_SUBMIT_INTERRUPTIBLE: a signal that has a handler or kills the task ends the
  *	batch. Operations that have not begun, and those in flight through kernel memory,
- *	end with -ECANCELED; a delete in flight, and a transfer between a device and the
- *	caller's memory, complete with their own results. The call then returns 0 with
- *	all results. Stops, continues, debuggers and the freezer do not end the batch.
- *	Without this flag only a fatal signal ends a batch
+ *	end with -ECANCELED. A transfer between a device and the caller's memory ends
+ *	with -ECANCELED or its own result when the device has completed it, a delete in
+ *	flight with its own result. The call then returns 0 with all results. Stops,
+ *	continues, debuggers and the freezer do not end the batch. Without this flag
+ *	only a fatal signal ends a batch
  *
  * The call returns within 0.2 seconds after the signal, unless
  *  - a delete, or a transfer between a device and the caller's memory, is in flight: no
