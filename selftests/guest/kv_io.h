@@ -693,8 +693,12 @@ static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 		struct kv_cqe cqe = kv_cqe(ring, &extra);
 		struct kvblk_result *res = &results[cqe.user_data];
 
-		/* A command rejected early, before an operation exists, fills no result. */
-		if (cqe.res < 0 && res->res == -1 && cqe.res != -1)
+		/*
+		 * A command rejected before an operation exists fills no result; an earlier try of
+		 * it may have set the result to zero.
+		 */
+		if (cqe.res < 0 && cqe.res != -1 &&
+		    (res->res == -1 || (!res->res && !res->cookie)))
 			*res = (struct kvblk_result){
 				.cookie = ops[cqe.user_data].cookie,
 				.res = cqe.res,

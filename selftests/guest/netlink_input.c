@@ -1425,6 +1425,10 @@ static bool hears(int fd, int cmd, uint32_t event)
 
 static void join(int fd, uint32_t group)
 {
+	struct sockaddr_nl any = { .nl_family = AF_NETLINK };
+
+	/* a socket without an address gets no multicast: to the kernel, the sender is the same */
+	EXPECT(!bind(fd, (struct sockaddr *)&any, sizeof(any)) || errno == EINVAL, "bind: %s", strerror(errno));
 	EXPECT(!setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)),
 	       "join: %s", strerror(errno));
 }

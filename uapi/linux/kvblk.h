@@ -911,9 +911,9 @@ struct kvblk_change {
  * first extra word has the result's @flags in its low and @value_len in its high 32 bits;
  * the second is 0. More is in &struct kvblk_op.result, which the kernel sets to zero when the
  * operation starts (-EFAULT: it can't, nothing was done) and fills in before the
- * completion. A command that is refused before it becomes an operation has no result; its
- * res is an error of the whole ioctl. All memory that an operation or a batch points to
- * must stay valid until the completion.
+ * completion. A command that is refused before it becomes an operation has no result: its
+ * res is an error of the whole ioctl, and @result holds zeroes or what was there before.
+ * All memory that an operation or a batch points to must stay valid until the completion.
  *
  * IORING_URING_CMD_FIXED, with KVBLK_URING_OP: the operation's memory is one registered
  * buffer of the ring (sqe->buf_index): nr_pieces is 0, pieces is the address in the
