@@ -51,6 +51,7 @@ host:
 	$(if $(traces),KVBLK_TRACES='$(traces)') $(MAKE) -C selftests/host check
 	selftests/abi/grows
 	$(foreach p,$(parts),$(MAKE) -C $(p) check &&) true
+	selftests/abi/library tools
 
 lint:
 	selftests/lint

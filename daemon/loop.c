@@ -23,10 +23,12 @@
 
 #include "apply/apply.h"
 #include "apply/host_state.h"
+#include "common/salt.h"
 #include "host/capabilities.h"
 #include "host/genl_families.h"
 #include "host/uevents.h"
 #include "kv_events/publisher.h"
+#include "kvblk_keys.h"
 #include "log/event_log.h"
 #include "log/log.h"
 #include "loop.h"
@@ -62,7 +64,7 @@ struct daemon {
 	sd_event_source *events_source;
 	struct families *families;
 	struct exporter *exporter;
-	struct kvblk_events *events;	/* NULL while the module is not loaded */
+	struct kvblk_feed *events;	/* NULL while the module is not loaded */
 	int uevent_fd;
 	struct limit limit;
 	const char *config_path;
@@ -277,7 +279,7 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 static void stop_listening(struct daemon *d)
 {
 	d->events_source = sd_event_source_disable_unref(d->events_source);
-	kvblk_events_close(d->events);
+	kvblk_feed_close(d->events);
 	d->events = NULL;
 }
 
@@ -326,7 +328,7 @@ static void read_events(struct daemon *d)
 	int err;
 
 	while (d->events) {
-		err = kvblk_events_read(d->events, &notice);
+		err = kvblk_feed_read(d->events, &notice, NULL);
 		if (!err) {
 			take_event(d, notice);
 		} else if (err == -EAGAIN) {
@@ -356,9 +358,9 @@ static void start_listening(struct daemon *d)
 
 	if (d->events)
 		return;
-	err = kvblk_events_open(&d->events);
+	err = kvblk_feed_open(KVBLK_FEED_EVENTS, &d->events);
 	if (!err)
-		err = sd_event_add_io(d->event, &d->events_source, kvblk_events_fd(d->events),
+		err = sd_event_add_io(d->event, &d->events_source, kvblk_feed_fd(d->events),
 				      EPOLLIN, on_events, d);
 	if (err >= 0) {
 		log_line(LOG_LINE_INFO, "listening to the module's events");
@@ -477,6 +479,27 @@ static void raise_files(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/*
+ * Make the deployment's salt if there is none. Pools work without it, so an error is only
+ * logged: kvblk keyspace and the connectors report it, too.
+ */
+static void make_salt(const struct config *config)
+{
+	const char *path = config->salt ? config->salt : KVBLK_SALT_FILE;
+	gid_t group = salt_group();
+	const char *why;
+	int ret;
+
+	if (!*path)
+		return;
+	ret = salt_make(path, group, &why);
+	if (ret < 0)
+		log_line(LOG_LINE_WARNING, "salt %s: %s; see kvblk keyspace --help", path, why);
+	else if (ret)
+		log_line(LOG_LINE_INFO, "salt %s: made; copy it to hosts that share blocks with this one%s",
+			 path, group == (gid_t)-1 ? "; there is no group kvblk, so only root can read it" : "");
+}
+
 static int open_all(struct daemon *d)
 {
 	int err = families_open(&d->families);
@@ -511,6 +534,7 @@ int loop(const char *config_path)
 		return EXIT_FAILURE;
 	}
 	prestage_listen(&d.config);
+	make_salt(&d.config);
 	err = rights_drop();
 	if (err)
 		log_line(LOG_LINE_WARNING, "cannot drop capabilities: %s; continuing as root", strerror(-err));

@@ -3,9 +3,9 @@
  * kvblk: the map of the module. Each folder is a layer, top down:
  *
  *   main      loads and unloads the module
- *   admin     netlink, netlink_stats, sysfs: interface of operators
+ *   admin     netlink, netlink_stats, sysfs: interface of operators; monitor: who may read what
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
- *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes
+ *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes; changes: change feeds
  *   read      read: gets; prefetch; source_record, source_dram: where blocks are; sink,
  *             sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, put_dram, admit, delete, lease, drain; request: what operations share
@@ -42,6 +42,7 @@
  *   index.tags_lock   mutex: allocation of caller tags; a leaf
  *   log->lock         spinlock: segment states and lists
  *   kvblk_pools_lock  mutex: the list of pools; a leaf, no I/O under it
+ *   sysfs dirs_lock   mutex: directories whose files monitor_gid owns; a leaf
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
  *   pool->kill_order  spinlock: replaces an entry and lists the invalidation of its record,

@@ -104,6 +104,7 @@ struct kvblk_read {
 	const struct kvblk_sink *sink;	/* where the payload goes */
 	u32 from;			/* first payload byte read, a multiple of the chunk size */
 	u32 want;			/* bytes to deliver to the caller */
+	u64 layout_tag;			/* with KVBLK_OPF_LAYOUT: tag that the block must have */
 	u8 state;			/* &enum kvblk_read_state */
 	u8 miss;			/* reason of a miss, &enum kvblk_counter */
 };
@@ -135,6 +136,7 @@ struct kvblk_op_type {
 	fmode_t mode;			/* FMODE_* that the node must be open for */
 	bool reads;			/* reads the caller's memory */
 	bool writes;			/* writes the caller's memory */
+	bool commits;			/* takes place once in flight: too late to cancel */
 	/*
 	 * Starts the operation. Returns 0: in flight; 1: complete, see req->result; -EAGAIN: must
 	 * wait for space, another operation or memory, then be started again.
@@ -157,6 +159,8 @@ extern const struct kvblk_op_type kvblk_op_prefetch;
 /* State of a put. */
 struct kvblk_write {
 	struct kvblk_id parent;		/* id of the block before this one, or 0 */
+	u64 layout_tag;
+	u64 caller_tag;
 	u32 hints;			/* &enum kvblk_hints */
 	u32 chain;			/* @chain to @continues: see struct kvblk_dram_block */
 	u64 offer_parent;
@@ -237,13 +241,12 @@ struct kvblk_req {
 	bool parked;			/* prefetch: kept, not evictable; holds pool->users */
 	u8 drain_phase;			/* phase of @drainer that counts it */
 	ktime_t start;
-	struct kvblk_op op;
+	struct kvblk_op op;		/* cmd: @result is 0 if it cannot be written */
 	struct kvblk_result result;
 	struct kvblk_id id;
 	struct kvblk_src src;
 	struct iov_iter fixed;
 	struct delayed_work deadline;
-	u64 result_addr;		/* cmd: address for the result, or 0 */
 	void *header;			/* header_bytes, physically contiguous */
 	struct kvblk_slot slot;		/* index entry found (get, delete) or made (put) */
 	struct kvblk_part part;		/* src.parts of a single part */
@@ -270,6 +273,8 @@ struct kvblk_req {
  * @theirs must not be 0. Returns the converted deadline, never 0.
  */
 u64 kvblk_deadline(u64 theirs);
+/* Converts a time of ktime_get() to the caller's CLOCK_MONOTONIC. */
+u64 kvblk_time_out(u64 ns);
 /*
  * Copies a structure that begins with its size from user space into the @size bytes at @to. Returns
  * 0, -EFAULT, -EINVAL if shorter than @least, or -E2BIG if unknown fields are not zero.
@@ -490,11 +495,12 @@ struct kvblk_entry {
 };
 
 /*
- * Leases @entries under a new id, in order, until one cannot be leased. Returns the number of
- * leased entries, or -ENOMEM. May sleep.
+ * Leases @entries under a new id, in order, until one cannot be leased, for @ms from now on until
+ * @end_ns of ktime_get(). Returns the number of leased entries, or -ENOMEM. May sleep.
  */
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
-		     u64 *lease);
+		     u64 *lease, u64 *end_ns);
+/* Ends a lease. Returns 0, or -ENOENT if there is none or its time is over. May sleep. */
 int kvblk_lease_drop(struct kvblk_file *file, u64 lease);
 void kvblk_lease_drop_all(struct kvblk_file *file);
 

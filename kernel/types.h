@@ -51,21 +51,6 @@ struct kvblk_pool_stats {
 	u32 next_member;		/* next slot of the round-robin for puts */
 };
 
-/* Caller tag of blocks put through the NVMe node. The change feed skips them: no user set a tag. */
-#define KVBLK_NVME_TAG		0x766b2d656d766eULL
-/* Prefix of their keys, NUL included: the bytes of the tag. */
-#define KVBLK_NVME_PREFIX	"nvme-kv"
-#define KVBLK_NVME_PREFIX_LEN	sizeof(KVBLK_NVME_PREFIX)
-/* Bytes after the prefix, at least 1. */
-#define KVBLK_NVME_KEY_MAX	16
-
-static inline bool kvblk_nvme_key(const u8 *key, u32 len)
-{
-	return len > KVBLK_NVME_PREFIX_LEN &&
-	       len <= KVBLK_NVME_PREFIX_LEN + KVBLK_NVME_KEY_MAX &&
-	       !memcmp(key, KVBLK_NVME_PREFIX, KVBLK_NVME_PREFIX_LEN);
-}
-
 struct kvblk_file;
 struct kvblk_pool;
 struct kvblk_member;
@@ -521,9 +506,10 @@ struct kvblk_opener {
 
 /* Change feeds of a pool; see report/changelog.c. */
 struct kvblk_changelog {
-	spinlock_t lock;		/* protects the fields below, rings of journals; a leaf */
-	struct list_head journals;
-	bool over;			/* no journal may be opened */
+	siphash_key_t key;		/* of tokens; random, never stored */
+	spinlock_t lock;		/* protects the fields below, rings of readers; a leaf */
+	struct list_head readers;	/* started ones */
+	bool over;			/* no reader may start */
 };
 
 /* Chunks of memory that gets read into first; see p2p/bounce.c. */
@@ -550,6 +536,7 @@ struct kvblk_pool {
 	struct device dev;
 	struct cdev cdev;
 	struct cdev nvme_cdev;
+	struct cdev changes_cdev;
 	struct list_head link;		/* kvblk_pools; kvblk_pools_lock */
 	char name[KVBLK_NAME_MAX];
 	uuid_t uuid;

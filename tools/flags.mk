@@ -4,12 +4,14 @@
 
 # the version of the module, too
 VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' $(top)/dkms.conf)
-SOVERSION := 1
+SOVERSION := $(firstword $(subst ., ,$(VERSION)))
 
 PKG_CONFIG ?= pkg-config
 libnl_cflags := $(or $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 2>/dev/null),-I/usr/include/libnl3)
-libnl_libs := -lnl-genl-3 -lnl-3
-lib_libs := $(libnl_libs) -luring -lmd
+# what the static libraries need: the core, administration, keys
+lib_libs := -luring
+admin_libs := -lnl-genl-3 -lnl-3 -luring
+keys_libs := -lmd
 
 prefix ?= /usr
 bindir ?= $(prefix)/bin

@@ -210,7 +210,7 @@ static int check_signatures(const struct step *step, char *why)
 				 path, what);
 			err = -ENOTEMPTY;
 		}
-		kvblk_scan_free(found);
+		kvblk_list_free(found);
 	}
 	return err;
 }
@@ -219,6 +219,7 @@ static int import_pool(struct kvblk_admin *admin, const struct step *step, char 
 {
 	struct kvblk_member_spec *specs = calloc(step->paths.nr, sizeof(*specs));
 	struct kvblk_pool_spec spec = {
+		.size = sizeof(spec),
 		.name = step->pool,
 		.add_flags = step->degraded ? KVBLK_ADD_FLAG_DEGRADED : 0,
 		.index_slots = step->index_slots,
@@ -232,7 +233,7 @@ static int import_pool(struct kvblk_admin *admin, const struct step *step, char 
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < step->paths.nr; i++)
-		specs[i].path = step->paths.text[i];
+		specs[i] = (struct kvblk_member_spec){ .size = sizeof(*specs), .path = step->paths.text[i] };
 	err = admin_result(admin, kvblk_pool_import(admin, &spec), why);
 	free(specs);
 	return err;
@@ -240,7 +241,7 @@ static int import_pool(struct kvblk_admin *admin, const struct step *step, char 
 
 static int change_pool(const struct step *step, char *why)
 {
-	struct kvblk_member_spec spec = { .path = step->paths.text[0] };
+	struct kvblk_member_spec spec = { .size = sizeof(spec), .path = step->paths.text[0] };
 	struct kvblk_admin *admin;
 	int err = check_signatures(step, why);
 

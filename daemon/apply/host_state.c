@@ -175,9 +175,9 @@ static int read_pools(struct state *state)
 	/* -ENOENT: the module is not loaded, so there are no pools */
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	err = kvblk_pool_get(admin, NULL, &state->pools);
+	err = kvblk_pool_list(admin, NULL, &state->pools);
 	if (!err)
-		err = kvblk_member_get(admin, NULL, &state->members);
+		err = kvblk_member_list(admin, NULL, &state->members);
 	kvblk_admin_close(admin);
 	return err ? err : read_tunables(state);
 }
@@ -232,10 +232,10 @@ void state_free(struct state *state)
 	texts_free(&state->modules);
 	free(state->controllers);
 	fabrics_free(state->discovered, state->nr_discovered);
-	kvblk_pool_free(state->pools);
-	kvblk_member_free(state->members);
+	kvblk_list_free(state->pools);
+	kvblk_list_free(state->members);
 	free(state->tunables);
-	kvblk_scan_free(state->found);
+	kvblk_list_free(state->found);
 	for (size_t i = 0; i < state->nr_links; i++)
 		free(state->links[i].device);
 	free(state->links);

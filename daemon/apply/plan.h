@@ -8,7 +8,7 @@
 #ifndef KVBLKD_APPLY_PLAN_H
 #define KVBLKD_APPLY_PLAN_H
 
-#include "kvblk.h"
+#include "lib/kvblk_admin.h"
 #include "config/config.h"
 
 /**

@@ -27,6 +27,12 @@
 #define A_UUID		"a UUID"
 #define A_PATH		"a path that begins with a slash"
 
+/* Accept a path, or "" for none. */
+static bool is_path_or_none(const char *text)
+{
+	return !*text || is_path(text);
+}
+
 static const struct setting root_rows[] = {
 	{ .name = "modules", .type = SETTING_LIST, ROOT(modules), .most = 64,
 	  .valid = is_module_name, .allowed = "the name of a kernel module",
@@ -37,6 +43,9 @@ static const struct setting root_rows[] = {
 	{ .name = "host_id", .type = SETTING_TEXT, ROOT(host_id),
 	  .valid = is_uuid, .allowed = A_UUID,
 	  .doc = "UUID of this host, for subsystems without host_id. Default: the UUID in /etc/nvme/hostid." },
+	{ .name = "salt", .type = SETTING_TEXT, ROOT(salt),
+	  .valid = is_path_or_none, .allowed = A_PATH ", or an empty one",
+	  .doc = "File of the deployment's salt, which kvblkd makes when it starts if there is none. Connectors read the default path unless their option salt_file names another. Default: /etc/kvblk/salt. An empty string: none." },
 	{ 0 },
 };
 

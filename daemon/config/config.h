@@ -202,6 +202,7 @@ struct config_prestage {
  * @modules: modules to load in addition to those needed anyway
  * @host_nqn: default of the fabrics' host_nqn, or NULL
  * @host_id: default of the fabrics' host_id, or NULL
+ * @salt: file of the deployment's salt; NULL: KVBLK_SALT_FILE; "": none
  * @wrong_host_nqn: @host_nqn is NULL because the file's value is invalid
  * @wrong_host_id: @host_id is NULL because the file's value is invalid
  * @subsystems: subsystems to connect to
@@ -219,6 +220,7 @@ struct config {
 	struct texts modules;
 	char *host_nqn;
 	char *host_id;
+	char *salt;
 	bool wrong_host_nqn;
 	bool wrong_host_id;
 	struct config_fabric *subsystems;

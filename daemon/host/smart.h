@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kvblk.h"
+#include "lib/kvblk_admin.h"
 
 #define SMART_SECONDS	600	/* between two readings */
 

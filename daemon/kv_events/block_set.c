@@ -18,15 +18,20 @@
 #define SHARE_BYTES	((size_t)256 << 10)
 #define HASH_BYTES	32			/* approximate size of an event without tokens */
 
+/* Token of a change feed, mixed with the number of the pool. */
+struct token {
+	uint64_t word[2];
+};
+
 /**
  * struct block - a block in a pool
- * @token: token of the change feed, mixed with @pool
+ * @token: identity of the block
  * @hash: caller tag of the block
  * @pool: number of the pool
  * @pass: number of the last change feed that reported the block
  */
 struct block {
-	uint64_t token;
+	struct token token;
 	uint64_t hash;
 	uint32_t pool;
 	uint32_t pass;
@@ -208,7 +213,7 @@ static size_t bytes_of(const struct stored *stored)
 
 static struct stored *parked(const struct kvevents *events, uint64_t key)
 {
-	return ((struct hash *)table_find(&events->hashes, key))->stored;
+	return ((struct hash *)table_find(&events->hashes, &key))->stored;
 }
 
 static void forget_tokens(struct kvevents *events, struct hash *hash)
@@ -222,7 +227,7 @@ static void forget_tokens(struct kvevents *events, struct hash *hash)
 /* Append a hash without blocks to the eviction list; drop it if its tokens are unknown. */
 static void park(struct kvevents *events, uint64_t key)
 {
-	struct hash *hash = table_find(&events->hashes, key);
+	struct hash *hash = table_find(&events->hashes, &key);
 
 	if (!hash->stored) {
 		table_remove(&events->hashes, hash);
@@ -256,7 +261,7 @@ static bool make_room(struct kvevents *events, size_t bytes)
 	struct hash *hash;
 
 	while (events->oldest && events->counts.token_bytes + bytes > events->rules->token_bytes) {
-		hash = table_find(&events->hashes, events->oldest);
+		hash = table_find(&events->hashes, &events->oldest);
 		unpark(events, hash->stored);
 		forget_tokens(events, hash);
 		table_remove(&events->hashes, hash);
@@ -266,7 +271,7 @@ static bool make_room(struct kvevents *events, size_t bytes)
 
 static int add_to_hash(struct kvevents *events, uint64_t key)
 {
-	struct hash *hash = table_add(&events->hashes, key);
+	struct hash *hash = table_add(&events->hashes, &key);
 
 	if (!hash)
 		return -ENOMEM;
@@ -281,7 +286,7 @@ static int add_to_hash(struct kvevents *events, uint64_t key)
 
 static int take_from_hash(struct kvevents *events, uint64_t key)
 {
-	struct hash *hash = table_find(&events->hashes, key);
+	struct hash *hash = table_find(&events->hashes, &key);
 	bool was_stored = is_stored(events, hash), goes;
 
 	hash->blocks--;
@@ -326,7 +331,7 @@ static struct stored *stored_new(const struct kvwire_block *block, const char *m
  */
 static int drop_tokens(struct kvevents *events, uint64_t key)
 {
-	struct hash *hash = table_find(&events->hashes, key);
+	struct hash *hash = table_find(&events->hashes, &key);
 	bool was_stored = is_stored(events, hash);
 
 	if (!hash->blocks)
@@ -345,7 +350,7 @@ int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
 	/* no caller tag is 0 */
 	if (!block->hash)
 		return 0;
-	hash = table_add(&events->hashes, block->hash);
+	hash = table_add(&events->hashes, &block->hash);
 	if (!hash)
 		return -ENOMEM;
 	if (hash->stored && hash->stored->sum == sum_of(block))
@@ -363,7 +368,7 @@ int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
 	} else if (!stored) {
 		err = -ENOMEM;
 	}
-	hash = table_find(&events->hashes, block->hash);
+	hash = table_find(&events->hashes, &block->hash);
 	hash->stored = stored;
 	if (stored)
 		events->counts.token_bytes += bytes_of(stored);
@@ -374,11 +379,11 @@ int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
 	return err;
 }
 
-static uint64_t token_of(unsigned int pool, uint64_t token)
+static struct token token_of(unsigned int pool, const struct kvblk_change *record)
 {
-	uint64_t mixed = token ^ (pool + 1) * 0x9e3779b97f4a7c15ull;
+	uint64_t mixed = record->token[0] ^ (pool + 1) * 0x9e3779b97f4a7c15ull;
 
-	return mixed ? mixed : 1;
+	return (struct token){ { mixed ? mixed : 1, record->token[1] } };
 }
 
 static int remove_block(struct kvevents *events, struct block *block)
@@ -389,9 +394,9 @@ static int remove_block(struct kvevents *events, struct block *block)
 	return take_from_hash(events, hash);
 }
 
-static int store(struct kvevents *events, unsigned int pool, uint64_t token, uint64_t hash)
+static int store(struct kvevents *events, unsigned int pool, struct token token, uint64_t hash)
 {
-	struct block *block = table_find(&events->blocks, token);
+	struct block *block = table_find(&events->blocks, token.word);
 	int err = 0;
 
 	/* the initial scan may report the new block while the old one's REMOVED is still queued */
@@ -403,14 +408,14 @@ static int store(struct kvevents *events, unsigned int pool, uint64_t token, uin
 		block->pass = events->pass[pool];
 		return err;
 	}
-	block = table_add(&events->blocks, token);
+	block = table_add(&events->blocks, token.word);
 	if (!block)
 		return -ENOMEM;
 	*block = (struct block){ token, hash, pool, events->pass[pool] };
 	if (add_to_hash(events, hash))
 		err = -ENOMEM;
 	/* drop the block if its hash could not be added, because take_from_hash() needs the hash */
-	if (!table_find(&events->hashes, hash))
+	if (!table_find(&events->hashes, &hash))
 		table_remove(&events->blocks, block);
 	return err;
 }
@@ -421,7 +426,7 @@ static int store(struct kvevents *events, unsigned int pool, uint64_t token, uin
  */
 static int sweep(struct kvevents *events, unsigned int pool, bool all)
 {
-	uint64_t *tokens = malloc((events->blocks.nr + 1) * sizeof(*tokens));
+	struct token *tokens = malloc((events->blocks.nr + 1) * sizeof(*tokens));
 	const struct block *block = NULL;
 	size_t nr = 0;
 	int err = 0;
@@ -433,7 +438,7 @@ static int sweep(struct kvevents *events, unsigned int pool, bool all)
 			tokens[nr++] = block->token;
 	}
 	for (size_t i = 0; i < nr && !err; i++)
-		err = remove_block(events, table_find(&events->blocks, tokens[i]));
+		err = remove_block(events, table_find(&events->blocks, tokens[i].word));
 	free(tokens);
 	return err;
 }
@@ -448,20 +453,20 @@ int kvevents_end(struct kvevents *events, unsigned int pool)
 	return sweep(events, pool, true);
 }
 
-int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvblk_journal_record *record)
+int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvblk_change *record)
 {
-	uint64_t token = token_of(pool, record->token);
+	const struct token token = token_of(pool, record);
 	struct block *block;
 
 	switch (record->op) {
-	case KVBLK_JOURNAL_STORED:
+	case KVBLK_CHANGE_STORED:
 		return record->caller_tag ? store(events, pool, token, record->caller_tag) : 0;
-	case KVBLK_JOURNAL_REMOVED:
-		block = table_find(&events->blocks, token);
+	case KVBLK_CHANGE_REMOVED:
+		block = table_find(&events->blocks, token.word);
 		return block ? remove_block(events, block) : 0;
-	case KVBLK_JOURNAL_CAUGHT_UP:
+	case KVBLK_CHANGE_CAUGHT_UP:
 		return sweep(events, pool, false);
-	case KVBLK_JOURNAL_LOST:
+	case KVBLK_CHANGE_LOST:
 		events->counts.lost++;
 		return -ENOBUFS;
 	default:
@@ -483,8 +488,8 @@ struct kvevents *kvevents_new(const struct kvevents_rules *rules, kvevents_publi
 	events->rules = rules;
 	events->publish = publish_fn;
 	events->arg = arg;
-	events->blocks.size = sizeof(struct block);
-	events->hashes.size = sizeof(struct hash);
+	events->blocks = (struct table){ .size = sizeof(struct block), .words = 2 };
+	events->hashes = (struct table){ .size = sizeof(struct hash), .words = 1 };
 	kvwire_cleared(&events->pending.events);
 	events->pending.nr = 1;
 	return events;

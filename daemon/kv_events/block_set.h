@@ -70,7 +70,7 @@ void kvevents_begin(struct kvevents *events, unsigned int pool);
  * Handle the next record of the change feed. Returns 0; -ENOBUFS if records were lost and the
  * feed must be opened again; -ENOMEM if the state is no longer correct.
  */
-int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvblk_journal_record *record);
+int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvblk_change *record);
 
 /* Remove all blocks of a destroyed pool. Returns 0 or -ENOMEM. */
 int kvevents_end(struct kvevents *events, unsigned int pool);

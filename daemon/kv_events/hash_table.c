@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The hash table, see hash_table.h: open addressing, linear probing, at most 3/4 full. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -15,31 +16,41 @@ static uint64_t *at(const struct table *table, size_t i)
 	return (uint64_t *)(void *)(table->entries + i * table->size);
 }
 
-/* Hash a key with the seed, because clients choose keys. */
-static uint64_t mix(const struct table *table, uint64_t key)
+static bool same(const struct table *table, const uint64_t *a, const uint64_t *b)
 {
-	key = (key ^ table->seed) * 0x9e3779b97f4a7c15ull;
-	key = (key ^ key >> 32) * 0xd6e8feb86659fd93ull;
-	return key ^ key >> 32;
+	return !memcmp(a, b, table->words * sizeof(*a));
+}
+
+/* Hash a key with the seed, because clients choose keys. */
+static uint64_t mix(const struct table *table, const uint64_t *key)
+{
+	uint64_t mixed = table->seed;
+
+	for (size_t i = 0; i < table->words; i++) {
+		mixed = (mixed ^ key[i]) * 0x9e3779b97f4a7c15ull;
+		mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93ull;
+		mixed ^= mixed >> 32;
+	}
+	return mixed;
 }
 
 /* Returns the preferred slot of @key. */
-static size_t home(const struct table *table, uint64_t key)
+static size_t home(const struct table *table, const uint64_t *key)
 {
 	return mix(table, key) >> table->shift;
 }
 
 /* Returns the slot of @key, or the free slot where to add it. */
-static size_t place(const struct table *table, uint64_t key)
+static size_t place(const struct table *table, const uint64_t *key)
 {
 	size_t i = home(table, key);
 
-	while (*at(table, i) && *at(table, i) != key)
+	while (*at(table, i) && !same(table, at(table, i), key))
 		i = (i + 1) & (table->room - 1);
 	return i;
 }
 
-void *table_find(const struct table *table, uint64_t key)
+void *table_find(const struct table *table, const uint64_t *key)
 {
 	uint64_t *entry = table->room ? at(table, place(table, key)) : NULL;
 
@@ -61,13 +72,13 @@ static int grow(struct table *table)
 	}
 	for (size_t i = 0; i < old.room; i++) {
 		if (*at(&old, i))
-			memcpy(at(table, place(table, *at(&old, i))), at(&old, i), old.size);
+			memcpy(at(table, place(table, at(&old, i))), at(&old, i), old.size);
 	}
 	free(old.entries);
 	return 0;
 }
 
-void *table_add(struct table *table, uint64_t key)
+void *table_add(struct table *table, const uint64_t *key)
 {
 	uint64_t *entry = table_find(table, key);
 
@@ -76,7 +87,7 @@ void *table_add(struct table *table, uint64_t key)
 	if (table->nr + 1 > table->room / 4 * 3 && grow(table))
 		return NULL;
 	entry = at(table, place(table, key));
-	*entry = key;
+	memcpy(entry, key, table->words * sizeof(*key));
 	table->nr++;
 	return entry;
 }
@@ -92,7 +103,7 @@ void table_remove(struct table *table, void *entry)
 		i = (i + 1) & mask;
 		if (!*at(table, i))
 			break;
-		if (((i - home(table, *at(table, i))) & mask) < ((i - hole) & mask))
+		if (((i - home(table, at(table, i))) & mask) < ((i - hole) & mask))
 			continue;
 		memcpy(at(table, hole), at(table, i), table->size);
 		hole = i;
@@ -116,7 +127,7 @@ static void visit_home(const struct table *table, size_t place, uint64_t first, 
 		       void *arg)
 {
 	for (size_t i = place; *at(table, i); i = (i + 1) & (table->room - 1)) {
-		uint64_t mixed = mix(table, *at(table, i));
+		uint64_t mixed = mix(table, at(table, i));
 
 		if (mixed >> table->shift == place && mixed >= first && mixed <= last)
 			fn(arg, at(table, i));
@@ -137,5 +148,5 @@ void table_share(const struct table *table, uint64_t share, uint64_t shares, tab
 void table_free(struct table *table)
 {
 	free(table->entries);
-	*table = (struct table){ .size = table->size };
+	*table = (struct table){ .size = table->size, .words = table->words };
 }

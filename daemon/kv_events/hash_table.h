@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Hash table of entries that begin with a key of 64 bits, not 0. Entries are stored in one array
- * and move: a pointer to an entry is valid until the next table_add() or table_remove().
+ * Hash table of entries that begin with a key: words of 64 bits, the first not 0. Entries are
+ * stored in one array and move: a pointer to an entry is valid until the next table_add() or
+ * table_remove().
  */
 #ifndef KVBLKD_KV_EVENTS_HASH_TABLE_H
 #define KVBLKD_KV_EVENTS_HASH_TABLE_H
@@ -10,9 +11,10 @@
 #include <stdint.h>
 
 /**
- * struct table - a hash table, empty if only @size is set
+ * struct table - a hash table, empty if only @size and @words are set
  * @entries: array of @room entries
  * @size: bytes of an entry, a multiple of 8
+ * @words: words of a key
  * @nr: entries in use
  * @room: slots, a power of two, or 0
  * @shift: right shift of a mixed key that yields the preferred slot
@@ -21,6 +23,7 @@
 struct table {
 	char *entries;
 	size_t size;
+	size_t words;
 	size_t nr;
 	size_t room;
 	unsigned int shift;
@@ -28,10 +31,13 @@ struct table {
 };
 
 /* Returns the entry of @key, or NULL. */
-void *table_find(const struct table *table, uint64_t key);
+void *table_find(const struct table *table, const uint64_t *key);
 
-/* Returns the entry of @key, a new zeroed one if there was none; NULL without memory or seed. */
-void *table_add(struct table *table, uint64_t key);
+/*
+ * Returns the entry of @key, a new zeroed one if there was none; NULL without memory or seed.
+ * @key must not be in the table's array.
+ */
+void *table_add(struct table *table, const uint64_t *key);
 
 void table_remove(struct table *table, void *entry);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The exporter of KV events, see publisher.h. An error closes all; RETRY_US later it reopens. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "kv_events/publisher.h"
 #include "kv_events/zmq_pub.h"
 #include "kv_events/zmq_sub.h"
-#include "kvblk.h"
+#include "lib/kvblk_admin.h"
 #include "log/log.h"
 
 #define STACK_BYTES	(1u << 20)
@@ -236,27 +237,26 @@ static void stop_following(struct follower *follower)
 	follower->source = sd_event_source_disable_unref(follower->source);
 }
 
-static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *arg);
+static int on_changes(sd_event_source *source, int fd, uint32_t revents, void *arg);
 
-static int open_journal(const char *pool)
+static int open_changes(const char *pool)
 {
-	struct kvblk *kv;
-	int fd = kvblk_open(pool, &kv);
+	const struct kvblk_changes changes = {
+		.size = sizeof(changes),
+		.flags = KVBLK_CHANGES_PRESENT,
+		.nr_records = (uint32_t)feed.config.journal,
+		.record_size = sizeof(struct kvblk_change),
+	};
 
-	if (fd)
-		return fd;
-	fd = kvblk_journal_open(kv, (uint32_t)feed.config.journal,
-				KVBLK_JOURNAL_PRESENT | KVBLK_JOURNAL_NONBLOCK);
-	kvblk_close(kv);
-	return fd;
+	return kvblk_changes_open(pool, O_NONBLOCK, &changes);
 }
 
 static void start_following(struct follower *follower)
 {
-	int fd = open_journal(follower->name), err = fd;
+	int fd = open_changes(follower->name), err = fd;
 
 	if (fd >= 0) {
-		err = sd_event_add_io(feed.event, &follower->source, fd, EPOLLIN, on_journal, follower);
+		err = sd_event_add_io(feed.event, &follower->source, fd, EPOLLIN, on_changes, follower);
 		if (err < 0)
 			close(fd);
 		else
@@ -293,7 +293,7 @@ static void look_for_pools(void)
 }
 
 /* Returns as kvevents_record(). */
-static int take_records(struct follower *follower, const struct kvblk_journal_record *records, size_t nr)
+static int take_records(struct follower *follower, const struct kvblk_change *records, size_t nr)
 {
 	int err = 0;
 
@@ -302,9 +302,9 @@ static int take_records(struct follower *follower, const struct kvblk_journal_re
 	return err;
 }
 
-static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *arg)
+static int on_changes(sd_event_source *source, int fd, uint32_t revents, void *arg)
 {
-	static struct kvblk_journal_record records[READ_RECORDS];
+	static struct kvblk_change records[READ_RECORDS];
 	struct follower *follower = arg;
 	ssize_t len;
 	int err;

@@ -12,18 +12,18 @@ static void log_members(struct kvblk_admin *admin, const char *pool)
 {
 	struct kvblk_member_state *members;
 
-	if (kvblk_member_get(admin, pool, &members))
+	if (kvblk_member_list(admin, pool, &members))
 		return;
 	for (struct kvblk_member_state *m = members; m; m = m->next) {
 		const char *trouble = snapshot_trouble(m);
 
 		log_line(LOG_LINE_INFO, "pool %s, member %s: %s%s%s, %u of %u segments free%s%s",
-			 pool, m->name, kvblk_member_status_name(m->state),
+			 pool, m->name, kvblk_name(KVBLK_NAME_MEMBER_STATUS, m->state),
 			 trouble ? ", " : "", trouble ? trouble : "",
 			 m->free_segments, m->nr_segments, *m->place ? "; its device: " : "",
 			 m->place);
 	}
-	kvblk_member_free(members);
+	kvblk_list_free(members);
 }
 
 void report_pools(void)
@@ -38,7 +38,7 @@ void report_pools(void)
 			 strerror(-err));
 		return;
 	}
-	err = kvblk_pool_get(admin, NULL, &pools);
+	err = kvblk_pool_list(admin, NULL, &pools);
 	if (err) {
 		log_line(LOG_LINE_WARNING, "cannot list pools: %s",
 			 *kvblk_admin_message(admin) ?
@@ -53,7 +53,7 @@ void report_pools(void)
 			 p->nr_segments);
 		log_members(admin, p->name);
 	}
-	kvblk_pool_free(pools);
+	kvblk_list_free(pools);
 close_admin:
 	kvblk_admin_close(admin);
 }
@@ -88,7 +88,7 @@ void report_event(struct limit *limit, const struct kvblk_notice *notice, int64_
 	char event[256], text[sizeof(((struct limit_kind *)0)->text)];
 
 	kvblk_event_text(notice, event, sizeof(event));
-	snprintf(text, sizeof(text), "%s: %s%s%s%s%s", kvblk_event_name(notice->type), event,
+	snprintf(text, sizeof(text), "%s: %s%s%s%s%s", kvblk_name(KVBLK_NAME_EVENT, notice->type), event,
 		 what_to_do ? "; " : "", what_to_do ? what_to_do : "",
 		 *place ? "; its device: " : "", place);
 	if (limit_take(limit, notice, level, text, now))

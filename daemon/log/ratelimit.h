@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kvblk.h"
+#include "lib/kvblk_admin.h"
 
 #define LIMIT_SECONDS	60
 #define LIMIT_KINDS	256

@@ -313,7 +313,7 @@ static void print_prestage(struct out *out, const struct metrics *metrics)
 				     "Blocks that hints named, by result: loaded, resident (already in memory), missing, clipped (beyond a limit of bytes), expired (after the deadline).",
 				     { "result" } });
 	for (unsigned int i = 1; i < PREFETCHER_STATES && values; i++)
-		sample(out, counts->prefetches.blocks[i], VALUES(kvblk_prefetch_state_name(i)));
+		sample(out, counts->prefetches.blocks[i], VALUES(kvblk_prestage_state_name(i)));
 	for (size_t i = 0; i < sizeof(prestage_fields) / sizeof(prestage_fields[0]); i++) {
 		begin(out, &prestage_fields[i].metric);
 		if (values)

@@ -86,7 +86,7 @@ struct order {
 	uint32_t *sizes;
 	unsigned int at;
 	size_t key;
-	struct kvblk_prefetched *got;
+	struct kvblk_prestaged *got;
 	unsigned int done;
 	unsigned int leading;
 	unsigned int leased;
@@ -286,7 +286,7 @@ static bool may_go_on(const struct order *order)
 }
 
 /* Account for a completed batch of @nr keys. */
-static void account(struct order *order, unsigned int nr, const struct kvblk_prefetch_sum *sum)
+static void account(struct order *order, unsigned int nr, const struct kvblk_prestage_sum *sum)
 {
 	uint64_t now = now_ns(), bytes = sum->loaded_bytes;
 
@@ -325,26 +325,27 @@ static uint32_t state_of_rest(const struct order *order, unsigned int at, unsign
 	for (unsigned int i = at; i < at + nr; i++) {
 		uint32_t state = order->got[i].state;
 
-		if (state == KVBLK_PREFETCH_EXPIRED || state == KVBLK_PREFETCH_CLIPPED)
+		if (state == KVBLK_PRESTAGE_EXPIRED || state == KVBLK_PRESTAGE_CLIPPED)
 			return state;
-		if (state == KVBLK_PREFETCH_MISSING && order->want.stop_at_miss)
-			rest = KVBLK_PREFETCH_CLIPPED;
+		if (state == KVBLK_PRESTAGE_MISSING && order->want.stop_at_miss)
+			rest = KVBLK_PRESTAGE_CLIPPED;
 	}
 	return rest;
 }
 
 static int run_batch(struct order *order, const uint8_t *key, unsigned int at, unsigned int nr)
 {
-	const struct kvblk_prefetch_options options = {
+	const struct kvblk_prestage_options options = {
+		.size = sizeof(options),
 		.max_bytes = order->want.max_bytes ? order->want.max_bytes - order->bytes : 0,
 		.deadline_ns = order->want.deadline_ns,
 		.cookie = COOKIE,
 		.lease_ms = order->want.lease_ms,
 		.stop_at_miss = order->want.stop_at_miss,
-		.priority = (uint8_t)order->want.priority,
+		.priority = (uint32_t)order->want.priority,
 	};
-	struct kvblk_prefetch_sum sum = { 0 };
-	int err = kvblk_prefetch(order->kv, key, order->want.chain.lens + at, nr, &options,
+	struct kvblk_prestage_sum sum = { .size = sizeof(sum) };
+	int err = kvblk_prestage(order->kv, key, order->want.chain.lens + at, nr, &options,
 				 order->got + at, &sum);
 
 	if (!err)
@@ -356,7 +357,7 @@ static int run_batch(struct order *order, const uint8_t *key, unsigned int at, u
 static void leave_out_rest(struct order *order, uint32_t state)
 {
 	for (; order->at < order->want.chain.nr; order->at++)
-		order->got[order->at] = (struct kvblk_prefetched){ .state = state, .length = order->sizes[order->at] };
+		order->got[order->at] = (struct kvblk_prestaged){ .state = state, .length = order->sizes[order->at] };
 }
 
 /* Run the next batch. Returns 1 if another follows, 0 if the order is complete, or -errno. */
@@ -368,7 +369,7 @@ static int run_next(struct order *order)
 	int err;
 
 	if ((order->want.max_bytes && order->bytes >= order->want.max_bytes) || !may_go_on(order)) {
-		leave_out_rest(order, KVBLK_PREFETCH_CLIPPED);
+		leave_out_rest(order, KVBLK_PRESTAGE_CLIPPED);
 		return 0;
 	}
 	err = run_batch(order, chain->keys + order->key, order->at, nr);
@@ -398,13 +399,13 @@ static int begin(struct order *order)
 	if (!order->sizes)
 		return -ENOMEM;
 	lookup.sizes = (uintptr_t)order->sizes;
-	err = kvblk_open(order->want.pool, &kv);
+	err = kvblk_open(order->want.pool, KVBLK_OPEN_RDONLY, &kv);
 	if (err)
 		return err;
 	pthread_mutex_lock(&all.lock);
 	order->kv = kv;
 	pthread_mutex_unlock(&all.lock);
-	return kvblk_lookup(kv, &lookup);
+	return kvblk_lookup_keys(kv, &lookup, sizeof(lookup));
 }
 
 /* Complete a run with all.lock held: the order now holds a lease, or is complete. */
@@ -463,7 +464,7 @@ static void *work(void *arg)
 		order->err = more < 0 ? more : 0;
 		if (order->err)
 			log_line(LOG_LINE_WARNING, "prestage: pool %s: a prefetch failed: %s",
-				 order->want.pool, kvblk_strerror(order->err));
+				 order->want.pool, kvblk_result_text(order->err));
 		pthread_mutex_lock(&all.lock);
 		if (more > 0 && !order->canceled)
 			set_aside(order);
@@ -512,7 +513,7 @@ void prefetcher_configure(const struct prefetcher_rules *rules)
 static uint64_t memory_of(const struct chain *chain)
 {
 	return sizeof(struct order) + chain->bytes +
-	       chain->nr * (sizeof(*chain->lens) + sizeof(uint32_t) + sizeof(struct kvblk_prefetched));
+	       chain->nr * (sizeof(*chain->lens) + sizeof(uint32_t) + sizeof(struct kvblk_prestaged));
 }
 
 static struct order *order_new(struct want *want)
@@ -624,7 +625,7 @@ static void tell_keys(const struct order *order, json_t *json)
 
 	for (unsigned int i = 0; i < order->done; i++) {
 		nr[order->got[i].state]++;
-		json_array_append_new(results, json_string(kvblk_prefetch_state_name(order->got[i].state)));
+		json_array_append_new(results, json_string(kvblk_prestage_state_name(order->got[i].state)));
 	}
 	for (int i = 1; i < PREFETCHER_STATES; i++)
 		json_object_set_new(json, fields[i], json_integer(nr[i]));
@@ -648,7 +649,7 @@ json_t *prefetcher_tell(const char *id, uid_t uid)
 					   order->err ? "failed" : "completed",
 				 "total_keys", (json_int_t)order->want.chain.nr);
 	if (json && order->phase == ORDER_OVER && order->err)
-		json_object_set_new(json, "error", json_string(kvblk_strerror(order->err)));
+		json_object_set_new(json, "error", json_string(kvblk_result_text(order->err)));
 	else if (json)
 		tell_keys(order, json);
 	pthread_mutex_unlock(&all.lock);

@@ -11,7 +11,7 @@
 #include "prestage/hint_json.h"
 
 #define PREFETCHER_ID_LEN	17	/* 16 hex digits and a terminating 0 */
-#define PREFETCHER_STATES	(KVBLK_PREFETCH_EXPIRED + 1)
+#define PREFETCHER_STATES	(KVBLK_PRESTAGE_EXPIRED + 1)
 
 /**
  * struct prefetcher_rules - limits
@@ -29,7 +29,7 @@ struct prefetcher_rules {
 
 /**
  * struct prefetcher_counts - counters
- * @blocks: blocks by &enum kvblk_prefetch_state
+ * @blocks: blocks by &enum kvblk_prestage_state
  * @bytes: bytes loaded
  * @waiting: orders waiting now
  */

@@ -84,7 +84,7 @@ int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **l
 	return 0;
 }
 
-void kvblk_scan_free(struct kvblk_found *list)
+void kvblk_list_free(void *list)
 {
 }
 

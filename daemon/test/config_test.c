@@ -11,7 +11,7 @@
 
 static const char whole[] =
 	"modules = [ \"nvme-rdma\" ];\n"
-	"host_nqn = \"nqn.2026-11.org.example:host\";\n"
+	"host_nqn = \"nqn.2026-11.org.example:host\"; salt = \"/run/salt\";\n"
 	"subsystems = (\n"
 	"  { nqn = \"nqn.2026-11.org.example:a\"; address = \"192.0.2.7\"; },\n"
 	"  { nqn = \"nqn.2026-11.org.example:a\"; address = \"192.0.2.8\"; port = 4421;\n"
@@ -51,6 +51,7 @@ TEST(test_whole)
 	assert_int_equal(config_parse(whole, &config, stderr), 0);
 	assert_int_equal(config.modules.nr, 1);
 	assert_string_equal(config.modules.text[0], "nvme-rdma");
+	assert_string_equal(config.salt, "/run/salt");
 	assert_int_equal(config.nr_subsystems, 3);
 	assert_string_equal(config.subsystems[0].transport, "tcp");
 	assert_int_equal(config.subsystems[0].port, 4420);
@@ -167,6 +168,8 @@ static const struct {
 	{ "frob = 1;", ":1: frob: unknown setting; known settings:" },
 	{ "frob = 1;", "\n\tsubsystems\n" },
 	{ "host_nqn = \"x\";", "host_nqn: x is not allowed, it must be a string: an NQN" },
+	{ "salt = \"etc/salt\";", "salt: etc/salt is not allowed, it must be a string: a path" },
+	{ "salt = true;", "salt: must be a string" },
 	{ "host_nqn = \"nqn.a,tls\";", "host_nqn: nqn.a,tls is not allowed" },
 	{ "host_id = \"8ade7992\";", "host_id: 8ade7992 is not allowed, it must be a string: a UUID" },
 	{ "subsystems = { };", "subsystems: must be a list of groups" },

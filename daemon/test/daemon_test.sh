@@ -47,6 +47,8 @@ expect 2 'unknown format; pass json or text' --apply -o xml
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export RUNTIME_DIRECTORY=$dir/run
+# for configurations that kvblkd starts with, or else it makes the host's salt
+salt="salt = \"$dir/salt\";"
 echo 'pools = ( { name = "kv0"; } );' > "$dir/right"
 printf 'pools = (\n{ name = "kv0"; tunables: { suspect_ms = 1; }; } );\n' > "$dir/wrong"
 expect 0 '' --check "$dir/right"
@@ -108,7 +110,7 @@ says() {
 exports() {
 	local port other taken slow=() fd i
 	free_port port other taken
-	echo "exporters: { metrics: { port = $port; }; };" > "$dir/exports"
+	echo "$salt exporters: { metrics: { port = $port; }; };" > "$dir/exports"
 	coproc "$kvblkd" --config "$dir/exports" 2>&1
 	pid=$COPROC_PID
 	exec 3<&"${COPROC[0]}"
@@ -146,7 +148,7 @@ exports() {
 	answers 200 '^ok$' "$other" /healthz
 	! ask "$port" /healthz > "$dir/old" 2>&1
 	verdict $? "SIGHUP moves the listener"
-	echo "exporters: { metrics: { port = $taken; }; };" > "$dir/holder"
+	echo "$salt exporters: { metrics: { port = $taken; }; };" > "$dir/holder"
 	expect 1 'kvblkd is already running' --config "$dir/holder"
 	RUNTIME_DIRECTORY=$dir/other "$kvblkd" --config "$dir/holder" 2> "$dir/held" &
 	holder=$!
@@ -166,6 +168,44 @@ exports() {
 	verdict $? "without a section nothing listens"
 }
 
+# starts PATTERN: kvblkd starts with the file "salted", logs PATTERN, and ends
+starts() {
+	coproc "$kvblkd" --config "$dir/salted" 2>&1
+	pid=$COPROC_PID
+	exec 3<&"${COPROC[0]}"
+	says "$1"
+	verdict $? "it logs \"$1\""
+	kill -TERM "$pid"
+	wait "$pid"
+}
+
+# The salt is made once, is right, and is not replaced; a wrong one is logged and stays.
+makes_salt() {
+	local group
+	group="600 $(id -gn)"
+	[ "$(id -u)" != 0 ] || ! getent group kvblk > /dev/null || group='640 kvblk'
+	echo "salt = \"$dir/new/salt\";" > "$dir/salted"
+	starts "salt $dir/new/salt: made; copy it to hosts that share blocks"
+	[ "$(stat -c '%a %G' "$dir/new/salt")" = "$group" ] && grep -qxE '[0-9a-f]{64}' "$dir/new/salt" && [ "$(ls "$dir/new")" = salt ]
+	verdict $? "the salt is right, and $group"
+	cp "$dir/new/salt" "$dir/before"
+	starts 'waiting for it'
+	cmp -s "$dir/new/salt" "$dir/before"
+	verdict $? "it keeps the salt"
+	chmod 644 "$dir/new/salt"
+	starts "salt $dir/new/salt: others may read it"
+	echo short > "$dir/new/salt"
+	chmod 600 "$dir/new/salt"
+	starts "salt $dir/new/salt: it is not 64 hex digits"
+	[ "$(cat "$dir/new/salt")" = short ]
+	verdict $? "it keeps a wrong salt"
+	mkdir "$dir/no-salt"
+	echo "salt = \"$dir/no-salt\";" > "$dir/salted"
+	starts "salt $dir/no-salt: it is not a regular file"
+	echo "salt = \"$dir/none/at/all\";" > "$dir/salted"
+	starts "salt $dir/none/at/all: No such file or directory"
+}
+
 # Leases need more descriptors than the soft limit of a shell or systemd.
 has_files() {
 	local pid limit
@@ -183,7 +223,7 @@ has_files() {
 unreadable() {
 	local port
 	free_port port
-	echo "exporters: { metrics: { port = $port; }; };" > "$dir/exports"
+	echo "$salt exporters: { metrics: { port = $port; }; };" > "$dir/exports"
 	: > "$dir/blind"
 	# GLOB_NOSPACE, GLOB_NOMATCH
 	cc -shared -fPIC -o "$dir/glob.so" -include unistd.h -xc - <<< "int glob(void) { return access(\"$dir/blind\", F_OK) ? 3 : 1; }"
@@ -218,7 +258,7 @@ starts_with_errors() {
 	local port other
 	free_port port other
 	mkdir -p "$dir/errors.d"
-	echo "exporters: { metrics: { port = $port; }; }; pools = ( { name = \"kv0\"; } );" > "$dir/errors"
+	echo "$salt exporters: { metrics: { port = $port; }; }; pools = ( { name = \"kv0\"; } );" > "$dir/errors"
 	echo 'pools = ( { name = "kv0"; tunables: { old_tunable = 1; }; } );' > "$dir/errors.d/90-pool-set-kv0.conf"
 	coproc "$kvblkd" --config "$dir/errors" 2>&1
 	pid=$COPROC_PID
@@ -252,7 +292,7 @@ greets() {
 
 # events PORT REPLAY: write the configuration of publishes()
 events() {
-	echo "exporters: { kv_events: { endpoint = \"tcp://127.0.0.1:$1\"; replay = \"tcp://127.0.0.1:$2\"; pools = ( \"kv0\" ); }; };" > "$dir/publishes"
+	echo "$salt exporters: { kv_events: { endpoint = \"tcp://127.0.0.1:$1\"; replay = \"tcp://127.0.0.1:$2\"; pools = ( \"kv0\" ); }; };" > "$dir/publishes"
 }
 
 publishes() {
@@ -284,7 +324,8 @@ publishes() {
 }
 
 if [ ! -e /sys/module/kvblk ]; then
-	: > "$dir/empty"
+	makes_salt
+	echo "salt = \"\";" > "$dir/empty"
 	has_files
 	unreadable
 	exports

@@ -152,20 +152,20 @@ static int stop(void **state)
 
 static int record(unsigned int pool, uint8_t op, uint64_t token, uint64_t hash)
 {
-	struct kvblk_journal_record r = { .op = op, .token = token, .caller_tag = hash, .length = 1 };
+	struct kvblk_change r = { .op = op, .token = { token, 1 }, .caller_tag = hash, .length = 1 };
 
 	return kvevents_record(events, pool, &r);
 }
 
 static void stored(uint64_t token, uint64_t hash)
 {
-	assert_int_equal(record(0, KVBLK_JOURNAL_STORED, token, hash), 0);
+	assert_int_equal(record(0, KVBLK_CHANGE_STORED, token, hash), 0);
 }
 
 static void removed(uint64_t token)
 {
 	/* the record's hash is ignored: the block's own counts */
-	assert_int_equal(record(0, KVBLK_JOURNAL_REMOVED, token, 12345), 0);
+	assert_int_equal(record(0, KVBLK_CHANGE_REMOVED, token, 12345), 0);
 }
 
 static void learn(uint64_t hash)
@@ -220,6 +220,21 @@ TEST_WITH(test_coming_and_going, NULL, stop)
 	flush();
 	assert_int_equal(sub.batches, 4);
 	assert_int_equal(sub.cleared, 1);
+}
+
+/* Both words of a block's token count. */
+TEST_WITH(test_wide_tokens, NULL, stop)
+{
+	struct kvblk_change r = { .op = KVBLK_CHANGE_STORED, .token = { 5, 1 }, .caller_tag = 1 };
+
+	start(true, 1, 10);
+	assert_int_equal(kvevents_record(events, 0, &r), 0);
+	r.token[1] = r.caller_tag = 2;
+	assert_int_equal(kvevents_record(events, 0, &r), 0);
+	r.op = KVBLK_CHANGE_REMOVED;
+	assert_int_equal(kvevents_record(events, 0, &r), 0);
+	flush();
+	assert_true(sub.stored[1] && !sub.stored[2]);
 }
 
 /* Tokens known before the block, after it, or never. */
@@ -353,16 +368,16 @@ TEST_WITH(test_lost, NULL, stop)
 	kvevents_begin(events, 1);
 	stored(7, 1);
 	stored(8, 2);
-	assert_int_equal(record(1, KVBLK_JOURNAL_STORED, 7, 3), 0);
-	assert_int_equal(record(0, KVBLK_JOURNAL_CAUGHT_UP, 0, 0), 0);
+	assert_int_equal(record(1, KVBLK_CHANGE_STORED, 7, 3), 0);
+	assert_int_equal(record(0, KVBLK_CHANGE_CAUGHT_UP, 0, 0), 0);
 	assert_int_equal(record(0, 99, 0, 0), 0);
-	assert_int_equal(record(0, KVBLK_JOURNAL_LOST, 5, 0), -ENOBUFS);
+	assert_int_equal(record(0, KVBLK_CHANGE_LOST, 5, 0), -ENOBUFS);
 	kvevents_begin(events, 0);
 	stored(8, 2);
 	stored(9, 4);
 	flush();
 	assert_true(sub.stored[1]);
-	assert_int_equal(record(0, KVBLK_JOURNAL_CAUGHT_UP, 0, 0), 0);
+	assert_int_equal(record(0, KVBLK_CHANGE_CAUGHT_UP, 0, 0), 0);
 	flush();
 	assert_true(!sub.stored[1] && sub.stored[2] && sub.stored[3] && sub.stored[4]);
 	assert_int_equal(kvevents_counts(events)->lost, 1);
@@ -377,7 +392,7 @@ TEST_WITH(test_no_memory, NULL, stop)
 {
 	start(true, 1, 10);
 	callocs = 1;
-	assert_int_equal(record(0, KVBLK_JOURNAL_STORED, 7, 1), -ENOMEM);
+	assert_int_equal(record(0, KVBLK_CHANGE_STORED, 7, 1), -ENOMEM);
 	callocs = UINT_MAX;
 	removed(7);
 	assert_int_equal(kvevents_counts(events)->hashes, 0);
@@ -424,7 +439,7 @@ TEST_WITH(test_bytes, NULL, stop)
 	rules = (struct kvevents_rules){ "STORAGE", true, 1, 1 << 30 };
 	events = kvevents_new(&rules, take_any, &longest);
 	for (block.hash = 1; block.hash <= 1000; block.hash++) {
-		assert_int_equal(record(0, KVBLK_JOURNAL_STORED, block.hash, block.hash), 0);
+		assert_int_equal(record(0, KVBLK_CHANGE_STORED, block.hash, block.hash), 0);
 		assert_int_equal(kvevents_learn(events, &block), 0);
 	}
 	assert_in_range(longest, 64 << 10, 128 << 10);
@@ -465,10 +480,10 @@ TEST_WITH(test_random, NULL, stop)
 
 		if (random() % 2) {
 			hash_of[n] = 1 + (uint64_t)random() % (HASHES - 1);
-			assert_int_equal(record(pool, KVBLK_JOURNAL_STORED, (uint64_t)n / 2, hash_of[n]), 0);
+			assert_int_equal(record(pool, KVBLK_CHANGE_STORED, (uint64_t)n / 2, hash_of[n]), 0);
 		} else {
 			hash_of[n] = 0;
-			assert_int_equal(record(pool, KVBLK_JOURNAL_REMOVED, (uint64_t)n / 2, 0), 0);
+			assert_int_equal(record(pool, KVBLK_CHANGE_REMOVED, (uint64_t)n / 2, 0), 0);
 		}
 		if (i % 7 == 0)
 			learn(1 + (uint64_t)random() % (HASHES - 1));
@@ -482,9 +497,9 @@ TEST_WITH(test_random, NULL, stop)
 		kvevents_begin(events, 0);
 		for (int there = 0; there < TOKENS; there += 2) {
 			if (hash_of[there])
-				record(0, KVBLK_JOURNAL_STORED, (uint64_t)there / 2, hash_of[there]);
+				record(0, KVBLK_CHANGE_STORED, (uint64_t)there / 2, hash_of[there]);
 		}
-		record(0, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+		record(0, KVBLK_CHANGE_CAUGHT_UP, 0, 0);
 		check_model(hash_of, 2);
 	}
 	check_model(hash_of, 2);

@@ -6,7 +6,7 @@
  * usage: kvfeed_test
  *	or: kvfeed_test serve CONFIG
  *	Export with that file until standard input ends. Change feeds are the FIFOs
- *	POOL.journal in the directory of CONFIG.
+ *	POOL.changes in the directory of CONFIG.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -20,7 +20,7 @@
 #include <zmq.h>
 
 #include "kv_events/publisher.h"
-#include "kvblk.h"
+#include "lib/kvblk_admin.h"
 #include "kvblk_test.h"
 
 #define WAIT_MS	30000
@@ -28,35 +28,28 @@
 
 /* replacements of libkvblk's functions */
 
-static int next_journal = -ENODEV;	/* next change feed of pool kv0 */
+static int next_changes = -ENODEV;	/* next change feed of pool kv0 */
 static const char *fifos;
 
-int kvblk_open(const char *pool, struct kvblk **handle)
+int kvblk_changes_open(const char *pool, int flags, const struct kvblk_changes *changes)
 {
 	char path[256];
+	int fd = next_changes;
 
+	assert_int_equal(flags, O_NONBLOCK);
+	assert_int_equal(changes->size, sizeof(*changes));
+	assert_int_equal(changes->flags, KVBLK_CHANGES_PRESENT);
+	assert_int_equal(changes->record_size, sizeof(struct kvblk_change));
 	if (fifos) {
-		snprintf(path, sizeof(path), "%s/%s.journal", fifos, pool);
-		next_journal = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		snprintf(path, sizeof(path), "%s/%s.changes", fifos, pool);
+		fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		return fd < 0 ? -ENODEV : fd;
 	}
-	*handle = NULL;
-	return next_journal < 0 || (!fifos && strcmp(pool, "kv0") != 0) ? -ENODEV : 0;
-}
-
-int kvblk_journal_open(struct kvblk *kv, uint32_t nr_records, uint32_t flags)
-{
-	int fd = next_journal;
-
-	assert_null(kv);
-	assert_int_equal(nr_records, fifos ? nr_records : 1024);
-	assert_int_equal(flags, KVBLK_JOURNAL_PRESENT | KVBLK_JOURNAL_NONBLOCK);
-	next_journal = -ENODEV;
+	assert_int_equal(changes->nr_records, 1024);
+	if (fd < 0 || strcmp(pool, "kv0") != 0)
+		return -ENODEV;
+	next_changes = -ENODEV;
 	return fd;
-}
-
-void kvblk_close(struct kvblk *kv)
-{
-	assert_null(kv);
 }
 
 void log_line(int level, const char *format, ...)
@@ -193,19 +186,19 @@ static uint64_t wait_removed(uint64_t hash)
 	return hash;
 }
 
-static int begin_journal(void)
+static int begin_changes(void)
 {
 	int fds[2];
 
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	fcntl(fds[0], F_SETFL, O_NONBLOCK);
-	next_journal = fds[0];
+	next_changes = fds[0];
 	return fds[1];
 }
 
 static void tell(int fd, uint8_t op, uint64_t token, uint64_t tag)
 {
-	const struct kvblk_journal_record record = { .op = op, .token = token, .caller_tag = tag };
+	const struct kvblk_change record = { .op = op, .token = { token, 1 }, .caller_tag = tag };
 
 	assert_int_equal(write(fd, &record, sizeof(record)), sizeof(record));
 }
@@ -264,11 +257,11 @@ TEST(test_all)
 	assert_true(kvfeed_counts(&counts));
 
 	/* a new pool; tokens published after its blocks; sources that send garbage */
-	fd = begin_journal();
-	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
-	tell(fd, KVBLK_JOURNAL_STORED, 2, HASH + 2);
-	tell(fd, KVBLK_JOURNAL_STORED, 3, HASH + 3);
-	tell(fd, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+	fd = begin_changes();
+	tell(fd, KVBLK_CHANGE_STORED, 1, HASH + 1);
+	tell(fd, KVBLK_CHANGE_STORED, 2, HASH + 2);
+	tell(fd, KVBLK_CHANGE_STORED, 3, HASH + 3);
+	tell(fd, KVBLK_CHANGE_CAUGHT_UP, 0, 0);
 	kvfeed_wake();
 	assert_int_equal(zmq_recv(engine, &byte, 1, 0), 1);
 	engine_tells(engine);
@@ -278,30 +271,30 @@ TEST(test_all)
 	assert_true(source.connected);
 	assert_string_equal(source.endpoint, endpoint("engine"));
 	engine_tells(engine);
-	tell(fd, KVBLK_JOURNAL_REMOVED, 1, HASH + 1);
+	tell(fd, KVBLK_CHANGE_REMOVED, 1, HASH + 1);
 	wait_removed(HASH + 1);
-	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
+	tell(fd, KVBLK_CHANGE_STORED, 1, HASH + 1);
 	wait_stored(&first);
 
 	/*
 	 * the pool is destroyed and imported; its feed loses records: what the next one lacks is
 	 * removed
 	 */
-	tell(fd, KVBLK_JOURNAL_STORED, 4, HASH + 4);
+	tell(fd, KVBLK_CHANGE_STORED, 4, HASH + 4);
 	old = fd;
-	fd = begin_journal();
+	fd = begin_changes();
 	close(old);
 	wait_removed(HASH + 4);
-	tell(fd, KVBLK_JOURNAL_STORED, 3, HASH + 3);
-	tell(fd, KVBLK_JOURNAL_STORED, 2, HASH + 2);
+	tell(fd, KVBLK_CHANGE_STORED, 3, HASH + 3);
+	tell(fd, KVBLK_CHANGE_STORED, 2, HASH + 2);
 	wait_stored(&second);
-	tell(fd, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+	tell(fd, KVBLK_CHANGE_CAUGHT_UP, 0, 0);
 	old = fd;
-	fd = begin_journal();
-	tell(old, KVBLK_JOURNAL_LOST, 7, 0);
+	fd = begin_changes();
+	tell(old, KVBLK_CHANGE_LOST, 7, 0);
 	close(old);
-	tell(fd, KVBLK_JOURNAL_STORED, 2, HASH + 2);
-	tell(fd, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+	tell(fd, KVBLK_CHANGE_STORED, 2, HASH + 2);
+	tell(fd, KVBLK_CHANGE_CAUGHT_UP, 0, 0);
 	number = wait_removed(HASH + 3);
 	assert_true(kvfeed_counts(&counts));
 	assert_int_equal(counts.lost, 1);
@@ -316,13 +309,13 @@ TEST(test_all)
 	while ((same = wait_event(asks, NULL, NULL)) != UINT64_MAX)
 		assert_in_range(same, number - 100, number);
 	zmq_close(asks);
-	tell(fd, KVBLK_JOURNAL_REMOVED, 2, HASH + 2);
+	tell(fd, KVBLK_CHANGE_REMOVED, 2, HASH + 2);
 	assert_int_equal(wait_removed(HASH + 2), number + 1);
 
 	/* the feed loses records, and the pool is destroyed before the next feed is open */
-	tell(fd, KVBLK_JOURNAL_STORED, 5, HASH + 1);
+	tell(fd, KVBLK_CHANGE_STORED, 5, HASH + 1);
 	wait_stored(&first);
-	tell(fd, KVBLK_JOURNAL_LOST, 7, 0);
+	tell(fd, KVBLK_CHANGE_LOST, 7, 0);
 	kvwire_removed(&event, &first.hash, 1, "STORAGE");
 	wait_event(sub, "t", &event);
 	kvwire_free(&event);
@@ -336,9 +329,9 @@ TEST(test_all)
 	assert_true(same > number + 1);
 
 	/* an error: everything restarts 5 s later, whatever happens meanwhile */
-	fd = begin_journal();
+	fd = begin_changes();
 	no_memory = true;
-	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
+	tell(fd, KVBLK_CHANGE_STORED, 1, HASH + 1);
 	close(fd);
 	kvfeed_wake();
 	for (int i = 0; i < 10 && wait_cleared(sub, "t") == same; i++)

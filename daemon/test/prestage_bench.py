@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: prestage_bench.py KVBLKD KVBLK FAKE-POOL
 
-Measure the time from connecting to kvblkd's answer 202 to a hint, with the pool simulated by fake_pool.so: the median of 21 hints for
+Measure the time from connecting to kvblkd's answer 202 to a hint, with the pool simulated by libkvblk-fake: the median of 21 hints for
 each number of keys. Exits with 1 if a median exceeds its limit. Run it on an idle host.
 """
 import json

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: prestage_test.py KVBLKD KVBLK FAKE-POOL
 
-kvblkd's socket for hints, with the pool simulated by fake_pool.so: answers, each kind of invalid request, each limit. Each test
+kvblkd's socket for hints, with the pool simulated by libkvblk-fake: answers, each kind of invalid request, each limit. Each test
 starts a kvblkd and sends requests as a client does.
 """
 import contextlib
@@ -54,7 +54,7 @@ class Daemon:
 
     def configure(self, settings):
         with open(self.conf, "w") as conf:
-            conf.write(f'prestage: {{ socket = "{self.socket}"; {POOLS}{settings} }};')
+            conf.write(f'salt = ""; prestage: {{ socket = "{self.socket}"; {POOLS}{settings} }};')
 
     def says(self, text):
         while text not in self.log:
@@ -178,7 +178,7 @@ class Prestage(unittest.TestCase):
     def test_failed(self):
         daemon = self.start(dram="0")
         answer = daemon.run(keys=CHAIN)
-        self.assertEqual((answer["status"], answer["error"]), ("failed", "not supported by this kernel module"))
+        self.assertEqual((answer["status"], answer["error"]), ("failed", "not supported by the kernel module or the pool"))
         daemon.says("prestage: pool fake: a prefetch failed: not supported")
 
     def test_cancel(self):
@@ -543,7 +543,7 @@ class Prestage(unittest.TestCase):
         broken = self.dir.name + "/mhd.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", broken, "-xc", "-"], input=b"void *MHD_start_daemon(void) { return 0; }", check=True)
         with open(self.dir.name + "/conf", "w") as file:
-            file.write(f'prestage: {{ socket = "{self.dir.name}/s"; pools = ( "fake" ); }};')
+            file.write(f'salt = ""; prestage: {{ socket = "{self.dir.name}/s"; pools = ( "fake" ); }};')
         daemon = subprocess.Popen([KVBLKD, "--config", file.name], stderr=subprocess.PIPE, text=True,
                                   env={"LD_PRELOAD": broken, "RUNTIME_DIRECTORY": self.dir.name})
         self.addCleanup(daemon.stderr.close)
@@ -560,7 +560,7 @@ class Prestage(unittest.TestCase):
                           (daemon.conf, "kvblkd is already running")):
             if conf.endswith("group"):
                 with open(conf, "w") as file:
-                    file.write(f'prestage: {{ socket = "{self.dir.name}/g"; group = "no-such-group"; pools = ( "fake" ); }};')
+                    file.write(f'salt = ""; prestage: {{ socket = "{self.dir.name}/g"; group = "no-such-group"; pools = ( "fake" ); }};')
             second = subprocess.Popen([KVBLKD, "--config", conf], stderr=subprocess.PIPE, text=True,
                                       env={"RUNTIME_DIRECTORY": self.dir.name + ("" if "running" in why else "/second")})
             self.assertIn(why, second.stderr.readline())

@@ -23,18 +23,18 @@ class MadeUp:
     """A simulated pool, whose change feed begins with the present blocks."""
 
     def __init__(self, path):
-        self.there, self.path, self.journal, self.seq = set(), path, None, 0
+        self.there, self.path, self.feed, self.seq = set(), path, None, 0
 
     def tell(self, op, number=0, seq=None):
         self.seq += seq is None
-        os.write(self.journal, RECORD.pack(self.seq if seq is None else seq, number ^ 0x5555, number, 20000, 0, op, 0))
+        os.write(self.feed, RECORD.pack(self.seq if seq is None else seq, number ^ 0x5555, 1, number, 20000, 0, op, 0))
 
-    def open_journal(self):
+    def open_feed(self):
         """Open a new change feed. Returns the previous one, which may still have a reader."""
-        before = self.journal
+        before = self.feed
         os.mkfifo(self.path + ".new")
-        self.journal = os.open(self.path + ".new", os.O_RDWR)
-        fcntl.fcntl(self.journal, fcntl.F_SETPIPE_SZ, 1 << 20)
+        self.feed = os.open(self.path + ".new", os.O_RDWR)
+        fcntl.fcntl(self.feed, fcntl.F_SETPIPE_SZ, 1 << 20)
         self.seq = 0
         for number in self.there:
             self.tell(STORED, number, 0)
@@ -79,8 +79,8 @@ def main(program):
     chains = list(prompts(300))
     right = []
     with tempfile.TemporaryDirectory() as tmp, open(f"{tmp}/log", "w+") as log:
-        pool = MadeUp(f"{tmp}/kv0.journal")
-        pool.open_journal()
+        pool = MadeUp(f"{tmp}/kv0.changes")
+        pool.open_feed()
         with open(f"{tmp}/conf", "w") as conf:
             conf.write(f'pools = ( {{ name = "kv0"; }} ); exporters: {{ kv_events: {{ endpoint = "{endpoints[0]}"; replay = "{endpoints[1]}"; '
                        f'sources = ( "tcp://127.0.0.1:{engine_port}" ); repeat = 1; buffer_bytes = 65536; }}; }};')
@@ -112,11 +112,11 @@ def main(program):
             processes.append(process)
             other.register(*endpoints)
             right.append(compare_with(pool, other, chains, 30))
-            print("-- the journal loses records")
+            print("-- the feed loses records")
             before = sorted(pool.there)
             pool.there = set(random.sample(before, len(before) // 2)) | {number for chain in chains[:9] for number, _, _ in chain}
-            old = pool.open_journal()
-            os.write(old, RECORD.pack(1, 5, 0, 0, 0, LOST, 0))
+            old = pool.open_feed()
+            os.write(old, RECORD.pack(1, 5, 0, 0, 0, 0, LOST, 0))
             os.close(old)
             for index in indexer, other:
                 right.append(compare_with(pool, index, chains, 30))
@@ -124,7 +124,7 @@ def main(program):
             feed.kill()
             feed.wait()
             pool.there = {number for chain in chains[:99] for number, _, _ in chain}
-            os.close(pool.open_journal())
+            os.close(pool.open_feed())
             feed = subprocess.Popen([program, "serve", f"{tmp}/conf"], stdin=subprocess.PIPE, stderr=log)
             processes.append(feed)
             for _ in range(2):

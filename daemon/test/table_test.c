@@ -12,8 +12,18 @@ struct entry {
 	uint64_t value;
 };
 
-static struct table table = { .size = sizeof(struct entry) };
+static struct table table = { .size = sizeof(struct entry), .words = 1 };
 static uint64_t values[KEYS];	/* 0: not in the table */
+
+static void *find(const struct table *in, uint64_t key)
+{
+	return table_find(in, &key);
+}
+
+static void *add(struct table *to, uint64_t key)
+{
+	return table_add(to, &key);
+}
 
 /* Returns keys that collide; the last ones' neighbours wrap around. */
 static uint64_t key_of(size_t i)
@@ -27,7 +37,7 @@ static void check_all(void)
 	size_t nr = 0, seen = 0;
 
 	for (size_t i = 0; i < KEYS; i++) {
-		entry = table_find(&table, key_of(i));
+		entry = find(&table, key_of(i));
 		assert_int_equal(!!entry, !!values[i]);
 		if (entry)
 			assert_int_equal(entry->value, values[i]);
@@ -43,16 +53,16 @@ TEST(test_random)
 {
 	struct entry *entry;
 
-	assert_null(table_find(&table, 1));
+	assert_null(find(&table, 1));
 	assert_null(table_next(&table, NULL));
 	for (int i = 0; i < 20000; i++) {
 		size_t n = (size_t)random() % KEYS;
 
 		if (values[n] && random() % 2) {
-			table_remove(&table, table_find(&table, key_of(n)));
+			table_remove(&table, find(&table, key_of(n)));
 			values[n] = 0;
 		} else {
-			entry = table_add(&table, key_of(n));
+			entry = add(&table, key_of(n));
 			assert_int_equal(entry->value, values[n]);
 			values[n] = (uint64_t)i + 1;
 			entry->value = values[n];
@@ -62,9 +72,34 @@ TEST(test_random)
 	}
 	check_all();
 	table_free(&table);
-	assert_null(table_find(&table, key_of(0)));
-	assert_non_null(table_add(&table, key_of(0)));
+	assert_null(find(&table, key_of(0)));
+	assert_non_null(add(&table, key_of(0)));
 	table_free(&table);
+}
+
+/* Keys of two words are different if one of the words is. */
+TEST(test_wide_keys)
+{
+	struct table wide = { .size = 3 * sizeof(uint64_t), .words = 2 };
+	uint64_t key[2];
+	size_t nr = 0;
+
+	for (int turn = 0; turn < 2; turn++) {
+		for (key[0] = 1; key[0] <= 20; key[0]++) {
+			for (key[1] = 0; key[1] < 20; key[1]++, nr++) {
+				uint64_t *entry = turn ? table_find(&wide, key) : table_add(&wide, key);
+
+				assert_memory_equal(entry, key, sizeof(key));
+				assert_int_equal(entry[2], turn ? nr - 400 : 0);
+				entry[2] = nr;
+			}
+		}
+		assert_int_equal(wide.nr, 400);
+	}
+	table_remove(&wide, table_find(&wide, (uint64_t[]){ 7, 7 }));
+	assert_null(table_find(&wide, (uint64_t[]){ 7, 7 }));
+	assert_non_null(table_find(&wide, (uint64_t[]){ 7, 8 }));
+	table_free(&wide);
 }
 
 static unsigned int visits[KEYS];
@@ -81,28 +116,28 @@ static void visit(void *arg, const void *entry)
  */
 TEST(test_shares)
 {
-	struct table moving = { .size = sizeof(struct entry) };
+	struct table moving = { .size = sizeof(struct entry), .words = 1 };
 
 	table_share(&moving, 0, 1, visit, visits);
 	for (uint64_t shares = 1; shares < 10000; shares = shares * 3 + 1) {
 		for (size_t i = 0; i < KEYS; i++)
-			((struct entry *)table_add(&moving, key_of(i)))->value = i;
+			((struct entry *)add(&moving, key_of(i)))->value = i;
 		memset(visits, 0, sizeof(visits));
 		for (uint64_t share = 0; share < shares; share++) {
 			table_share(&moving, share, shares, visit, visits);
 			/* half of the keys change and the table grows, the first half stays */
 			for (size_t n = 0; n < 3; n++) {
 				size_t i = KEYS / 2 + (size_t)random() % (KEYS / 2);
-				struct entry *entry = table_find(&moving, key_of(i));
+				struct entry *entry = find(&moving, key_of(i));
 
 				if (entry)
 					table_remove(&moving, entry);
 				else
-					((struct entry *)table_add(&moving, key_of(i)))->value = i;
+					((struct entry *)add(&moving, key_of(i)))->value = i;
 			}
 			if (share % 8 == 0 && shares < 200)
 				for (uint64_t i = 0; i < 100; i++)
-					((struct entry *)table_add(&moving, (share * 100 + i + 1) << 20))->value = KEYS - 1;
+					((struct entry *)add(&moving, (share * 100 + i + 1) << 20))->value = KEYS - 1;
 		}
 		for (size_t i = 0; i < KEYS / 2; i++)
 			assert_int_equal(visits[i], 1);
@@ -118,7 +153,7 @@ static size_t longest_run(struct table *chosen)
 	size_t run = 0, longest = 0;
 
 	for (uint64_t i = 1; i <= CHOSEN; i++)
-		assert_non_null(table_add(chosen, i * 0xf1de83e19937733dull));
+		assert_non_null(add(chosen, i * 0xf1de83e19937733dull));
 	for (size_t i = 0; i < chosen->room; i++) {
 		run = ((struct entry *)(void *)chosen->entries)[i].key ? run + 1 : 0;
 		longest = run > longest ? run : longest;
@@ -129,7 +164,7 @@ static size_t longest_run(struct table *chosen)
 /* Clients cannot choose slots by choosing keys: each table has its own seed. */
 TEST(test_chosen_keys)
 {
-	struct table a = { .size = sizeof(struct entry) }, b = a;
+	struct table a = { .size = sizeof(struct entry), .words = 1 }, b = a;
 
 	assert_in_range(longest_run(&a), 1, CHOSEN / 4);
 	assert_in_range(longest_run(&b), 1, CHOSEN / 4);

@@ -7,6 +7,15 @@
 #include "pool/pool.h"
 
 struct genl_family;
+struct sk_buff;
+struct sock;
+
+/* Return the group that may monitor, or INVALID_GID. */
+kgid_t kvblk_monitor_gid(void);
+/* Return whether the sender of @request, and the opener of its socket, may monitor. */
+bool kvblk_may_monitor(const struct sk_buff *request);
+/* A netlink_filter_fn. Returns 0 if the opener of @sk may monitor: then @sk gets the message. */
+int kvblk_monitor_filter(struct sock *sk, struct sk_buff *skb, void *data);
 
 int kvblk_netlink_init(struct genl_family *family);
 void kvblk_netlink_exit(void);
@@ -18,5 +27,7 @@ int kvblk_sysfs_pool_init(struct kvblk_pool *pool);
 void kvblk_sysfs_pool_exit(struct kvblk_pool *pool);
 int kvblk_sysfs_member_add(struct kvblk_member *member);
 void kvblk_sysfs_member_del(struct kvblk_member *member);
+/* Give the files of counters and fill levels to kvblk_monitor_gid(), which has changed. */
+void kvblk_sysfs_monitor(void);
 
 #endif

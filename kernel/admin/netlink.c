@@ -58,6 +58,13 @@ static int nl_refuse_unprivileged(struct sk_buff *skb, struct genl_info *info)
 	return kvblk_refuse(info->extack, -EPERM, "needs CAP_SYS_ADMIN in the initial user namespace: run as root");
 }
 
+int kvblk_nl_refuse_user(const struct sk_buff *request, struct netlink_ext_ack *extack)
+{
+	if (kvblk_may_monitor(request))
+		return 0;
+	return kvblk_refuse(extack, -EPERM, "run as root, or as a member of the group kvblk-monitor (see monitor_gid)");
+}
+
 const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
 	const char *name = nla_data(attr);
@@ -521,14 +528,34 @@ int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
 	return 0;
 }
 
+/* Put what moves with the use of the pool. Returns true if @skb is full. */
+static bool nl_put_pool_use(struct sk_buff *skb, struct kvblk_pool *pool,
+			    const struct kvblk_space *space)
+{
+	bool full;
+	u32 i;
+
+	full = nla_put_uint(skb, KVBLK_A_POOL_FREE, space->free_bytes) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, space->free_segs) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED, kvblk_index_used(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
+			    atomic64_read(&pool->index.nr_evicted)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES, READ_ONCE(pool->lease.total)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS, atomic64_read(&pool->index_lacks)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at));
+	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
+		full = nla_put_uint(skb, KVBLK_A_POOL_CHECKSUM_FAILURES + i,
+				    kvblk_stats_errors(pool, i));
+	return full;
+}
+
 static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
-			int flags, struct kvblk_pool *pool)
+			int flags, struct kvblk_pool *pool, bool monitor)
 {
 	struct kvblk_space space = kvblk_pool_space(pool);
 	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
 	bool full;
 	void *hdr;
-	u32 i;
 
 	hdr = kvblk_nl_begin(skb, info, flags);
 	if (!hdr)
@@ -541,34 +568,38 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_EPOCH, READ_ONCE(pool->epoch)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_NR_MEMBERS, READ_ONCE(pool->nr_members)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_CAPACITY, space.bytes) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_FREE, space.free_bytes) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_NR_SEGMENTS, space.segs) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, space.free_segs) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_SLOTS, kvblk_index_slots(&pool->index)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED, kvblk_index_used(&pool->index)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
-			    atomic64_read(&pool->index.nr_evicted)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_BYTES, kvblk_index_bytes(&pool->index)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES, READ_ONCE(pool->lease.total)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX, kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS, atomic64_read(&pool->index_lacks)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure));
-	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
-		full = nla_put_uint(skb, KVBLK_A_POOL_CHECKSUM_FAILURES + i,
-				    kvblk_stats_errors(pool, i));
+	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure)) ||
+	       (monitor && nl_put_pool_use(skb, pool, &space));
 	return kvblk_nl_end(skb, hdr, full);
 }
 
 #define PATH_TOLD_MAX	1023		/* longest path that always fits into a member's message */
 
+/* Put what moves with the use of the member. Returns true if @skb is full. */
+static bool nl_put_member_use(struct sk_buff *skb, const struct kvblk_member *member)
+{
+	const struct kvblk_log *log = &member->log;
+
+	return nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS, kvblk_member_avail(member)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS, READ_ONCE(log->nr_ready)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS, READ_ONCE(log->nr_open)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS, READ_ONCE(log->nr_sealed)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
+			    kvblk_flash_inflight(&member->flash, NULL)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED, READ_ONCE(log->restored)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS, READ_ONCE(log->nr_unread));
+}
+
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
-			  int flags, const struct kvblk_member *member)
+			  int flags, const struct kvblk_member *member, bool monitor)
 {
 	const struct kvblk_flash *flash = &member->flash;
-	const struct kvblk_log *log = &member->log;
 	bool full;
 	void *hdr;
 
@@ -588,20 +619,14 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
 			    flash->segment_units << KVBLK_UNIT_SHIFT) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, flash->nr_segs) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS, kvblk_member_avail(member)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS, READ_ONCE(log->nr_ready)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS, READ_ONCE(log->nr_open)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS, READ_ONCE(log->nr_sealed)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN, flash->record_align) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT, kvblk_flash_inflight(flash, NULL)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION, flash->incarnation) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED, READ_ONCE(log->restored)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, log->formatted) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->log.formatted) ||
 	       (flash->place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, flash->place)) ||
 	       /* a dead member's device name may belong to another device by now */
 	       (READ_ONCE(flash->state) != KVBLK_MEMBER_DEAD &&
 		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, flash->device)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS, READ_ONCE(log->nr_unread));
+	       (monitor && nl_put_member_use(skb, member));
 	return kvblk_nl_end(skb, hdr, full);
 }
 
@@ -622,7 +647,8 @@ static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 		      (place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, place)));
 }
 
-int kvblk_nl_reply(struct genl_info *info, int type, kvblk_nl_fill_fn *fill)
+int kvblk_nl_reply(const struct sk_buff *request, struct genl_info *info, int type,
+		   kvblk_nl_fill_fn *fill)
 {
 	struct kvblk_pool *pool = nl_pool(info, type);
 	struct sk_buff *reply = NULL;
@@ -636,7 +662,7 @@ int kvblk_nl_reply(struct genl_info *info, int type, kvblk_nl_fill_fn *fill)
 		goto out;
 	}
 	reply = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
-	err = reply ? fill(reply, info, 0, pool) : -ENOMEM;
+	err = reply ? fill(reply, info, 0, pool, kvblk_may_monitor(request)) : -ENOMEM;
 	percpu_ref_put(&pool->users);
 	if (!err) {
 		err = genlmsg_reply(reply, info);
@@ -653,7 +679,7 @@ out:
 int kvblk_nl_pool_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	return kvblk_nl_tenant(info->attrs[KVBLK_A_POOL_TENANT], info->extack) ?:
-	       kvblk_nl_reply(info, KVBLK_A_POOL_NAME, nl_fill_pool);
+	       kvblk_nl_reply(skb, info, KVBLK_A_POOL_NAME, nl_fill_pool);
 }
 
 struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlattr *name,
@@ -672,20 +698,20 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 
 static int nl_fill_named_member(struct sk_buff *skb,
 				const struct genl_info *info, int flags,
-				struct kvblk_pool *pool)
+				struct kvblk_pool *pool, bool monitor)
 {
 	struct kvblk_member *member;
 
 	guard(rcu)();
 	member = kvblk_nl_member(pool, info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
-	return member ? nl_fill_member(skb, info, flags, member) : -ENOENT;
+	return member ? nl_fill_member(skb, info, flags, member, monitor) : -ENOENT;
 }
 
 int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	if (!nl_name(info, KVBLK_A_MEMBER_NAME, "member"))
 		return -EINVAL;
-	return kvblk_nl_reply(info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
+	return kvblk_nl_reply(skb, info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
 }
 
 /* ---- dumps ---- */
@@ -757,7 +783,7 @@ static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
 
 /* kvblk_nl_parts_fn for members by slot, then missing ones. */
 static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
-			   struct kvblk_pool *pool, u32 *part)
+			   struct kvblk_pool *pool, u32 *part, bool monitor)
 {
 	struct kvblk_member *member;
 	int err;
@@ -767,7 +793,7 @@ static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
 			member = rcu_dereference(pool->members[*part]);
 			if (!member)
 				continue;
-			err = nl_fill_member(skb, info, NLM_F_MULTI, member);
+			err = nl_fill_member(skb, info, NLM_F_MULTI, member, monitor);
 			if (err)
 				return err;
 		}
@@ -802,6 +828,7 @@ static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
 int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 		  const struct nlattr *only, kvblk_nl_parts_fn *fill)
 {
+	const bool monitor = kvblk_may_monitor(cb->skb);
 	struct nl_cursor *cursor = nl_cursor(cb);
 	struct kvblk_pool *pool;
 	int err;
@@ -819,7 +846,7 @@ int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 			strscpy(cursor->pool, pool->name);
 			cursor->part = 0;
 		}
-		err = fill(skb, genl_info_dump(cb), pool, &cursor->part);
+		err = fill(skb, genl_info_dump(cb), pool, &cursor->part, monitor);
 		nl_put_pool(pool);
 		cursor->within = err;
 		if (!err)
@@ -829,9 +856,9 @@ int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 }
 
 static int nl_dump_pool(struct sk_buff *skb, const struct genl_info *info,
-			struct kvblk_pool *pool, u32 *part)
+			struct kvblk_pool *pool, u32 *part, bool monitor)
 {
-	return nl_fill_pool(skb, info, NLM_F_MULTI, pool);
+	return nl_fill_pool(skb, info, NLM_F_MULTI, pool, monitor);
 }
 
 int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
@@ -892,6 +919,9 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	struct kvblk_pool *pool;
 	int err;
 
+	err = kvblk_nl_refuse_user(cb->skb, cb->extack);
+	if (err)
+		return err;
 	if (!of || !name)
 		return kvblk_refuse(cb->extack, -EINVAL, "pool name or member name missing");
 	err = nl_begin_dump(cb, of);
@@ -927,7 +957,7 @@ int kvblk_netlink_init(struct genl_family *family)
 	/* block devices have no network namespace: administer from the initial namespace */
 	family->netnsok = false;
 	kvblk_nl = family;
-	kvblk_events_begin(family, KVBLK_NLGRP_EVENTS);
+	kvblk_events_begin(family, KVBLK_NLGRP_EVENTS, kvblk_monitor_filter);
 	err = genl_register_family(family);
 	if (err)
 		destroy_workqueue(nl_jobs);

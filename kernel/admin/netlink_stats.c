@@ -168,7 +168,7 @@ static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int fla
 
 /* kvblk_nl_fill_fn for the pool, or for the member that the request names. */
 static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int flags,
-		      struct kvblk_pool *pool)
+		      struct kvblk_pool *pool, bool monitor)
 {
 	const struct nlattr *name = info->attrs[KVBLK_A_STATS_MEMBER];
 	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
@@ -186,11 +186,14 @@ static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int fla
 int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct nlattr *member = info->attrs[KVBLK_A_STATS_MEMBER];
+	int err = kvblk_nl_refuse_user(skb, info->extack);
 
+	if (err)
+		return err;
 	if (member && !kvblk_nl_name(member, info->extack))
 		return -EINVAL;
 	return kvblk_nl_tenant(info->attrs[KVBLK_A_STATS_TENANT], info->extack) ?:
-	       kvblk_nl_reply(info, KVBLK_A_STATS_POOL, fill_asked);
+	       kvblk_nl_reply(skb, info, KVBLK_A_STATS_POOL, fill_asked);
 }
 
 static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
@@ -208,7 +211,7 @@ static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
 
 /* kvblk_nl_parts_fn for the pool, its members by slot, or its size classes. */
 static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
-		      struct kvblk_pool *pool, u32 *part)
+		      struct kvblk_pool *pool, u32 *part, bool monitor)
 {
 	const struct nlattr *attr = info->attrs[KVBLK_A_STATS_SCOPE];
 	u32 scope = attr ? nla_get_u32(attr) : KVBLK_STATS_SCOPE_POOL;
@@ -239,7 +242,8 @@ int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct nlattr **attrs = genl_info_dump(cb)->attrs;
 
-	return kvblk_nl_tenant(attrs[KVBLK_A_STATS_TENANT], cb->extack) ?:
+	return kvblk_nl_refuse_user(cb->skb, cb->extack) ?:
+	       kvblk_nl_tenant(attrs[KVBLK_A_STATS_TENANT], cb->extack) ?:
 	       kvblk_nl_dump(skb, cb, attrs[KVBLK_A_STATS_POOL], dump_stats);
 }
 
@@ -255,7 +259,8 @@ static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, void *hdr,
 		return;
 	}
 	genlmsg_end(skb, hdr);
-	genlmsg_multicast(kvblk_nl, skb, 0, KVBLK_NLGRP_STATS, GFP_KERNEL);
+	genlmsg_multicast_netns_filtered(kvblk_nl, &init_net, skb, 0, KVBLK_NLGRP_STATS, GFP_KERNEL,
+					 kvblk_monitor_filter, NULL);
 }
 
 /* Begin a notification. Returns NULL if memory is short. */

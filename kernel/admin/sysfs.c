@@ -4,11 +4,13 @@
  * file is documented in Documentation/ABI/testing/sysfs-class-kvblk.
  *
  * The rules: one value a file. A rejected write changes nothing. No file takes pool->admin, so that
- * a reader never waits for the addition or removal of a member.
+ * a reader never waits for the addition or removal of a member. A value that moves with the use of
+ * the pool is in a group for monitors, whose files have mode 0440 and belong to monitor_gid.
  */
 #include <linux/cleanup.h>
 #include <linux/kobject.h>
 #include <linux/kstrtox.h>
+#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
@@ -49,16 +51,19 @@ static DEVICE_ATTR_RO(state);
 	X(birth, pool->birth)								\
 	X(epoch, READ_ONCE(pool->epoch))						\
 	X(capacity, kvblk_pool_space(pool).bytes)					\
-	X(free, kvblk_pool_space(pool).free_bytes)					\
 	X(unsure, atomic_read(&pool->unsure))						\
-	X(leased_bytes, READ_ONCE(pool->lease.total))					\
-	X(dram_used, atomic64_read(&pool->dram.bytes))					\
 	X(value_max, kvblk_pool_value_max(pool))					\
 	X(index_slots, kvblk_index_slots(&pool->index))					\
-	X(index_used, kvblk_index_used(&pool->index))					\
 	X(index_bytes, kvblk_index_bytes(&pool->index))
 
-#define X(_name, _value)						\
+/* likewise, for monitors */
+#define POOL_USE_VALUES(X)								\
+	X(free, kvblk_pool_space(pool).free_bytes)					\
+	X(leased_bytes, READ_ONCE(pool->lease.total))					\
+	X(dram_used, atomic64_read(&pool->dram.bytes))					\
+	X(index_used, kvblk_index_used(&pool->index))
+
+#define POOL_ATTR(_name, _mode, _value)					\
 static ssize_t _name##_show(struct device *dev,				\
 			    struct device_attribute *attr, char *buf)	\
 {									\
@@ -66,8 +71,14 @@ static ssize_t _name##_show(struct device *dev,				\
 									\
 	return sysfs_emit(buf, "%llu\n", (u64)(_value));		\
 }									\
-static DEVICE_ATTR_RO(_name);
+static DEVICE_ATTR(_name, _mode, _name##_show, NULL);
+
+#define X(name, value)	POOL_ATTR(name, 0444, value)
 POOL_VALUES(X)
+#undef X
+
+#define X(name, value)	POOL_ATTR(name, 0440, value)
+POOL_USE_VALUES(X)
 #undef X
 
 static struct attribute *pool_attrs[] = {
@@ -81,6 +92,17 @@ static struct attribute *pool_attrs[] = {
 
 static const struct attribute_group pool_group = {
 	.attrs = pool_attrs,
+};
+
+static struct attribute *pool_use_attrs[] = {
+#define X(name, value)	&dev_attr_##name.attr,
+	POOL_USE_VALUES(X)
+#undef X
+	NULL
+};
+
+static const struct attribute_group pool_use_group = {
+	.attrs = pool_use_attrs,
 };
 
 /* ---- tunables ---- */
@@ -229,7 +251,7 @@ static ssize_t counter_show(struct device *dev, struct device_attribute *attr, c
 
 static struct counter_attr counters[] = {
 #define X(_name, NAME) {						\
-	.attr = { { .name = _name, .mode = 0444 }, .show = counter_show },	\
+	.attr = { { .name = _name, .mode = 0440 }, .show = counter_show },	\
 	.counter = KVBLK_C_##NAME,					\
 },
 	KVBLK_COUNTER_TABLE(X)
@@ -250,6 +272,7 @@ static const struct attribute_group counter_group = {
 
 const struct attribute_group *kvblk_pool_groups[] = {
 	&pool_group,
+	&pool_use_group,
 	&tunable_group,
 	&counter_group,
 	NULL
@@ -257,11 +280,19 @@ const struct attribute_group *kvblk_pool_groups[] = {
 
 /* ---- members/ ---- */
 
-/* A separate object, because an open directory keeps the kobject beyond the member. */
-struct member_dir {
+/*
+ * members/ of a pool, or members/<name>/. A separate object, because an open directory keeps the
+ * kobject beyond the member.
+ */
+struct dir {
 	struct kobject kobj;
-	struct kvblk_member *member;
+	struct list_head link;		/* dirs; dirs_lock */
+	struct kvblk_member *member;	/* NULL of members/ */
 };
+
+static LIST_HEAD(dirs);
+/* protects dirs; held while files change their owner, so that none misses a change; a leaf */
+static DEFINE_MUTEX(dirs_lock);
 
 struct member_attr {
 	struct attribute attr;
@@ -271,7 +302,7 @@ struct member_attr {
 /* dir->member is valid: kvblk_sysfs_member_del() waits for readers before the member is freed. */
 static ssize_t member_show(struct kobject *kobj, struct attribute *attr, char *buf)
 {
-	struct member_dir *dir = container_of(kobj, struct member_dir, kobj);
+	struct dir *dir = container_of(kobj, struct dir, kobj);
 	struct member_attr *a = container_of(attr, struct member_attr, attr);
 
 	return a->show(dir->member, buf);
@@ -281,9 +312,9 @@ static const struct sysfs_ops member_sysfs_ops = {
 	.show = member_show,
 };
 
-static void member_release(struct kobject *kobj)
+static void dir_release(struct kobject *kobj)
 {
-	kfree(container_of(kobj, struct member_dir, kobj));
+	kfree(container_of(kobj, struct dir, kobj));
 }
 
 /* X(name, format, value of a struct kvblk_member *member) */
@@ -299,25 +330,33 @@ static void member_release(struct kobject *kobj)
 	X(size, "%llu", member->flash.size)						\
 	X(segment_size, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT)		\
 	X(nr_segments, "%u", member->flash.nr_segs)					\
+	X(record_align, "%u", member->flash.record_align)				\
+	X(incarnation, "%#018llx", member->flash.incarnation)
+
+/* likewise, for monitors */
+#define MEMBER_USE_VALUES(X)								\
 	X(free_segments, "%u", kvblk_member_avail(member))				\
 	X(sealed_segments, "%u", READ_ONCE(member->log.nr_sealed))			\
 	X(inflight, "%llu", kvblk_flash_inflight(&member->flash, NULL))			\
-	X(record_align, "%u", member->flash.record_align)				\
-	X(incarnation, "%#018llx", member->flash.incarnation)				\
 	X(restored, "%llu", READ_ONCE(member->log.restored))				\
 	X(unread_segments, "%u", READ_ONCE(member->log.nr_unread))
 
-#define X(_name, _format, _value)					\
+#define MEMBER_ATTR(_name, _mode, _format, _value)			\
 static ssize_t member_##_name##_show(struct kvblk_member *member, char *buf) \
 {									\
 	return sysfs_emit(buf, _format "\n", _value);			\
 }									\
 static struct member_attr member_attr_##_name = {			\
-	.attr = { .name = __stringify(_name), .mode = 0444 },		\
+	.attr = { .name = __stringify(_name), .mode = _mode },		\
 	.show = member_##_name##_show,					\
 };
 
+#define X(name, format, value)	MEMBER_ATTR(name, 0444, format, value)
 MEMBER_VALUES(X)
+#undef X
+
+#define X(name, format, value)	MEMBER_ATTR(name, 0440, format, value)
+MEMBER_USE_VALUES(X)
 #undef X
 
 static struct attribute *member_attrs[] = {
@@ -326,43 +365,120 @@ static struct attribute *member_attrs[] = {
 #undef X
 	NULL
 };
-ATTRIBUTE_GROUPS(member);
+
+static const struct attribute_group member_group = {
+	.attrs = member_attrs,
+};
+
+static struct attribute *member_use_attrs[] = {
+#define X(name, format, value)	&member_attr_##name.attr,
+	MEMBER_USE_VALUES(X)
+#undef X
+	NULL
+};
+
+static const struct attribute_group member_use_group = {
+	.attrs = member_use_attrs,
+};
+
+static const struct attribute_group *member_groups[] = {
+	&member_group,
+	&member_use_group,
+	NULL
+};
 
 static const struct kobj_type member_ktype = {
-	.release = member_release,
+	.release = dir_release,
 	.sysfs_ops = &member_sysfs_ops,
 	.default_groups = member_groups,
 };
 
-int kvblk_sysfs_pool_init(struct kvblk_pool *pool)
+static const struct kobj_type members_ktype = {
+	.release = dir_release,
+	.sysfs_ops = &kobj_sysfs_ops,
+};
+
+/* Give the files for monitors to their group. After an error they are root's alone. */
+static void dir_own(struct dir *dir)
 {
-	pool->members_dir = kobject_create_and_add("members", &pool->dev.kobj);
-	return pool->members_dir ? 0 : -ENOMEM;
+	static const struct attribute_group *pool_groups[] = {
+		&pool_use_group, &counter_group, NULL
+	};
+	static const struct attribute_group *groups[] = { &member_use_group, NULL };
+	kgid_t gid = kvblk_monitor_gid();
+
+	lockdep_assert_held(&dirs_lock);
+	if (!gid_valid(gid))
+		gid = GLOBAL_ROOT_GID;
+	if (dir->member)
+		sysfs_groups_change_owner(&dir->kobj, groups, GLOBAL_ROOT_UID, gid);
+	else
+		sysfs_groups_change_owner(dir->kobj.parent, pool_groups, GLOBAL_ROOT_UID, gid);
 }
 
+void kvblk_sysfs_monitor(void)
+{
+	struct dir *dir;
+
+	guard(mutex)(&dirs_lock);
+	list_for_each_entry(dir, &dirs, link)
+		dir_own(dir);
+}
+
+/* @member: NULL of members/. Returns an ERR_PTR() on error. */
+static struct kobject *dir_add(struct kobject *parent, const struct kobj_type *ktype,
+			       const char *name, struct kvblk_member *member)
+{
+	struct dir *dir = kzalloc(sizeof(*dir), GFP_KERNEL);
+	int err;
+
+	if (!dir)
+		return ERR_PTR(-ENOMEM);
+	dir->member = member;
+	err = kobject_init_and_add(&dir->kobj, ktype, parent, "%s", name);
+	if (err) {
+		kobject_put(&dir->kobj);
+		return ERR_PTR(err);
+	}
+	guard(mutex)(&dirs_lock);
+	list_add_tail(&dir->link, &dirs);
+	dir_own(dir);
+	return &dir->kobj;
+}
+
+/* Before the files of @kobj, or of the pool above it, are removed. */
+static void dir_unlist(struct kobject *kobj)
+{
+	guard(mutex)(&dirs_lock);
+	list_del(&container_of(kobj, struct dir, kobj)->link);
+}
+
+int kvblk_sysfs_pool_init(struct kvblk_pool *pool)
+{
+	struct kobject *kobj = dir_add(&pool->dev.kobj, &members_ktype, "members", NULL);
+
+	if (IS_ERR(kobj))
+		return PTR_ERR(kobj);
+	pool->members_dir = kobj;
+	return 0;
+}
+
+/* The directories of members may still be there: they keep the kobject. */
 void kvblk_sysfs_pool_exit(struct kvblk_pool *pool)
 {
+	dir_unlist(pool->members_dir);
 	kobject_put(pool->members_dir);
 	pool->members_dir = NULL;
 }
 
 int kvblk_sysfs_member_add(struct kvblk_member *member)
 {
-	struct member_dir *dir;
-	int err;
+	struct kobject *kobj = dir_add(member->flash.pool->members_dir, &member_ktype,
+				       member->flash.name, member);
 
-	dir = kzalloc(sizeof(*dir), GFP_KERNEL);
-	if (!dir)
-		return -ENOMEM;
-	dir->member = member;
-	err = kobject_init_and_add(&dir->kobj, &member_ktype,
-				   member->flash.pool->members_dir, "%s",
-				   member->flash.name);
-	if (err) {
-		kobject_put(&dir->kobj);
-		return err;
-	}
-	member->kobj = &dir->kobj;
+	if (IS_ERR(kobj))
+		return PTR_ERR(kobj);
+	member->kobj = kobj;
 	return 0;
 }
 
@@ -371,6 +487,7 @@ void kvblk_sysfs_member_del(struct kvblk_member *member)
 {
 	if (!member->kobj)
 		return;
+	dir_unlist(member->kobj);
 	kobject_del(member->kobj);
 	kobject_put(member->kobj);
 	member->kobj = NULL;

@@ -7,13 +7,17 @@
  * - All operations of a batch are in flight at once, up to queue_bytes, and finished by the
  *   submitter. It waits for space, for other operations or in a page fault only if no operation of
  *   the batch is in flight, or else both waits could depend on each other.
- * - The wait is killable. Operations in flight are then detached and finished by a work; pages stay
- *   pinned until the bios complete. A get into shared memory is waited for, as in read(2).
+ * - A signal ends an interruptible batch: operations that have not begun are canceled, those in
+ *   flight through kernel memory are detached, the rest is waited for.
+ * - If the task is killed, or its ring's worker has to stop, all operations in flight are detached
+ *   and finished by a work; pages stay pinned until the bios complete. A get into shared memory is
+ *   waited for, as in read(2).
  * - Prefetches are ordered by urgency, so completed ones are finished while others are submitted.
  *   If a batch has nothing else, its blocks stay in DRAM until all are submitted, or else they
  *   would evict each other.
  */
 #include <linux/sched/signal.h>
+#include <linux/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -96,7 +100,17 @@ static u64 req_deadline(const struct kvblk_req *req)
 	return req->op.deadline_ns;
 }
 
-/* Detaches canceled and late requests, except users of the caller's memory. */
+/*
+ * Returns whether a canceled or late request may be detached: in flight, and neither uses the
+ * caller's memory, nor has written some, nor takes place all the same.
+ */
+static bool req_detachable(const struct kvblk_req *req)
+{
+	return atomic_read(&req->ownership.state) == KVBLK_REQ_INFLIGHT &&
+	       !req->mem.direct && !req->partly && !req->type->commits;
+}
+
+/* Detaches canceled and late requests, if possible. */
 static void batch_expire(struct kvblk_batch *batch)
 {
 	u64 now = ktime_get_ns();
@@ -107,7 +121,7 @@ static void batch_expire(struct kvblk_batch *batch)
 		struct kvblk_req *req = batch->reqs[i];
 		bool late = req_deadline(req) <= now;
 
-		if (atomic_read(&req->ownership.state) != KVBLK_REQ_INFLIGHT || req->mem.direct)
+		if (!req_detachable(req))
 			continue;
 		if (READ_ONCE(req->canceled))
 			req_detach(batch, i, -ECANCELED);
@@ -116,21 +130,58 @@ static void batch_expire(struct kvblk_batch *batch)
 	}
 }
 
+/* Returns whether @sig has an effect. Ignored signals are queued, too, if the task is traced. */
+static bool signal_matters(const struct sighand_struct *sighand, int sig)
+{
+	const __sighandler_t handler = sighand->action[sig - 1].sa.sa_handler;
+
+	return handler != SIG_IGN && (handler != SIG_DFL || !sig_kernel_ignore(sig));
+}
+
+/* Returns whether a signal is pending that is more than a stop, and no debugger or freezer. */
+static bool task_signaled(void)
+{
+	struct sighand_struct *sighand = rcu_dereference_protected(current->sighand, true);
+	sigset_t pending;
+	int sig;
+
+	if (!task_sigpending(current))
+		return false;
+	guard(spinlock_irq)(&sighand->siglock);
+	sigorsets(&pending, &current->pending.signal, &current->signal->shared_pending.signal);
+	sigandnsets(&pending, &pending, &current->blocked);
+	sigdelsetmask(&pending, SIG_KERNEL_STOP_MASK | rt_sigmask(SIGCONT));
+	for (sig = 1; sig <= _NSIG; sig++)
+		if (sigismember(&pending, sig) && signal_matters(sighand, sig))
+			return true;
+	return false;
+}
+
+static bool batch_interrupted(const struct kvblk_batch *batch)
+{
+	return kvblk_interrupted() || (batch->interruptible && task_signaled());
+}
+
 static long batch_timeout(struct kvblk_batch *batch)
 {
 	u64 first = U64_MAX, now = ktime_get_ns();
+	long most = MAX_SCHEDULE_TIMEOUT;
 	u32 i;
 
 	for (i = 0; i < batch->nr_reqs; i++) {
-		struct kvblk_req *req = batch->reqs[i];
-
-		if (atomic_read(&req->ownership.state) == KVBLK_REQ_INFLIGHT)
-			first = min(first, req_deadline(req));
+		/* only a request that batch_expire() detaches, or else the wait would spin */
+		if (req_detachable(batch->reqs[i]))
+			first = min(first, req_deadline(batch->reqs[i]));
 	}
-	/* poll, because a ring's worker is asked to stop without being woken */
+	/*
+	 * Poll, because a ring's worker is asked to stop without being woken, and because an
+	 * interruptible sleep would end at once, again and again, for task work and the freezer.
+	 */
+	if (batch->interruptible || current->flags & PF_IO_WORKER)
+		most = HZ / 10;
 	if (first == U64_MAX)
-		return current->flags & PF_IO_WORKER ? HZ / 10 : MAX_SCHEDULE_TIMEOUT;
-	return first <= now ? 0 : nsecs_to_jiffies(first - now) + 1;
+		return most;
+	return first <= now ? 0 : min_t(u64, most, nsecs_to_jiffies(first - now) + 1);
 }
 
 /* Finishes completed requests, if any, and returns whether there were any. */
@@ -175,13 +226,30 @@ static int batch_wait(struct kvblk_batch *batch)
 	while (!batch_reap(batch)) {
 		if (!batch->nr_inflight)
 			return 0;
-		if (wait_event_killable_timeout(batch->wq, batch_ready(batch),
-						batch_timeout(batch)) < 0 ||
-		    kvblk_interrupted())
+		if (batch_interrupted(batch) ||
+		    wait_event_killable_timeout(batch->wq, batch_ready(batch),
+						batch_timeout(batch)) < 0)
 			return -EINTR;
 		batch_expire(batch);
 	}
 	return 0;
+}
+
+/* Ends the batch after a signal. Returns 0, or -EINTR if its task does not wait for the rest. */
+static int batch_cancel(struct kvblk_batch *batch)
+{
+	int err = 0;
+	u32 i;
+
+	batch->interruptible = false;
+	for (i = 0; i < batch->nr_reqs; i++)
+		WRITE_ONCE(batch->reqs[i]->canceled, true);
+	while (!err && batch->nr_inflight) {
+		/* each time, because a put that is retried is in flight again */
+		batch_expire(batch);
+		err = batch_wait(batch);
+	}
+	return err;
 }
 
 /* Detaches all requests after a fatal signal, because the task's memory is freed. */
@@ -299,7 +367,7 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 			return -EINTR;
 		/* other tasks may wait for the memory of the prefetched blocks */
 		batch_unpark(batch);
-		ret = kvblk_interrupted() ? -EINTR : kvblk_req_wait(req);
+		ret = batch_interrupted(batch) ? -EINTR : kvblk_req_wait(req);
 		if (ret == -EINTR)
 			return ret;
 		if (ret)
@@ -317,16 +385,17 @@ static bool batch_prefetches(const struct kvblk_batch *batch)
 	return true;
 }
 
-int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain)
+int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u32 flags)
 {
 	struct kvblk_batch batch = {
 		.file = file,
+		.interruptible = flags & KVBLK_SUBMIT_INTERRUPTIBLE,
 		.done = LIST_HEAD_INIT(batch.done),
 		.faulting = LIST_HEAD_INIT(batch.faulting),
 		.nr_reqs = nr,
 		.reqs = reqs,
 	};
-	bool prefetches = batch_prefetches(&batch);
+	bool prefetches = batch_prefetches(&batch), chain = flags & KVBLK_SUBMIT_CHAIN;
 	struct kvblk_sigpipe sigpipe;
 	int err;
 	u32 i;
@@ -350,11 +419,14 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 	spin_unlock(&file->lock);
 	kvblk_sigpipe_block(&sigpipe);
 	/* last block first, because a chain's prefix must outlive the rest */
-	for (i = 0; i < nr && !err; i++) {
+	for (i = 0; i < nr; i++) {
 		struct kvblk_req *req = reqs[chain ? nr - 1 - i : i];
 
-		if (!req->result.res)
-			err = batch_run_one(&batch, req);
+		/* check here, too, because operations that complete at once never wait */
+		if (!req->result.res && !err)
+			err = batch_interrupted(&batch) ? -EINTR : batch_run_one(&batch, req);
+		if (!req->result.res && err)
+			kvblk_req_over(req, -ECANCELED);
 		if (prefetches)
 			batch_reap(&batch);
 	}
@@ -362,6 +434,8 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 		batch_unpark(&batch);
 	while (!err && batch.nr_inflight)
 		err = batch_wait(&batch);
+	if (err && !fatal_signal_pending(current))
+		err = batch_cancel(&batch);
 	if (err)
 		batch_abandon(&batch);
 	kvblk_sigpipe_restore(&sigpipe);
@@ -369,7 +443,8 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 	for (i = 0; i < nr; i++)
 		list_del_init(&reqs[i]->file_link);
 	spin_unlock(&file->lock);
-	return err;
+	/* a worker that had to stop still reports what its ring's operations did */
+	return fatal_signal_pending(current) ? err : 0;
 }
 
 int kvblk_batch_submit(struct kvblk_file *file, void *arg)
@@ -382,12 +457,11 @@ int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 	int err = 0;
 	u32 i;
 
-	if (sub->flags & ~KVBLK_SUBMIT_CHAIN)
+	if (sub->flags & ~(KVBLK_SUBMIT_CHAIN | KVBLK_SUBMIT_INTERRUPTIBLE))
 		return -EOPNOTSUPP;
-	if (sub->reserved || !sub->nr_ops ||
-	    sub->nr_ops > KVBLK_OPS_MAX || sub->op_size < sizeof(op) ||
-	    sub->op_size > PAGE_SIZE || sub->result_size > PAGE_SIZE ||
-	    sub->result_size < sizeof(struct kvblk_result))
+	if (sub->reserved || !sub->nr_ops || sub->nr_ops > KVBLK_OPS_MAX ||
+	    sub->op_size < KVBLK_OP_SIZE_VER0 || sub->op_size > KVBLK_STRUCT_MAX ||
+	    sub->result_size < KVBLK_RESULT_SIZE_VER0 || sub->result_size > KVBLK_STRUCT_MAX)
 		return -EINVAL;
 	if (clear_user(results, (size_t)sub->nr_ops * sub->result_size))
 		return -EFAULT;
@@ -407,10 +481,11 @@ int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 		}
 		cond_resched();
 	}
-	err = kvblk_batch_run(file, reqs, sub->nr_ops, sub->flags & KVBLK_SUBMIT_CHAIN);
+	err = kvblk_batch_run(file, reqs, sub->nr_ops, sub->flags);
 	for (i = 0; i < sub->nr_ops && !err; i++)
 		if (copy_to_user(results + (size_t)i * sub->result_size,
-				 &reqs[i]->result, sizeof(struct kvblk_result)))
+				 &reqs[i]->result,
+				 min(sub->result_size, sizeof(struct kvblk_result))))
 			err = -EFAULT;
 free:
 	for (i = 0; i < sub->nr_ops && reqs[i]; i++)

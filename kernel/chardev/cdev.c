@@ -9,7 +9,7 @@ static long kvblk_ioctl(struct file *filp, unsigned int cmd, unsigned long param
 	return kvblk_call(filp->private_data, cmd, (void __user *)param);
 }
 
-int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp)
+int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, struct file *filp)
 {
 	struct kvblk_file *file;
 
@@ -36,6 +36,7 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 	kvblk_budget_init(&file->budget);
 	file->pool = pool;
 	file->mode = filp->f_mode & (FMODE_READ | FMODE_WRITE);
+	file->tenant = tenant;
 	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);
@@ -48,7 +49,9 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 
 static int kvblk_open_node(struct inode *inode, struct file *filp)
 {
-	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, cdev), inode, filp);
+	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool, cdev);
+
+	return kvblk_file_open(pool, 0, inode, filp);
 }
 
 int kvblk_file_flush(struct file *filp, fl_owner_t id)

@@ -11,6 +11,7 @@ struct kvblk_batch {
 	wait_queue_head_t wq;		/* wq.lock protects done and kicked */
 	struct list_head done;
 	bool kicked;			/* an operation was canceled */
+	bool interruptible;		/* a signal that has a handler ends the batch, too */
 	struct list_head faulting;	/* gets whose memory is not resident */
 	u32 nr_faulting;
 	u32 nr_inflight;		/* includes nr_faulting */
@@ -21,8 +22,10 @@ struct kvblk_batch {
 
 extern const struct file_operations kvblk_fops;
 extern const struct file_operations kvblk_nvme_fops;
+extern const struct file_operations kvblk_changes_fops;
 
-int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp);
+/* Opens a node of @tenant. Returns 0, -ENOMEM or -ENODEV. */
+int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, struct file *filp);
 int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
 
@@ -32,10 +35,11 @@ int kvblk_file_release(struct inode *inode, struct file *filp);
  */
 int kvblk_batch_submit(struct kvblk_file *file, void *arg);
 /*
- * Runs operations without a ring. The caller owns @reqs afterwards, each with its result; detached
- * ones are replaced. Returns 0, -EINTR, or -ENOMEM for a @chain.
+ * Runs operations together. @flags: &enum kvblk_submit_flags. The caller owns @reqs afterwards,
+ * each with its result; detached ones are replaced. Returns 0; -EINTR if the task was killed; or
+ * -ENOMEM for a chain.
  */
-int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain);
+int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u32 flags);
 /* Runs an ioctl, also as a ring's command. May sleep. */
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);

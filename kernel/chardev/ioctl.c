@@ -3,8 +3,6 @@
  * Ioctls. The rule: check the structure and pointers to arrays first, so that a bad ioctl has no
  * effect.
  */
-#include <linux/capability.h>
-#include <linux/log2.h>
 #include <linux/nospec.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -101,7 +99,8 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 		arg->nr_present++;
 		if (!lu->hole) {
 			arg->nr_leading++;
-			kvblk_index_touch(&pool->index, slot, tick);
+			if (!(arg->flags & KVBLK_LOOKUP_QUIET))
+				kvblk_index_touch(&pool->index, slot, tick);
 		}
 		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, lu->ids[i], slot))
 			return -ENOMEM;
@@ -180,12 +179,13 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	struct lookup lu = { .file = file, .arg = arg };
 	ktime_t start = ktime_get();
 	u32 nr = arg->nr_keys, room, i, n;
+	u64 end_ns;
 	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
 	int err = -ENOMEM;
 
-	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX))
+	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX | KVBLK_LOOKUP_QUIET))
 		return -EOPNOTSUPP;
-	if (arg->reserved || arg->reserved2 || !nr || nr > KVBLK_LOOKUP_MAX ||
+	if (!nr || nr > KVBLK_LOOKUP_MAX ||
 	    !arg->key_lens == !arg->key_stride || arg->key_stride > KVBLK_KEY_MAX ||
 	    !arg->lease_ms == lease || arg->lease_ms > KVBLK_LEASE_MS_MAX)
 		return -EINVAL;
@@ -193,6 +193,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	arg->nr_present = 0;
 	arg->nr_leased = 0;
 	arg->lease = 0;
+	arg->lease_end_ns = 0;
 
 	room = min(nr, LOOKUP_STEP);
 	lu.keys = u64_to_user_ptr(arg->keys);
@@ -225,9 +226,11 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
 	kvblk_count(pool, KVBLK_C_LOOKUP_UNSERVED, lu.unserved);
 	if (lu.nr_wanted)
-		err = kvblk_lease_take(file, lu.wanted, lu.nr_wanted, arg->lease_ms, &arg->lease);
+		err = kvblk_lease_take(file, lu.wanted, lu.nr_wanted, arg->lease_ms, &arg->lease,
+				       &end_ns);
 	if (err > 0) {
 		arg->nr_leased = err;
+		arg->lease_end_ns = kvblk_time_out(end_ns);
 		err = 0;
 	}
 	kvblk_hist_add(pool, KVBLK_H_LOOKUP, start);
@@ -264,11 +267,9 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 	*info = (struct kvblk_info) {
 		.tenant = file->tenant,
 		.pool_flags = pool->flags & KVBLK_POOL_STRICT,
-		.features = KVBLK_FEAT_LEASE | KVBLK_FEAT_CALLER_TAGS |
-			    KVBLK_FEAT_REGISTERED | KVBLK_FEAT_URING |
-			    KVBLK_FEAT_CHECKSUMS | KVBLK_FEAT_JOURNAL |
-			    KVBLK_FEAT_DRAM | KVBLK_FEAT_PREFETCH |
-			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0),
+		.features = (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
+			    (IS_ENABLED(CONFIG_IO_URING) ? KVBLK_FEAT_URING : 0) |
+			    (READ_ONCE(pool->tun.dram_bytes) ? KVBLK_FEAT_DRAM : 0),
 		.value_max = kvblk_pool_value_max(pool),
 		.key_max = KVBLK_KEY_MAX,
 		.pieces_max = KVBLK_PIECES_MAX,
@@ -292,7 +293,7 @@ static int ioctl_lease_release(struct kvblk_file *file, void *data)
 
 	if (arg->flags)
 		return -EOPNOTSUPP;
-	return kvblk_lease_drop(file, arg->lease);
+	return arg->lease ? kvblk_lease_drop(file, arg->lease) : -EINVAL;
 }
 
 static int ioctl_reg_buf(struct kvblk_file *file, void *data)
@@ -301,7 +302,7 @@ static int ioctl_reg_buf(struct kvblk_file *file, void *data)
 
 	if (arg->flags || arg->type != KVBLK_BUF_USER)
 		return -EOPNOTSUPP;
-	if (arg->fd || arg->reserved || arg->handle)
+	if (arg->reserved || arg->reserved2 || arg->handle)
 		return -EINVAL;
 	return kvblk_region_add(&file->regions, arg->addr, arg->length, &arg->handle);
 }
@@ -332,18 +333,6 @@ static int ioctl_drain(struct kvblk_file *file, void *data)
 	u64 deadline = arg->deadline_ns ? kvblk_deadline(arg->deadline_ns) : 0;
 
 	return arg->flags ? -EOPNOTSUPP : kvblk_drainer_wait(file->drainer, deadline);
-}
-
-static int ioctl_journal(struct kvblk_file *file, void *data)
-{
-	const struct kvblk_journal *arg = data;
-
-	if (arg->flags & ~(KVBLK_JOURNAL_PRESENT | KVBLK_JOURNAL_NONBLOCK))
-		return -EOPNOTSUPP;
-	if (arg->reserved || !is_power_of_2(arg->nr_records) ||
-	    arg->nr_records < KVBLK_JOURNAL_MIN || arg->nr_records > KVBLK_JOURNAL_MAX)
-		return -EINVAL;
-	return capable(CAP_SYS_ADMIN) ? kvblk_journal_open(file->pool, arg) : -EPERM;
 }
 
 #define CANCEL_STEP	256		/* operations checked before others get the lock */
@@ -388,11 +377,10 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 /* A row of the dispatch table. */
 struct ioctl_def {
 	unsigned int size;		/* of the structure */
-	unsigned int least;		/* up to the last field of version 1; 0: @size */
-	bool out;			/* copy the structure back */
+	unsigned int least;		/* accepted size */
+	bool out;			/* copy the structure back, also with -ENOENT */
 	fmode_t mode;			/* FMODE_* that the node must be open for */
 	bool ends;			/* releases what the file holds: run while the pool goes */
-	/* returns 0, an error, or a descriptor */
 	int (*run)(struct kvblk_file *file, void *arg);
 	/* reverts @run if the structure cannot be copied back; or NULL */
 	void (*undo)(struct kvblk_file *file, const void *arg);
@@ -400,25 +388,27 @@ struct ioctl_def {
 
 static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_INFO)] = {
-		sizeof(struct kvblk_info), 8, true, 0, false, ioctl_info },
+		sizeof(struct kvblk_info), KVBLK_INFO_SIZE_VER0, true, 0, false, ioctl_info },
 	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
-		sizeof(struct kvblk_submit), 0, false, 0, false, kvblk_batch_submit },
+		sizeof(struct kvblk_submit), KVBLK_SUBMIT_SIZE_VER0, false, 0, false,
+		kvblk_batch_submit },
 	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
-		sizeof(struct kvblk_lookup), offsetof(struct kvblk_lookup, tiers), true,
-		FMODE_READ, false, ioctl_lookup, undo_lookup },
+		sizeof(struct kvblk_lookup), KVBLK_LOOKUP_SIZE_VER0, true, FMODE_READ, false,
+		ioctl_lookup, undo_lookup },
 	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
-		sizeof(struct kvblk_lease_release), 0, false, FMODE_READ, true,
-		ioctl_lease_release },
+		sizeof(struct kvblk_lease_release), KVBLK_LEASE_RELEASE_SIZE_VER0, false,
+		FMODE_READ, true, ioctl_lease_release },
 	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
-		sizeof(struct kvblk_cancel), 0, true, 0, false, ioctl_cancel },
+		sizeof(struct kvblk_cancel), KVBLK_CANCEL_SIZE_VER0, true, 0, false,
+		ioctl_cancel },
 	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
-		sizeof(struct kvblk_reg_buf), 0, true, 0, false, ioctl_reg_buf, undo_reg_buf },
+		sizeof(struct kvblk_reg_buf), KVBLK_REG_BUF_SIZE_VER0, true, 0, false,
+		ioctl_reg_buf, undo_reg_buf },
 	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
-		sizeof(struct kvblk_unreg_buf), 0, false, 0, true, ioctl_unreg_buf },
+		sizeof(struct kvblk_unreg_buf), KVBLK_UNREG_BUF_SIZE_VER0, false, 0, true,
+		ioctl_unreg_buf },
 	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
-		sizeof(struct kvblk_drain), 0, false, 0, true, ioctl_drain },
-	[_IOC_NR(KVBLK_IOC_JOURNAL)] = {
-		sizeof(struct kvblk_journal), 0, false, FMODE_READ, false, ioctl_journal },
+		sizeof(struct kvblk_drain), KVBLK_DRAIN_SIZE_VER0, false, 0, true, ioctl_drain },
 };
 
 union ioctl_arg {
@@ -431,7 +421,6 @@ union ioctl_arg {
 	struct kvblk_reg_buf reg_buf;
 	struct kvblk_unreg_buf unreg_buf;
 	struct kvblk_drain drain;
-	struct kvblk_journal journal;
 };
 
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
@@ -450,7 +439,7 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 		return -ENOTTY;
 	if (def->mode & ~file->mode)
 		return -EBADF;
-	ret = kvblk_struct_read(&arg, def->size, def->least ?: def->size, uarg);
+	ret = kvblk_struct_read(&arg, def->size, def->least, uarg);
 	if (ret)
 		return ret;
 	size = min(arg.size, def->size);
@@ -459,8 +448,8 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 		return -ENODEV;
 	ret = def->run(file, &arg);
 	arg.size = size;
-	if (!ret && def->out && copy_to_user(uarg, &arg, size)) {
-		if (def->undo)
+	if (def->out && (!ret || ret == -ENOENT) && copy_to_user(uarg, &arg, size)) {
+		if (!ret && def->undo)
 			def->undo(file, &arg);
 		ret = -EFAULT;
 	}

@@ -23,7 +23,7 @@ int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *fr
 
 	if (get_user(theirs, (const u32 __user *)from))
 		return -EFAULT;
-	if (theirs > PAGE_SIZE)
+	if (theirs > KVBLK_STRUCT_MAX)
 		return -E2BIG;
 	if (theirs < least)
 		return -EINVAL;
@@ -33,13 +33,24 @@ int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *fr
 	return err;
 }
 
-u64 kvblk_deadline(u64 theirs)
+/* Returns what the caller's time namespace adds to CLOCK_MONOTONIC. */
+static s64 timens_ns(void)
 {
 	struct timespec64 offset = {};
-	s64 ns;
 
 	timens_add_monotonic(&offset);
-	ns = timespec64_to_ns(&offset);
+	return timespec64_to_ns(&offset);
+}
+
+u64 kvblk_time_out(u64 ns)
+{
+	return ns + timens_ns();
+}
+
+u64 kvblk_deadline(u64 theirs)
+{
+	s64 ns = timens_ns();
+
 	if (ns <= 0)
 		return theirs > U64_MAX + ns ? U64_MAX : theirs - ns;
 	return theirs > (u64)ns ? theirs - ns : 1;
@@ -71,8 +82,9 @@ static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
 			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE)
 
 static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
-		    fmode_t mode, bool fixed)
+		    fmode_t mode, const struct io_uring_cmd *cmd)
 {
+	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	bool payload = type && (type->reads || type->writes);
 	bool partial = op->flags & KVBLK_OPF_PARTIAL;
 
@@ -83,10 +95,15 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags)
 		return -EINVAL;
 	if (!type->reads &&
-	    ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s || op->caller_tag ||
-	     (op->layout_tag && !(op->flags & KVBLK_OPF_LAYOUT))))
+	    ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s))
 		return -EINVAL;
-	if (op->priority > KVBLK_PRIORITY_MAX || op->reserved)
+	if (op->priority > KVBLK_PRIORITY_MAX || op->ttl_s > KVBLK_TTL_MAX ||
+	    op->reserved || op->reserved2)
+		return -EINVAL;
+	/* uring.c checks those of a ring; a batch has an array */
+	if (!cmd && (op->result || op->result_size))
+		return -EINVAL;
+	if ((op->flags & KVBLK_OPF_LAYOUT) && !op->ext)
 		return -EINVAL;
 	if (!partial && (op->offset || (op->length && !fixed)))
 		return -EINVAL;
@@ -113,17 +130,20 @@ static int req_key(struct kvblk_req *req, const siphash_key_t *key)
 
 static_assert(KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT == KVBLK_CHECKSUMS_MAX);
 
-static int ext_check(const struct kvblk_op_type *type, const struct kvblk_op_ext *ext)
+static int ext_check(const struct kvblk_req *req, const struct kvblk_op_ext *ext)
 {
+	const struct kvblk_op_type *type = req->type;
+
 	if (ext->flags || ext->hints & ~(KVBLK_HINT_CONTINUES | KVBLK_HINT_MISSED))
 		return -EOPNOTSUPP;
-	if (!type->reads && (ext->parent || ext->parent_len || ext->hints))
+	if (!type->reads && (ext->parent || ext->hints || ext->caller_tag ||
+			     (ext->layout_tag && !(req->op.flags & KVBLK_OPF_LAYOUT))))
 		return -EINVAL;
-	if (!type->reads && !type->writes && (ext->checksums || ext->nr_checksums))
+	if (!type->reads && !type->writes && ext->checksums)
 		return -EINVAL;
-	if (ext->parent_len > KVBLK_KEY_MAX || (ext->parent && !ext->parent_len) ||
-	    ext->nr_checksums > KVBLK_CHECKSUMS_MAX ||
-	    (ext->checksums && !ext->nr_checksums) || ext->reserved)
+	if (!ext->parent != !ext->parent_len || ext->parent_len > KVBLK_KEY_MAX ||
+	    !ext->checksums != !ext->nr_checksums ||
+	    ext->nr_checksums > KVBLK_CHECKSUMS_MAX || ext->reserved)
 		return -EINVAL;
 	return 0;
 }
@@ -134,9 +154,10 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 	u8 *parent;
 	int err;
 
-	err = kvblk_struct_read(&ext, sizeof(ext), sizeof(ext), u64_to_user_ptr(req->op.ext));
+	err = kvblk_struct_read(&ext, sizeof(ext), KVBLK_OP_EXT_SIZE_VER0,
+				u64_to_user_ptr(req->op.ext));
 	if (!err)
-		err = ext_check(req->type, &ext);
+		err = ext_check(req, &ext);
 	if (err)
 		return err;
 	if (ext.parent_len) {
@@ -146,14 +167,16 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 		req->write.parent = kvblk_tenant_hash(key, parent, ext.parent_len);
 		kfree(parent);
 	}
-	if (req->type->reads)
+	if (req->type->reads) {
 		req->write.hints = ext.hints;
+		req->write.layout_tag = ext.layout_tag;
+		req->write.caller_tag = ext.caller_tag;
+	} else if (req->op.flags & KVBLK_OPF_LAYOUT) {
+		req->read.layout_tag = ext.layout_tag;
+	}
 	req->crcs_addr = ext.checksums;
 	req->crcs_room = ext.nr_checksums * sizeof(__le32);
-	if (req->crcs_room && (!req->crcs_addr ||
-			       !access_ok(u64_to_user_ptr(req->crcs_addr), req->crcs_room)))
-		return -EFAULT;
-	return 0;
+	return access_ok(u64_to_user_ptr(req->crcs_addr), req->crcs_room) ? 0 : -EFAULT;
 }
 
 static int req_crcs_read(struct kvblk_req *req)
@@ -231,7 +254,6 @@ static int req_fixed(struct kvblk_req *req, unsigned int issue_flags)
 static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_op *op,
 				   fmode_t mode, struct io_uring_cmd *cmd)
 {
-	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	struct kvblk_req *req;
 
 	req = kvblk_req_alloc(GFP_KERNEL);
@@ -243,7 +265,7 @@ static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_o
 	op = &req->op;
 	if (op->opcode < ARRAY_SIZE(op_types))
 		req->type = op_types[array_index_nospec(op->opcode, ARRAY_SIZE(op_types))];
-	req->result.res = op_check(req->type, op, mode, fixed);
+	req->result.res = op_check(req->type, op, mode, cmd);
 	req->pool = file->pool;
 	req->owner = file;
 	kvblk_drainer_enter(req);
@@ -282,12 +304,9 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		req->op.deadline_ns = kvblk_deadline(op->deadline_ns);
 	if (!err)
 		err = req_key(req, &file->key);
-	/* NVMe lists read the headers of all blocks with this tag */
-	if (!err && op->caller_tag == KVBLK_NVME_TAG && !kvblk_nvme_key(req->key, op->key_len))
-		err = -EINVAL;
 	if (!err && unlikely(op->ext))
 		err = req_ext(req, &file->key);
-	if (!err && op->ttl_s && op->ttl_s <= KVBLK_TTL_MAX) {
+	if (!err && op->ttl_s) {
 		/* never expires early: the running second does not count */
 		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
 		WRITE_ONCE(req->pool->expires, true);

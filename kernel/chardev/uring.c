@@ -42,29 +42,27 @@ static void uring_unlist(struct kvblk_req *req)
 	spin_unlock(&req->file->lock);
 }
 
-/* Returns the first extra word of a 32-byte completion. */
-static u64 uring_extra(const struct kvblk_result *result)
+/* Zeroes the caller's result. Returns 0, -EINVAL or -EFAULT. */
+static noinline int result_begin(const struct kvblk_op *op)
 {
-	return (u16)result->flags |
-	       (result->res < 0 ? result->value_len : result->layout_tag) << 16;
+	if (!op->result || op->result_size < KVBLK_RESULT_SIZE_VER0 ||
+	    op->result_size > KVBLK_STRUCT_MAX)
+		return -EINVAL;
+	return clear_user(u64_to_user_ptr(op->result), op->result_size) ? -EFAULT : 0;
 }
 
-/* Copies the result to @addr, if not 0. Returns the res of the completion. */
-static int result_write(u64 addr, const struct kvblk_result *result)
-{
-	return addr && copy_to_user(u64_to_user_ptr(addr), result, sizeof(*result)) ?
-	       -EFAULT : result->res;
-}
-
+/* Returns the completion's res: the operation's, even if the caller's result cannot be written. */
 static s32 uring_result(const struct kvblk_req *req, const struct kvblk_result *result,
 			bool user, u64 *extra)
 {
-	struct kvblk_result told = *result;
+	const struct kvblk_op *op = &req->op;
 
-	if (user)
-		told.res = result_write(req->result_addr, result);
-	*extra = uring_extra(&told);
-	return told.res;
+	*extra = (u64)result->value_len << 32 | result->flags;
+	if (unlikely(op->result) &&
+	    (!user || copy_to_user(u64_to_user_ptr(op->result), result,
+				   min(op->result_size, sizeof(*result)))))
+		*extra |= KVBLK_RES_UNREPORTED;
+	return result->res;
 }
 
 static void uring_fill_cqe(struct io_uring_cmd *cmd, const struct kvblk_req *req,
@@ -128,7 +126,8 @@ KVBLK_TASK_WORK(uring_late)
 
 /*
  * Detaches a request; its bios finish the rest. Returns false if not in flight, if it uses the
- * ring's or shared memory or, with @quiet, if it uses the caller's memory or has written some.
+ * ring's or shared memory or, with @quiet, if it uses the caller's memory, has written some, or
+ * takes place all the same.
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
@@ -138,7 +137,7 @@ static bool uring_detach(struct kvblk_req *req, bool quiet)
 	guard(spinlock_irqsave)(&req->ownership.completions->lock);
 	if (atomic_read_acquire(&req->ownership.state) != KVBLK_REQ_INFLIGHT ||
 	    (req->mem.direct && (quiet || req->src.fixed || req->mem.shared)) ||
-	    (quiet && req->partly))
+	    (quiet && (req->partly || req->type->commits)))
 		return false;
 	held = kvblk_req_detach(req);
 	if (kvblk_ownership_detach(&req->ownership))
@@ -301,58 +300,28 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req, unsigned in
 	return ret;
 }
 
-static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
-		    u64 result_addr, unsigned int issue_flags)
+static int uring_op(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_file *file = cmd->file->private_data;
 	struct kvblk_req *req;
+	int err;
 
+	if (!(issue_flags & IO_URING_F_SQE128))
+		return -EINVAL;
 	if (percpu_ref_is_dying(&file->pool->users))
 		return -ENODEV;
-	req = kvblk_req_new(file, op, cmd, issue_flags);
+	req = kvblk_req_new(file, (const void *)cmd->sqe->cmd, cmd, issue_flags);
 	if (!req)
 		return -ENOMEM;
-	req->result_addr = result_addr;
+	if (unlikely(req->op.result || req->op.result_size)) {
+		err = result_begin(&req->op);
+		if (err) {
+			req->op.result = 0;
+			req->result.res = err;
+		}
+	}
 	req->fill_result = uring_result;
 	return kvblk_uring_run(cmd, req, issue_flags);
-}
-
-static int ptr_check(const struct kvblk_uring_op *ptr)
-{
-	if (ptr->flags)
-		return -EOPNOTSUPP;
-	if (ptr->op_size < sizeof(struct kvblk_op) || ptr->op_size > PAGE_SIZE ||
-	    ptr->result_size > PAGE_SIZE)
-		return -EINVAL;
-	if (ptr->result ? ptr->result_size < sizeof(struct kvblk_result) : ptr->result_size)
-		return -EINVAL;
-	return 0;
-}
-
-static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr, unsigned int issue_flags)
-{
-	struct kvblk_result result = {};
-	struct kvblk_uring_op ptr;
-	struct kvblk_op op;
-	int ret;
-
-	ret = kvblk_struct_read(&ptr, sizeof(ptr), sizeof(ptr), addr);
-	if (!ret)
-		ret = ptr_check(&ptr);
-	if (!ret)
-		ret = copy_struct_from_user(&op, sizeof(op), u64_to_user_ptr(ptr.op), ptr.op_size);
-	if (ret)
-		return ret;
-	if (ptr.result_size > sizeof(result) &&
-	    clear_user(u64_to_user_ptr(ptr.result + sizeof(result)),
-		       ptr.result_size - sizeof(result)))
-		return -EFAULT;
-	result.cookie = op.cookie;
-	ret = uring_op(cmd, &op, ptr.result, issue_flags);
-	if (ret == -EIOCBQUEUED || ret == -EAGAIN)
-		return ret;
-	result.res = ret;
-	return result_write(ptr.result, &result);
 }
 
 /* Checks unused fields that io_uring does not check. */
@@ -375,32 +344,33 @@ static bool area_is_clear(const struct io_uring_cmd *cmd, unsigned int issue_fla
 	return !memchr_inv((const u8 *)cmd->sqe + head, 0, size - head);
 }
 
-static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
+/* Runs a command that takes the address of its structure, as its ioctl. */
+static int uring_call(struct io_uring_cmd *cmd, unsigned int ioctl, unsigned int issue_flags)
 {
-	void __user *addr;
-	long ret;
-
-	if (!kvblk_sqe_own(cmd) || !sqe_is_clear(cmd))
-		return -EINVAL;
-	if (cmd->cmd_op == KVBLK_URING_OP) {
-		if (!(issue_flags & IO_URING_F_SQE128))
-			return -EINVAL;
-		return uring_op(cmd, (const void *)cmd->sqe->cmd, 0, issue_flags);
-	}
-	if (!area_is_clear(cmd, issue_flags))
+	if (!area_is_clear(cmd, issue_flags) || cmd->flags & IORING_URING_CMD_FIXED)
 		return -EINVAL;
 	/* read once, because the ring is shared with its owner */
-	addr = u64_to_user_ptr(READ_ONCE(*(const u64 *)cmd->sqe->cmd));
-	if (cmd->cmd_op == KVBLK_URING_OP_PTR)
-		return uring_op_ptr(cmd, addr, issue_flags);
-	if (cmd->flags & IORING_URING_CMD_FIXED)
+	return kvblk_call(cmd->file->private_data, ioctl,
+			  u64_to_user_ptr(READ_ONCE(*(const u64 *)cmd->sqe->cmd)));
+}
+
+static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	if (!kvblk_sqe_own(cmd) || !sqe_is_clear(cmd))
 		return -EINVAL;
-	/* the rest may wait; a cancel must not queue behind waiting workers */
-	if (cmd->cmd_op != KVBLK_IOC_INFO && cmd->cmd_op != KVBLK_IOC_CANCEL &&
-	    (issue_flags & IO_URING_F_NONBLOCK))
-		return -EAGAIN;
-	ret = kvblk_call(cmd->file->private_data, cmd->cmd_op, addr);
-	return ret == -ERESTARTSYS ? -EINTR : ret;
+	switch (cmd->cmd_op) {
+	case KVBLK_URING_OP:
+		return uring_op(cmd, issue_flags);
+	case KVBLK_URING_SUBMIT:
+		/* a batch waits, so a worker runs it */
+		return issue_flags & IO_URING_F_NONBLOCK ? -EAGAIN :
+		       uring_call(cmd, KVBLK_IOC_SUBMIT, issue_flags);
+	case KVBLK_URING_CANCEL:
+		/* at once, or else it would queue behind workers that wait */
+		return uring_call(cmd, KVBLK_IOC_CANCEL, issue_flags);
+	default:
+		return -ENOTTY;
+	}
 }
 
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)

@@ -44,6 +44,8 @@
 #define KVBLK_RECORD_ALIGN_MAX	65536u
 
 #define KVBLK_TENANT_IDS	0x4000	/* ids are below this */
+/* Tenant of the node for NVMe commands. In no table, so it cannot be removed or cleared. */
+#define KVBLK_NVME_TENANT	(KVBLK_TENANT_IDS - 1)
 
 /* Limits of an index's entries. */
 #define KVBLK_SLOTS_MIN		64ull

@@ -557,7 +557,7 @@ static bool tenant_valid(const struct kvblk_d_tenant *tenant,
 			 const struct kvblk_d_tenant *before)
 {
 	if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
-	    le16_to_cpu(tenant->id) >= KVBLK_TENANT_IDS ||
+	    le16_to_cpu(tenant->id) >= KVBLK_NVME_TENANT ||
 	    !kvblk_name_valid(tenant->name, sizeof(tenant->name)))
 		return false;
 

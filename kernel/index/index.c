@@ -483,16 +483,14 @@ static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 	return found;
 }
 
-static u64 home_token(const struct home *home)
+static u64 home_token(struct home home)
 {
-	return home->tag << (64 - TAG_BITS) ^ min(home->bucket[0], home->bucket[1]);
+	return home.tag << (64 - TAG_BITS) ^ min(home.bucket[0], home.bucket[1]);
 }
 
 u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id)
 {
-	const struct home home = home_of(idx, id);
-
-	return home_token(&home);
+	return home_token(home_of(idx, id));
 }
 
 u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id)
@@ -500,35 +498,40 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id)
 	return home_of(idx, id).bucket[0] >> idx->stripe_shift;
 }
 
-static u64 place_token(const struct kvblk_index *idx, struct place at, struct packed p)
+static struct home place_home(const struct kvblk_index *idx, struct place at, struct packed p)
 {
 	u64 tag = FIELD_GET(SLOT_TAG_HIGH, p.a) << TAG_LOW_BITS | p.tag;
-	const struct home home = {
+
+	return (struct home) {
 		.tag = tag,
 		.bucket = { at.bucket, other_bucket(idx, tag, at.bucket) },
 	};
-
-	return home_token(&home);
 }
 
-/* Unpack the slot at @at. Returns whether it is LIVE or MOVING, dead or not, and has a tag. */
-static bool slot_tagged(const struct kvblk_index *idx, struct place at, struct kvblk_slot *slot)
+/* Copy the entry at @at, dead or not. Returns false if it is neither LIVE nor MOVING. */
+static bool entry_copy(const struct kvblk_index *idx, struct place at,
+		       struct kvblk_index_entry *entry)
 {
 	struct packed p = slot_load(idx, at);
+	const struct home home = place_home(idx, at, p);
 
 	if (slot_state(p) != KVBLK_SLOT_LIVE && slot_state(p) != KVBLK_SLOT_MOVING)
 		return false;
-	slot_unpack(idx, at, p, slot);
-	slot->place = place_token(idx, at, p);
-	return slot->caller_tag;
+	slot_unpack(idx, at, p, &entry->slot);
+	entry->slot.place = home_token(home);
+	entry->name = (struct kvblk_id) {
+		.hi = min(home.bucket[0], home.bucket[1]),
+		.lo = home.tag,
+	};
+	return true;
 }
 
 static noinline void slot_notify_now(struct kvblk_index *idx, struct place at, bool came)
 {
-	struct kvblk_slot slot;
+	struct kvblk_index_entry entry;
 
-	if (slot_tagged(idx, at, &slot))
-		idx->notify(idx, &slot, came);
+	if (entry_copy(idx, at, &entry))
+		idx->notify(idx, &entry, came);
 }
 
 /* Notify the listener that the entry at @at was added, or is about to be removed. */
@@ -601,7 +604,7 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct
 	if (ret)
 		slot_unpack(idx, path.at[0], p, old);
 	if (ret == 1)
-		old->place = place_token(idx, path.at[0], p);
+		old->place = home_token(place_home(idx, path.at[0], p));
 	if (ret >= 0)
 		path_put(idx, stripe, &path, home.tag, slot);
 	return ret;
@@ -610,11 +613,11 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct
 /* Return whether @new changes nothing for listeners. False if dead: a walk may have skipped it. */
 static bool slot_same(const struct kvblk_index *idx, struct place at, const struct kvblk_slot *new)
 {
-	struct kvblk_slot slot;
+	struct kvblk_index_entry is;
 
 	return READ_ONCE(idx->listened) && new && new->state != KVBLK_SLOT_WRITING &&
-	       slot_tagged(idx, at, &slot) && slot.caller_tag == new->caller_tag &&
-	       slot.len == new->len && slot.expiry == new->expiry &&
+	       entry_copy(idx, at, &is) && is.slot.caller_tag == new->caller_tag &&
+	       is.slot.len == new->len && is.slot.expiry == new->expiry &&
 	       !slot_dead(idx, slot_load(idx, at));
 }
 
@@ -834,8 +837,8 @@ u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *
 	return end < idx->nr_buckets ? end : 0;
 }
 
-unsigned int kvblk_index_tagged(struct kvblk_index *idx, u64 bucket, u32 now,
-				struct kvblk_slot slots[KVBLK_INDEX_BUCKET])
+unsigned int kvblk_index_entries(struct kvblk_index *idx, u64 bucket, u32 now,
+				 struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET])
 {
 	struct place at = { .bucket = bucket };
 	unsigned int nr = 0;
@@ -844,7 +847,7 @@ unsigned int kvblk_index_tagged(struct kvblk_index *idx, u64 bucket, u32 now,
 	guard(spinlock)(&stripe_of(idx, bucket)->lock);
 	for (; at.nr < BUCKET_SLOTS; at.nr++)
 		if (!slot_over(idx, at, slot_load(idx, at), now) &&
-		    slot_tagged(idx, at, &slots[nr]))
+		    entry_copy(idx, at, &entries[nr]))
 			nr++;
 	return nr;
 }

@@ -11,9 +11,8 @@
  *
  * A LIVE or MOVING slot whose generation is not its segment's is dead: not found, free for inserts.
  *
- * Listeners are notified of each tagged entry that becomes LIVE or leaves, under the lock of its
- * stripe, so that the changes of one id are in order. A dead entry leaves when its slot is reused
- * or swept.
+ * Listeners are notified of each entry that becomes LIVE or leaves, under the lock of its stripe,
+ * so that the changes of one id are in order. A dead entry leaves when its slot is reused or swept.
  *
  * The rule: a WRITING, MOVING or leased slot is removed only by its owner, who names the exact slot
  * that it expects, or by the death of its segment (not of a WRITING one).
@@ -57,7 +56,14 @@ struct kvblk_slot {
 	u8 heat;	/* tick of the last touch, 0: never (a copy; see kvblk_index_touch()) */
 	u32 expiry;	/* low bits of the pool's clock at the expiry, 0: never */
 	u64 caller_tag;	/* only 0 before kvblk_index_keep_tags() */
-	u64 place;	/* position; in evicted slots and notifications, kvblk_index_token() */
+	u64 place;	/* position; in evicted slots and entries of walks, kvblk_index_token() */
+};
+
+/* An entry as walks and listeners get it. */
+struct kvblk_index_entry {
+	struct kvblk_slot slot;
+	/* all that the index stores of the id: two entries at the same time differ; @hi: bucket */
+	struct kvblk_id name;
 };
 
 /* Return whether both slots are of the same record, in whatever states. */
@@ -65,9 +71,6 @@ static inline bool kvblk_same_record(const struct kvblk_slot *a, const struct kv
 {
 	return a->seg == b->seg && a->off == b->off && a->gen == b->gen;
 }
-
-/* Longest TTL, seconds: 34 years. Blocks with a longer one do not expire. */
-#define KVBLK_TTL_MAX		0x40000000u
 
 /* Return whether @expiry has passed at @now, which wraps: up to 68 years ahead count as later. */
 static inline bool kvblk_expired(u32 expiry, u32 now)
@@ -96,12 +99,12 @@ struct kvblk_index {
 	const bool *pinned;	/* the pool's: granules without eviction, or NULL; READ_ONCE() */
 	u32 pinned_shift;	/* log2 of the segments in a granule */
 	atomic64_t nr_evicted;	/* live entries that inserts evicted */
-	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_tagged() */
+	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_entries() */
 	/*
-	 * set before use; for tagged entries added (moved ones, too) or removed; stripe locked:
-	 * must not sleep or take a stripe's lock
+	 * set before use; for entries added (moved ones, too) or removed; stripe locked: must not
+	 * sleep or take a stripe's lock
 	 */
-	void (*notify)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
+	void (*notify)(struct kvblk_index *idx, const struct kvblk_index_entry *entry, bool came);
 	/* as @notify, when the sweep frees an expired entry, or NULL */
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
 };
@@ -115,15 +118,15 @@ int kvblk_index_keep_tags(struct kvblk_index *idx);
 bool kvblk_index_keeps_tags(const struct kvblk_index *idx);
 /* Free the index; safe after a failed init and on a zeroed struct. */
 void kvblk_index_destroy(struct kvblk_index *idx);
-/* Largest result of kvblk_index_tagged(). */
+/* Largest result of kvblk_index_entries(). */
 #define KVBLK_INDEX_BUCKET	3
 
 /*
- * Copy the tagged LIVE and MOVING entries of @bucket that are neither dead nor expired at @now to
- * @slots. Returns their number. A walk over all buckets while @listened is set misses no entry.
+ * Copy the LIVE and MOVING entries of @bucket that are neither dead nor expired at @now to
+ * @entries. Returns their number. A walk over all buckets while @listened is set misses no entry.
  */
-unsigned int kvblk_index_tagged(struct kvblk_index *idx, u64 bucket, u32 now,
-				struct kvblk_slot slots[KVBLK_INDEX_BUCKET]);
+unsigned int kvblk_index_entries(struct kvblk_index *idx, u64 bucket, u32 now,
+				 struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET]);
 u64 kvblk_index_bytes(const struct kvblk_index *idx);
 /* Return the number of slots, at least what kvblk_index_init() was given. */
 u64 kvblk_index_slots(const struct kvblk_index *idx);

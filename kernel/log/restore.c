@@ -205,8 +205,8 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	int ret;
 	u64 seq;
 
-	/* only the default tenant is in use */
-	if (rec->tenant || !seq_given(pool, rec->seq) ||
+	/* only the default tenant and that of the NVMe node are in use */
+	if ((rec->tenant && rec->tenant != KVBLK_NVME_TENANT) || !seq_given(pool, rec->seq) ||
 	    kvblk_expired(rec->expiry, kvblk_now(pool)))
 		return 0;
 	if (rec->expiry)

@@ -7,7 +7,7 @@
  * - A command is copied once, and each field is checked unless the nvme driver ignores it. An
  *   invalid command has no effect.
  * - Commands complete as in the nvme driver: with an NVMe status above 0, or an errno below 0.
- * - Keys of commands have a key space of their own, by a prefix in the block's key.
+ * - Keys of commands have a key space of their own: that of the tenant KVBLK_NVME_TENANT.
  * - Blocks are never changed in place. A store to an existing key removes the old block durably
  *   before it writes: gets may miss meanwhile, but never find the old block later. See &enum
  *   kvblk_older.
@@ -52,7 +52,7 @@ struct call {
 	bool goes_on;			/* @begin has left an operation to submit */
 	u8 options;
 	u16 key_len;
-	u8 key[KVBLK_NVME_PREFIX_LEN + KVBLK_NVME_KEY_MAX];
+	u8 key[KVBLK_NVME_KEY_MAX];
 	struct kvblk_id id;
 	u64 deadline;			/* ktime_get_ns(), or 0 for none */
 	u64 result;			/* result value of the completion */
@@ -177,9 +177,7 @@ static struct kvblk_req *call_req(const struct call *call)
 	bool data = opcode != KVBLK_OP_DELETE;
 	struct kvblk_req *req;
 
-	if (opcode == KVBLK_OP_PUT)
-		op.caller_tag = KVBLK_NVME_TAG;
-	else if (opcode == KVBLK_OP_GET)
+	if (opcode == KVBLK_OP_GET)
 		op.flags = KVBLK_OPF_PARTIAL;
 	if (data && ring && ring->flags & IORING_URING_CMD_FIXED) {
 		op.pieces = call->cmd.addr;
@@ -206,7 +204,7 @@ static int call_wait(struct call *call)
 
 	if (IS_ERR(req))
 		return status_of(PTR_ERR(req));
-	err = kvblk_batch_run(call->file, &req, 1, false);
+	err = kvblk_batch_run(call->file, &req, 1, 0);
 	if (!err)
 		err = req->fill_result(req, &req->result, true, &call->result);
 	kvblk_req_free(req);
@@ -327,7 +325,7 @@ static int list_begin(struct call *call)
 	keys = kvzalloc(size, GFP_KERNEL_ACCOUNT);
 	if (!keys)
 		return -ENOMEM;
-	ret = kvblk_nvme_list(call->file, call->key_len > KVBLK_NVME_PREFIX_LEN ? &call->id : NULL,
+	ret = kvblk_nvme_list(call->file, call->key_len ? &call->id : NULL,
 			      call->deadline, keys, size);
 	return ret < 0 ? status_of(ret) : call_answer(call, keys, ret);
 }
@@ -380,9 +378,8 @@ static void call_key(struct call *call, u8 len)
 	};
 
 	BUILD_BUG_ON(sizeof(words) != KVBLK_NVME_KEY_MAX);
-	memcpy(call->key, KVBLK_NVME_PREFIX, KVBLK_NVME_PREFIX_LEN);
-	memcpy(call->key + KVBLK_NVME_PREFIX_LEN, words, len);
-	call->key_len = KVBLK_NVME_PREFIX_LEN + len;
+	memcpy(call->key, words, len);
+	call->key_len = len;
 	call->id = kvblk_tenant_hash(&call->file->key, call->key, call->key_len);
 }
 
@@ -556,7 +553,7 @@ static int nvme_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 static int nvme_open(struct inode *inode, struct file *filp)
 {
 	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, nvme_cdev),
-			       inode, filp);
+			       KVBLK_NVME_TENANT, inode, filp);
 }
 
 const struct file_operations kvblk_nvme_fops = {

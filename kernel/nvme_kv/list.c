@@ -2,9 +2,7 @@
 /*
  * Keys of the node for NVMe commands, for the List command.
  *
- * The index does not store keys, but has the caller tag of all blocks in this key space, and of
- * no others: the ordinary node accepts the tag for keys of this space only. The block's header
- * has the key.
+ * The index does not store keys, but has the tenant of each block. The block's header has the key.
  *
  * The order of keys is by stripe of the index, then by token. Both are constant while the pool is
  * up, so a list may continue from any key, even a removed one.
@@ -123,16 +121,16 @@ static void stripe_take(struct key_page *page, struct kvblk_file *file, const st
 	struct kvblk_index *idx = &file->pool->index;
 	u64 bucket = (u64)walk->stripe * idx->stripe_buckets;
 	u64 end = bucket + idx->stripe_buckets;
-	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
+	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
 	u32 now = kvblk_now(file->pool), base = page->nr;
 	unsigned int i, nr;
 
 	for (; bucket < end; bucket++) {
-		nr = kvblk_index_tagged(idx, bucket, now, slots);
+		nr = kvblk_index_entries(idx, bucket, now, entries);
 		for (i = 0; i < nr; i++)
-			if (slots[i].caller_tag == KVBLK_NVME_TAG &&
-			    slots[i].tenant == file->tenant && slots[i].place >= walk->token)
-				page_take(page, base, &slots[i]);
+			if (entries[i].slot.tenant == file->tenant &&
+			    entries[i].slot.place >= walk->token)
+				page_take(page, base, &entries[i].slot);
 	}
 }
 
@@ -272,7 +270,7 @@ static int page_read(struct key_page *page, u64 deadline)
 	return err;
 }
 
-/* Returns the length of the key in the header, less its prefix, or 0 if the header is invalid. */
+/* Returns the length of the key in the header, or 0 if the header is invalid. */
 static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 		      const struct header_read *header, const u8 **key)
 {
@@ -283,11 +281,11 @@ static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 	    !kvblk_record_identify(&header->place, slot->len, header->data,
 				   kvblk_trust_mac(&pool->secret), &rec))
 		return 0;
-	if (rec.tenant != file->tenant || !kvblk_nvme_key(rec.key, rec.key_len) ||
+	if (rec.tenant != file->tenant || rec.key_len > KVBLK_NVME_KEY_MAX ||
 	    kvblk_index_token(&pool->index, rec.id) != slot->place)
 		return 0;
-	*key = rec.key + KVBLK_NVME_PREFIX_LEN;
-	return rec.key_len - KVBLK_NVME_PREFIX_LEN;
+	*key = rec.key;
+	return rec.key_len;
 }
 
 /* Appends the keys of a page at @to + @used. Returns true if there is no space for a key. */
@@ -344,9 +342,6 @@ int kvblk_nvme_list(struct kvblk_file *file, const struct kvblk_id *from, u64 de
 		walk.stripe = kvblk_index_stripe(idx, *from);
 		walk.token = kvblk_index_token(idx, *from);
 	}
-	/* without tags no block is in this key space */
-	if (!kvblk_index_keeps_tags(idx))
-		walk.stripe = idx->nr_stripes;
 	for (looked = 0; !err && !full && walk.stripe < idx->nr_stripes; looked += PAGE_KEYS) {
 		struct key_page *page;
 

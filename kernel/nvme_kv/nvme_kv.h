@@ -9,6 +9,7 @@
 
 #define KVBLK_NVME_NSID		1
 #define KVBLK_NVME_CSI		1
+#define KVBLK_NVME_KEY_MAX	16	/* bytes in a command's key, at least 1 */
 /* Bytes of a list: enough for the longest key alone, and the limit. */
 #define KVBLK_NVME_LIST_MIN	24
 #define KVBLK_NVME_LIST_MAX	(4 + 1024 * 20)

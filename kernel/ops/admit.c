@@ -70,9 +70,9 @@ int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32
 {
 	struct kvblk_policy_chain chain = { .chain = true };
 	struct kvblk_id *ids __free(kvfree) =
-		kvmalloc_array(nr, sizeof(*ids), GFP_KERNEL | __GFP_NOWARN);
+		kvmalloc_array(nr, sizeof(*ids), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	struct kvblk_req **absent __free(kvfree) =
-		kvmalloc_array(nr, sizeof(*absent), GFP_KERNEL | __GFP_NOWARN);
+		kvmalloc_array(nr, sizeof(*absent), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	struct kvblk_req *before = NULL, *req;
 	struct kvblk_slot slot;
 	u32 i, nr_absent = 0;

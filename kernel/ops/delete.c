@@ -174,6 +174,7 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 
 const struct kvblk_op_type kvblk_op_delete = {
 	.mode = FMODE_WRITE,
+	.commits = true,
 	.start = delete_start,
 	.wait = delete_wait,
 	.give_up = delete_give_up,

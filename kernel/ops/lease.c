@@ -53,10 +53,10 @@ static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void 
 
 /* Keys leased together. */
 struct lease {
-	struct rb_node node;		/* in pool->lease.by_end, by @expires */
+	struct rb_node node;		/* in pool->lease.by_end, by @end_ns */
 	struct kvblk_file *file;	/* charged for @holds, with a reference */
 	u64 id;				/* index in file->leases */
-	unsigned long expires;		/* jiffies */
+	u64 end_ns;			/* time of ktime_get() */
 	u32 nr;				/* entries of @holds */
 	struct lease_hold *holds[];
 };
@@ -310,8 +310,12 @@ static int lease_step(struct kvblk_pool *pool, struct lease *lease,
 
 static bool lease_before(struct rb_node *a, const struct rb_node *b)
 {
-	return time_before(rb_entry(a, struct lease, node)->expires,
-			   rb_entry(b, struct lease, node)->expires);
+	return rb_entry(a, struct lease, node)->end_ns < rb_entry(b, struct lease, node)->end_ns;
+}
+
+static bool lease_over(const struct lease *lease)
+{
+	return ktime_get_ns() >= lease->end_ns;
 }
 
 static void lease_hide(struct lease *lease)
@@ -324,7 +328,7 @@ static void lease_hide(struct lease *lease)
 }
 
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
-		     u64 *lease_id)
+		     u64 *lease_id, u64 *end_ns)
 {
 	u32 left = nr, taken, step, n;
 	struct lease_fresh *fresh;
@@ -359,13 +363,14 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 
 	taken = lease->nr;
 	mutex_lock(&pool->lease.lock);
-	lease->expires = jiffies + msecs_to_jiffies(ms);
+	lease->end_ns = ktime_get_ns() + (u64)ms * NSEC_PER_MSEC;
 	lease->id = ++file->next_lease;
 	if (taken && !err)
 		err = xa_err(xa_store(&file->leases, lease->id, lease, GFP_KERNEL_ACCOUNT));
 	if (taken && !err) {
 		rb_add_cached(&lease->node, &pool->lease.by_end, lease_before);
 		*lease_id = lease->id;
+		*end_ns = lease->end_ns;
 		kvblk_count(pool, KVBLK_C_LEASES, 1);
 		mutex_unlock(&pool->lease.lock);
 		return taken;
@@ -378,15 +383,18 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 int kvblk_lease_drop(struct kvblk_file *file, u64 id)
 {
 	struct lease *lease;
+	bool over;
 
 	scoped_guard(mutex, &file->pool->lease.lock) {
 		lease = id <= ULONG_MAX ? xa_load(&file->leases, id) : NULL;
 		if (!lease)
 			return -ENOENT;
+		/* the tick frees it up to a second later, but its promise has ended */
+		over = lease_over(lease);
 		lease_hide(lease);
 	}
 	lease_free(file->pool, lease);
-	return 0;
+	return over ? -ENOENT : 0;
 }
 
 void kvblk_lease_drop_all(struct kvblk_file *file)
@@ -412,7 +420,7 @@ static struct lease *lease_expired(struct kvblk_pool *pool)
 	if (!node)
 		return NULL;
 	lease = rb_entry(node, struct lease, node);
-	if (time_before(jiffies, lease->expires))
+	if (!lease_over(lease))
 		return NULL;
 	lease_hide(lease);
 	return lease;

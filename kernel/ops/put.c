@@ -40,8 +40,8 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 	*rec = (struct kvblk_rec) {
 		.id = req->id,
 		.seq = req->media.resv.seq,
-		.layout_tag = req->op.layout_tag,
-		.caller_tag = req->op.caller_tag,
+		.layout_tag = req->write.layout_tag,
+		.caller_tag = req->write.caller_tag,
 		.parent = req->write.parent.lo,
 		.length = req->bytes,
 		.expiry = req->expiry,
@@ -499,7 +499,7 @@ static int put_tag(struct kvblk_req *req)
 {
 	int err;
 
-	if (!req->op.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
+	if (!req->write.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
 		return 0;
 	/* the first tag allocates memory for all entries, which takes as long as a page fault */
 	req->wants_fault = !req->src.fault;
@@ -520,7 +520,10 @@ static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step n
 	if (!err)
 		return next;
 	req->wants_fault |= fault;
-	return err == -EAGAIN || fault ? STEP_WAIT : put_end(req, err);
+	if (err == -EAGAIN || fault)
+		return STEP_WAIT;
+	/* a page fault ended because the task is killed */
+	return put_end(req, err == -EINTR ? -ECANCELED : err);
 }
 
 static enum put_step put_fetch(struct kvblk_req *req)
@@ -602,7 +605,7 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 		.state = KVBLK_SLOT_WRITING,
 		.prio = req->op.priority,
 		.expiry = req->expiry,
-		.caller_tag = req->op.caller_tag,
+		.caller_tag = req->write.caller_tag,
 	};
 	kvblk_reservation_slot(resv, &req->slot);
 	if (taken)

@@ -11,7 +11,7 @@ static bool dram_suits(const struct kvblk_req *req)
 	phys_addr_t addr;
 
 	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->write.tries ||
-	    req->write.older != KVBLK_OLDER_STAYS || req->op.caller_tag == KVBLK_NVME_TAG)
+	    req->write.older != KVBLK_OLDER_STAYS || req->tenant == KVBLK_NVME_TENANT)
 		return false;
 	return !kvblk_src_device(&req->src, false, &addr);
 }

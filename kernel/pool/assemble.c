@@ -22,8 +22,15 @@
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
-/* Minors of the pools' nodes; as many for the NVMe nodes follow. */
-#define POOL_MINORS	(1u << (MINORBITS - 1))
+/* Nodes of a pool. Each kind has POOL_MINORS minors, one behind the other. */
+enum {
+	NODE_BLOCKS,
+	NODE_NVME,
+	NODE_CHANGES,
+	NODES,
+};
+
+#define POOL_MINORS	(1u << (MINORBITS - 2))
 
 static dev_t pools_devt;
 
@@ -169,30 +176,66 @@ static struct class nvme_class = {
 	.devnode = pool_devnode,
 };
 
+/* separate, because the group of its nodes differs */
+static struct class changes_class = {
+	.name = "kvblk-changes",
+	.devnode = pool_devnode,
+};
+
+static struct class *const classes[NODES] = {
+	[NODE_BLOCKS] = &pools_class,
+	[NODE_NVME] = &nvme_class,
+	[NODE_CHANGES] = &changes_class,
+};
+
 static char *pool_devnode(const struct device *dev, umode_t *mode)
 {
+	const char *node = "default";
+
+	if (dev->class == &nvme_class)
+		node = "nvme-kv";
+	else if (dev->class == &changes_class)
+		node = "changes";
 	if (mode)
-		*mode = 0660;
-	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", dev_name(dev),
-			 dev->class == &nvme_class ? "nvme-kv" : "default");
+		*mode = dev->class == &changes_class ? 0640 : 0660;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", dev_name(dev), node);
 }
 
-static dev_t nvme_devt(const struct kvblk_pool *pool)
+/* The two below are not for NODE_BLOCKS, whose device is the pool. */
+
+static void node_del(struct kvblk_pool *pool, u32 node, struct cdev *cdev)
 {
-	return pool->dev.devt + POOL_MINORS;
+	device_destroy(classes[node], pool->dev.devt + node * POOL_MINORS);
+	cdev_del(cdev);
+}
+
+static int node_add(struct kvblk_pool *pool, u32 node, struct cdev *cdev)
+{
+	dev_t devt = pool->dev.devt + node * POOL_MINORS;
+	struct device *dev;
+	int err;
+
+	/* an open node keeps struct kvblk_pool */
+	cdev_set_parent(cdev, &pool->dev.kobj);
+	err = cdev_add(cdev, devt, 1);
+	if (err)
+		return err;
+	dev = device_create(classes[node], NULL, devt, NULL, "%s", pool->name);
+	if (IS_ERR(dev))
+		cdev_del(cdev);
+	return PTR_ERR_OR_ZERO(dev);
 }
 
 static void nodes_del(struct kvblk_pool *pool)
 {
-	device_destroy(&nvme_class, nvme_devt(pool));
-	cdev_del(&pool->nvme_cdev);
+	node_del(pool, NODE_CHANGES, &pool->changes_cdev);
+	node_del(pool, NODE_NVME, &pool->nvme_cdev);
 	cdev_device_del(&pool->cdev, &pool->dev);
 	number_put(pool);
 }
 
 static int nodes_add(struct kvblk_pool *pool)
 {
-	struct device *dev;
 	int err;
 
 	err = number_take(pool);
@@ -201,16 +244,13 @@ static int nodes_add(struct kvblk_pool *pool)
 	err = cdev_device_add(&pool->cdev, &pool->dev);
 	if (err)
 		goto number;
-	/* an open NVMe node keeps struct kvblk_pool */
-	cdev_set_parent(&pool->nvme_cdev, &pool->dev.kobj);
-	err = cdev_add(&pool->nvme_cdev, nvme_devt(pool), 1);
+	err = node_add(pool, NODE_NVME, &pool->nvme_cdev);
 	if (err)
 		goto del;
-	dev = device_create(&nvme_class, NULL, nvme_devt(pool), NULL, "%s", pool->name);
-	if (!IS_ERR(dev))
+	err = node_add(pool, NODE_CHANGES, &pool->changes_cdev);
+	if (!err)
 		return 0;
-	err = PTR_ERR(dev);
-	cdev_del(&pool->nvme_cdev);
+	node_del(pool, NODE_NVME, &pool->nvme_cdev);
 del:
 	cdev_device_del(&pool->cdev, &pool->dev);
 number:
@@ -277,12 +317,11 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	spin_lock_init(&pool->kill_lock);
 	spin_lock_init(&pool->member_list_lock);
 	spin_lock_init(&pool->openers_lock);
-	spin_lock_init(&pool->changelog.lock);
 	INIT_LIST_HEAD(&pool->openers);
-	INIT_LIST_HEAD(&pool->changelog.journals);
 	INIT_LIST_HEAD(&pool->missing_members);
 	INIT_LIST_HEAD(&pool->link);
 	INIT_LIST_HEAD(&pool->coming);
+	kvblk_changes_init(pool);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
 	INIT_WORK(&pool->rescue_work, kvblk_upper_ops->rescue);
@@ -314,6 +353,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	pool->cdev.owner = THIS_MODULE;
 	cdev_init(&pool->nvme_cdev, kvblk_upper_ops->nvme_fops);
 	pool->nvme_cdev.owner = THIS_MODULE;
+	cdev_init(&pool->changes_cdev, kvblk_upper_ops->changes_fops);
+	pool->changes_cdev.owner = THIS_MODULE;
 	return pool;
 
 dram:
@@ -749,7 +790,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 		pool->index_slots = slots;
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
-	pool->index.notify = kvblk_journal_notify;
+	pool->index.notify = kvblk_changes_notify;
 	pool->index.expired = kvblk_index_expired;
 	return 0;
 }
@@ -980,9 +1021,10 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	cancel_work_sync(&pool->stats_work);
 	cancel_work_sync(&pool->lease.work);
 	cancel_work_sync(&pool->sweep_work);
+	kvblk_upper_ops->pool_down(pool);
 	nodes_del(pool);
 	kvblk_dram_close(pool);
-	kvblk_journals_end(pool);
+	kvblk_changes_end(pool);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
@@ -1008,7 +1050,6 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		synchronize_rcu();
 		kvblk_member_free(member);
 	}
-	kvblk_upper_ops->pool_down(pool);
 	destroy_workqueue(pool->wq);
 	pool_memory_free(pool);
 	/* unlist last, because the list reserves the name */
@@ -1080,30 +1121,32 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 
 int kvblk_pools_init(const struct kvblk_upper_ops *upper_ops)
 {
-	int err = alloc_chrdev_region(&pools_devt, 0, 2 * POOL_MINORS, "kvblk");
+	int err = alloc_chrdev_region(&pools_devt, 0, NODES * POOL_MINORS, "kvblk");
+	u32 i;
 
 	if (err)
 		return err;
 	kvblk_upper_ops = upper_ops;
-	err = class_register(&pools_class);
-	if (err)
-		goto region;
-	err = class_register(&nvme_class);
-	if (err)
-		goto class;
+	for (i = 0; i < NODES; i++) {
+		err = class_register(classes[i]);
+		if (err)
+			goto classes;
+	}
 	return 0;
 
-class:
-	class_unregister(&pools_class);
-region:
-	unregister_chrdev_region(pools_devt, 2 * POOL_MINORS);
+classes:
+	while (i--)
+		class_unregister(classes[i]);
+	unregister_chrdev_region(pools_devt, NODES * POOL_MINORS);
 	return err;
 }
 
 void kvblk_pools_exit(void)
 {
-	class_unregister(&nvme_class);
-	class_unregister(&pools_class);
-	unregister_chrdev_region(pools_devt, 2 * POOL_MINORS);
+	u32 i;
+
+	for (i = 0; i < NODES; i++)
+		class_unregister(classes[i]);
+	unregister_chrdev_region(pools_devt, NODES * POOL_MINORS);
 	numbers_free();
 }

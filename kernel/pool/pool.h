@@ -11,13 +11,14 @@
 struct kvblk_upper_ops {
 	const struct file_operations *fops;
 	const struct file_operations *nvme_fops; /* of the node that takes NVMe commands */
+	const struct file_operations *changes_fops; /* of the node of change feeds */
 	const struct attribute_group **groups;
 	work_func_t rescue;		/* of pool->rescue_work */
 	work_func_t report_stats;	/* of pool->stats_work */
 	/* the upper layers' fields of a new pool, until its last reference; 0 or -ENOMEM */
 	int (*pool_init)(struct kvblk_pool *pool);
 	void (*pool_exit)(struct kvblk_pool *pool);
-	/* sysfs members/, after device_add() */
+	/* sysfs members/, between device_add() and device_del() */
 	int (*pool_up)(struct kvblk_pool *pool);
 	void (*pool_down)(struct kvblk_pool *pool);
 	/* sysfs members/<name>/ */

@@ -23,7 +23,7 @@ static int prefetch_over(struct kvblk_req *req, int err)
 	/* the task may be late, and others need the memory */
 	if (!req->parked)
 		kvblk_req_mem_drop(req);
-	return kvblk_req_over(req, err);
+	return kvblk_req_over(req, err == -EINTR ? -ECANCELED : err);
 }
 
 static int prefetch_memory(struct kvblk_req *req)

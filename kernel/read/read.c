@@ -137,6 +137,9 @@ static noinline int get_again(struct kvblk_req *req)
 	kvblk_req_header_free(req);
 	kfree(req->crcs);
 	req->crcs = NULL;
+	/* a canceled get must not wait for a pager, nor be in flight again */
+	if (READ_ONCE(req->canceled))
+		return kvblk_read_over(req, -ECANCELED);
 	/* before anything is held, because a pager may take any time */
 	if (req->src.fault && kvblk_src_fault_in(&req->src, req->read.want, true))
 		return kvblk_read_over(req, -EINTR);

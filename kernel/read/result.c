@@ -48,7 +48,8 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
 			req->result.flags, req->start);
 	req->read.state = KVBLK_READ_DONE;
-	return kvblk_req_over(req, err);
+	/* -EINTR is internal: others may still see the completion of a task that exits */
+	return kvblk_req_over(req, err == -EINTR ? -ECANCELED : err);
 }
 
 int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec)
@@ -57,7 +58,7 @@ int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec)
 	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
 	    memcmp(rec->key, req->key, rec->key_len))
 		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
-	if ((req->op.flags & KVBLK_OPF_LAYOUT) && rec->layout_tag != req->op.layout_tag)
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) && rec->layout_tag != req->read.layout_tag)
 		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
 	if (kvblk_expired(rec->expiry, kvblk_now(req->pool)))
 		return kvblk_read_miss(req, KVBLK_C_MISS_EXPIRED);

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Changelog: changes of a pool's index, for readers that keep a copy of it elsewhere. Each reader
- * has a descriptor and a ring. The rule: puts and deletes never wait for a reader. Records that
- * find the ring full are counted, and no more are stored until the LOST record was read.
+ * is an open node with a ring, which gets records of blocks that have a caller tag. The rule: puts
+ * and deletes never wait for a reader. Records that find the ring full are counted, and no more are
+ * stored until the LOST record was read.
+ *
+ * A token is SipHash-2-4-128 of the entry's name in the index, under a random key of this pool's
+ * life. Names of entries differ, so tokens do, unless 128-bit hashes collide. A token does not
+ * change when reclaim moves the block, and a later block of the same key has the token again. It
+ * says nothing about key or id, because nobody outside has the hash key.
  */
-#include <linux/anon_inodes.h>
 #include <linux/cleanup.h>
 #include <linux/fs.h>
 #include <linux/poll.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
@@ -17,14 +23,15 @@
 #define READERS_MAX	16
 #define WALK_RECORDS	64		/* of present blocks, collected for one copy to user */
 
-/* An open changelog. changelog.lock: pool->changelog.lock. */
+/* An open node. changelog.lock: pool->changelog.lock. */
 struct reader {
-	struct list_head link;		/* in pool->changelog.journals */
-	struct kvblk_pool *pool;	/* with a reference on its device */
+	struct list_head link;		/* in pool->changelog.readers once started */
+	struct kvblk_pool *pool;	/* referenced by the open node's cdev */
 	wait_queue_head_t wait;		/* tasks that read or poll */
 	struct mutex reading;		/* serializes reads; tail, walking, bucket */
-	struct kvblk_journal_record *ring;	/* @mask + 1 records */
-	unsigned long mask;
+	struct kvblk_change *ring;	/* @mask + 1 records; NULL: not started; set once */
+	u32 record_size;		/* bytes of a record for the caller; set before @ring */
+	unsigned long mask;		/* set before @ring */
 	unsigned long head;		/* number of records written; changelog.lock */
 	unsigned long tail;		/* number of records read */
 	u64 seq;			/* of the last record, lost ones included; changelog.lock */
@@ -34,21 +41,24 @@ struct reader {
 	u64 bucket;			/* next one of the walk */
 };
 
-static struct kvblk_journal_record record_of(const struct kvblk_slot *slot,
-					     enum kvblk_journal_op op)
+static struct kvblk_change record_of(const struct kvblk_pool *pool,
+				     const struct kvblk_index_entry *entry, enum kvblk_change_op op)
 {
-	return (struct kvblk_journal_record) {
-		.token = slot->place,
-		.caller_tag = slot->caller_tag,
-		.length = slot->len,
-		.tenant = slot->tenant,
+	struct kvblk_id token = kvblk_tenant_hash(&pool->changelog.key, &entry->name,
+						  sizeof(entry->name));
+
+	return (struct kvblk_change) {
+		.token = { token.hi, token.lo },
+		.caller_tag = entry->slot.caller_tag,
+		.length = entry->slot.len,
+		.tenant = entry->slot.tenant,
 		.op = op,
 	};
 }
 
 /* ---- writing ---- */
 
-static void reader_add(struct reader *reader, struct kvblk_journal_record *record)
+static void reader_add(struct reader *reader, struct kvblk_change *record)
 {
 	unsigned long head = reader->head;
 
@@ -62,31 +72,26 @@ static void reader_add(struct reader *reader, struct kvblk_journal_record *recor
 	smp_store_release(&reader->head, head + 1);
 }
 
-/* Return whether to wake the reader: the ring was empty, so it may sleep. */
+/* Returns whether to wake the reader: the ring was empty, so it may sleep. */
 static bool reader_wakes(struct reader *reader, unsigned long head)
 {
 	/* the barrier in wq_has_sleeper() pairs with those of prepare_to_wait() and poll_wait() */
 	return wq_has_sleeper(&reader->wait) && READ_ONCE(reader->tail) == head;
 }
 
-/* Return whether to report @slot: users of the NVMe node have no tags. */
-static bool is_reported(const struct kvblk_slot *slot)
-{
-	return slot->caller_tag != KVBLK_NVME_TAG;
-}
-
-void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+void kvblk_changes_notify(struct kvblk_index *idx, const struct kvblk_index_entry *entry,
+			  bool came)
 {
 	struct kvblk_pool *pool = container_of(idx, struct kvblk_pool, index);
-	struct kvblk_journal_record record =
-		record_of(slot, came ? KVBLK_JOURNAL_STORED : KVBLK_JOURNAL_REMOVED);
+	struct kvblk_change record;
 	struct reader *reader;
 	unsigned long head;
 
-	if (!is_reported(slot))
+	if (!entry->slot.caller_tag)
 		return;
+	record = record_of(pool, entry, came ? KVBLK_CHANGE_STORED : KVBLK_CHANGE_REMOVED);
 	guard(spinlock)(&pool->changelog.lock);
-	list_for_each_entry(reader, &pool->changelog.journals, link) {
+	list_for_each_entry(reader, &pool->changelog.readers, link) {
 		head = reader->head;
 		reader_add(reader, &record);
 		if (reader_wakes(reader, head))
@@ -103,15 +108,33 @@ static bool reader_ready(struct reader *reader)
 }
 
 /*
+ * Copies @nr records to @to as far as both sides know, and zeroes to what the caller knows more of.
+ * Returns 0 or -EFAULT.
+ */
+static int records_copy(const struct reader *reader, void __user *to,
+			const struct kvblk_change *from, size_t nr)
+{
+	size_t size = reader->record_size, known = min(size, sizeof(*from));
+
+	if (size == sizeof(*from))
+		return copy_to_user(to, from, nr * size) ? -EFAULT : 0;
+	for (; nr; nr--, from++, to += size)
+		if (copy_to_user(to, from, known) || clear_user(to + known, size - known))
+			return -EFAULT;
+	return 0;
+}
+
+/*
  * Copy up to @nr records of present blocks to @to. Returns their number, 0 if the pool is being
  * destroyed, or an error.
  */
-static ssize_t walk_read(struct reader *reader, struct kvblk_journal_record __user *to, size_t nr)
+static ssize_t walk_read(struct reader *reader, void __user *to, size_t nr)
 {
-	struct kvblk_index *idx = &reader->pool->index;
-	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
-	struct kvblk_journal_record *records __free(kfree) = NULL;
-	u32 now = kvblk_now(reader->pool);
+	struct kvblk_pool *pool = reader->pool;
+	struct kvblk_index *idx = &pool->index;
+	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
+	struct kvblk_change *records __free(kfree) = NULL;
+	u32 now = kvblk_now(pool);
 	u64 bucket = reader->bucket, nr_buckets;
 	bool going = false;
 	size_t have = 0, i, found;
@@ -121,35 +144,36 @@ static ssize_t walk_read(struct reader *reader, struct kvblk_journal_record __us
 	if (!records)
 		return -ENOMEM;
 	/* the blocks are freed with the pool */
-	if (!kvblk_pool_enter(reader->pool)) {
+	if (!kvblk_pool_enter(pool)) {
 		WRITE_ONCE(reader->walking, false);
 		return 0;
 	}
 	/* without an array of tags no entry has one */
 	nr_buckets = kvblk_index_keeps_tags(idx) ? idx->nr_buckets : 0;
 	while (bucket < nr_buckets && have + KVBLK_INDEX_BUCKET < nr) {
-		found = kvblk_index_tagged(idx, bucket++, now, slots);
+		found = kvblk_index_entries(idx, bucket++, now, entries);
 		for (i = 0; i < found; i++)
-			if (is_reported(&slots[i]))
-				records[have++] = record_of(&slots[i], KVBLK_JOURNAL_STORED);
+			if (entries[i].slot.caller_tag)
+				records[have++] = record_of(pool, &entries[i],
+							    KVBLK_CHANGE_STORED);
 		if (bucket % 1024)
 			continue;
 		cond_resched();
-		going = percpu_ref_is_dying(&reader->pool->users);
+		going = percpu_ref_is_dying(&pool->users);
 		if (have || going || signal_pending(current))
 			break;
 	}
-	kvblk_pool_leave(reader->pool);
+	kvblk_pool_leave(pool);
 	if (!have && bucket < nr_buckets) {
 		reader->bucket = bucket;
 		WRITE_ONCE(reader->walking, !going);
 		return going ? 0 : -ERESTARTSYS;
 	}
 	if (bucket >= nr_buckets)
-		records[have++] = (struct kvblk_journal_record) {
-			.op = KVBLK_JOURNAL_CAUGHT_UP,
+		records[have++] = (struct kvblk_change) {
+			.op = KVBLK_CHANGE_CAUGHT_UP,
 		};
-	if (copy_to_user(to, records, have * sizeof(*records)))
+	if (records_copy(reader, to, records, have))
 		return -EFAULT;
 	reader->bucket = bucket;
 	if (bucket >= nr_buckets)
@@ -158,7 +182,7 @@ static ssize_t walk_read(struct reader *reader, struct kvblk_journal_record __us
 }
 
 /* Copy up to @nr records from the ring to @to. Returns their number or -EFAULT. */
-static ssize_t ring_read(struct reader *reader, struct kvblk_journal_record __user *to, size_t nr)
+static ssize_t ring_read(struct reader *reader, void __user *to, size_t nr)
 {
 	unsigned long tail = reader->tail, at = tail & reader->mask, have;
 
@@ -166,7 +190,7 @@ static ssize_t ring_read(struct reader *reader, struct kvblk_journal_record __us
 	have = smp_load_acquire(&reader->head) - tail;
 
 	have = min3(have, nr, reader->mask + 1 - at);
-	if (copy_to_user(to, &reader->ring[at], have * sizeof(*to)))
+	if (records_copy(reader, to, &reader->ring[at], have))
 		return -EFAULT;
 	/* copy before the places are free, because reader_add() reuses them */
 	smp_store_release(&reader->tail, tail + have);
@@ -174,25 +198,25 @@ static ssize_t ring_read(struct reader *reader, struct kvblk_journal_record __us
 }
 
 /* Copy a LOST record to @to if the ring is empty. Returns 1, 0 if none were lost, or -EFAULT. */
-static ssize_t lost_read(struct reader *reader, struct kvblk_journal_record __user *to)
+static ssize_t lost_read(struct reader *reader, void __user *to)
 {
-	struct kvblk_journal_record record = { .op = KVBLK_JOURNAL_LOST };
+	struct kvblk_change record = { .op = KVBLK_CHANGE_LOST };
 
 	scoped_guard(spinlock, &reader->pool->changelog.lock) {
 		if (!reader->lost || reader->head != reader->tail)
 			return 0;
-		record.token = reader->lost;
+		record.token[0] = reader->lost;
 		record.seq = reader->seq - reader->lost + 1;
 	}
-	if (copy_to_user(to, &record, sizeof(record)))
+	if (records_copy(reader, to, &record, 1))
 		return -EFAULT;
 	/* records lost since the lock was dropped get a LOST record of their own */
 	guard(spinlock)(&reader->pool->changelog.lock);
-	reader->lost -= record.token;
+	reader->lost -= record.token[0];
 	return 1;
 }
 
-static ssize_t reader_take(struct reader *reader, struct kvblk_journal_record __user *to, size_t nr)
+static ssize_t reader_take(struct reader *reader, void __user *to, size_t nr)
 {
 	unsigned long waiting = READ_ONCE(reader->head) - reader->tail;
 	ssize_t took;
@@ -210,26 +234,42 @@ static ssize_t reader_take(struct reader *reader, struct kvblk_journal_record __
 	return took ?: lost_read(reader, to);
 }
 
-static ssize_t journal_read(struct file *filp, char __user *buf, size_t len, loff_t *pos)
+/* Returns whether the reader was started, and its ring may be used. */
+static bool reader_started(const struct reader *reader)
+{
+	/* pairs with reader_join(): what was set before the ring is visible */
+	return smp_load_acquire(&reader->ring);
+}
+
+ssize_t kvblk_changes_read(struct file *filp, char __user *buf, size_t len, loff_t *pos)
 {
 	struct reader *reader = filp->private_data;
-	struct kvblk_journal_record __user *to = (void __user *)buf;
-	size_t nr = min(len, INT_MAX) / sizeof(*to), done = 0;
 	bool over, wait = !(filp->f_flags & O_NONBLOCK);
+	size_t nr, done = 0;
 	ssize_t took;
 
+	if (!reader_started(reader))
+		return -EINVAL;
+	nr = min(len, INT_MAX) / reader->record_size;
 	if (nr < KVBLK_INDEX_BUCKET + 1)
 		return -EINVAL;
 	if (wait ? mutex_lock_interruptible(&reader->reading) : !mutex_trylock(&reader->reading))
 		return wait ? -ERESTARTSYS : -EAGAIN;
 	for (;;) {
-		/* check before the last records are read: pairs with kvblk_journals_end() */
+		/* check before the last records are read: pairs with kvblk_changes_end() */
 		over = smp_load_acquire(&reader->over);
-		took = reader_take(reader, to + done, nr - done);
+		took = reader_take(reader, buf + done * reader->record_size, nr - done);
 		if (took > 0)
 			done += took;
 		/* walk_read() needs space for a whole bucket */
 		if (took > 0 && nr - done > KVBLK_INDEX_BUCKET && !signal_pending(current))
+			continue;
+		/*
+		 * A writer that still saw the old tail did not wake. lost_read() took its lock, so
+		 * its record is visible now. Look again, or else an edge-triggered poll would miss
+		 * the record.
+		 */
+		if (!took && !over && reader_ready(reader))
 			continue;
 		if (took || done || over)
 			break;
@@ -241,107 +281,110 @@ static ssize_t journal_read(struct file *filp, char __user *buf, size_t len, lof
 			break;
 	}
 	mutex_unlock(&reader->reading);
-	return done ? done * sizeof(*to) : took;
+	return done ? done * reader->record_size : took;
 }
 
-static __poll_t journal_poll(struct file *filp, poll_table *table)
+__poll_t kvblk_changes_poll(struct file *filp, poll_table *table)
 {
 	struct reader *reader = filp->private_data;
 
 	poll_wait(filp, &reader->wait, table);
+	/* a read would fail */
+	if (!reader_started(reader))
+		return EPOLLERR;
 	return (reader_ready(reader) ? EPOLLIN | EPOLLRDNORM : 0) |
 	       (READ_ONCE(reader->over) ? EPOLLHUP : 0);
 }
 
-/* ---- open and release ---- */
+/* ---- open, start and release ---- */
 
 static void listen(struct kvblk_pool *pool)
 {
 	lockdep_assert_held(&pool->changelog.lock);
-	WRITE_ONCE(pool->index.listened, !list_empty(&pool->changelog.journals));
+	WRITE_ONCE(pool->index.listened, !list_empty(&pool->changelog.readers));
 }
 
-static int journal_release(struct inode *inode, struct file *filp)
+int kvblk_changes_open(struct kvblk_pool *pool, struct file *filp)
 {
-	struct reader *reader = filp->private_data;
-	struct kvblk_pool *pool = reader->pool;
+	struct reader *reader = kzalloc(sizeof(*reader), GFP_KERNEL_ACCOUNT);
 
-	scoped_guard(spinlock, &pool->changelog.lock) {
-		list_del_init(&reader->link);
-		listen(pool);
-	}
-	vfree(reader->ring);
-	kfree(reader);
-	put_device(&pool->dev);
+	if (!reader)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&reader->link);
+	reader->pool = pool;
+	mutex_init(&reader->reading);
+	init_waitqueue_head(&reader->wait);
+	filp->private_data = reader;
 	return 0;
 }
 
-static const struct file_operations journal_fops = {
-	.owner = THIS_MODULE,
-	.read = journal_read,
-	.poll = journal_poll,
-	.release = journal_release,
-	.llseek = noop_llseek,
-};
-
-static int reader_join(struct kvblk_pool *pool, struct reader *reader)
+int kvblk_changes_release(struct inode *inode, struct file *filp)
 {
+	struct reader *reader = filp->private_data;
+
+	scoped_guard(spinlock, &reader->pool->changelog.lock) {
+		list_del_init(&reader->link);
+		listen(reader->pool);
+	}
+	vfree(reader->ring);
+	kfree(reader);
+	return 0;
+}
+
+/* Starts the reader with @ring, which it takes unless an errno is returned. */
+static int reader_join(struct reader *reader, const struct kvblk_changes *arg,
+		       struct kvblk_change *ring)
+{
+	struct kvblk_pool *pool = reader->pool;
+
 	guard(spinlock)(&pool->changelog.lock);
+	if (reader->ring)
+		return -EBUSY;
 	if (pool->changelog.over)
 		return -ENODEV;
-	if (list_count_nodes(&pool->changelog.journals) >= READERS_MAX)
+	if (list_count_nodes(&pool->changelog.readers) >= READERS_MAX)
 		return -EMFILE;
-	list_add_tail(&reader->link, &pool->changelog.journals);
+	reader->record_size = arg->record_size;
+	reader->mask = arg->nr_records - 1;
+	reader->walking = arg->flags & KVBLK_CHANGES_PRESENT;
+	/* pairs with reader_started() */
+	smp_store_release(&reader->ring, ring);
+	list_add_tail(&reader->link, &pool->changelog.readers);
 	listen(pool);
 	return 0;
 }
 
-int kvblk_journal_open(struct kvblk_pool *pool, const struct kvblk_journal *arg)
+int kvblk_changes_start(struct file *filp, const struct kvblk_changes *arg)
 {
-	struct reader *reader;
-	int ret = -ENOMEM;
+	struct kvblk_change *ring;
+	int err;
 
-	reader = kzalloc(sizeof(*reader), GFP_KERNEL_ACCOUNT);
-	if (!reader)
+	ring = __vmalloc_array(arg->nr_records, sizeof(*ring),
+			       GFP_KERNEL_ACCOUNT | __GFP_NOWARN |
+			       __GFP_RETRY_MAYFAIL | __GFP_ZERO);
+	if (!ring)
 		return -ENOMEM;
-	reader->ring = __vmalloc_array(arg->nr_records, sizeof(*reader->ring),
-				       GFP_KERNEL_ACCOUNT | __GFP_NOWARN |
-				       __GFP_RETRY_MAYFAIL | __GFP_ZERO);
-	if (!reader->ring)
-		goto free;
-	reader->mask = arg->nr_records - 1;
-	reader->pool = pool;
-	reader->walking = arg->flags & KVBLK_JOURNAL_PRESENT;
-	mutex_init(&reader->reading);
-	init_waitqueue_head(&reader->wait);
-	ret = reader_join(pool, reader);
-	if (ret)
-		goto free;
-	get_device(&pool->dev);
-	ret = anon_inode_getfd("[kvblk-journal]", &journal_fops, reader,
-			       O_RDONLY | O_CLOEXEC |
-			       (arg->flags & KVBLK_JOURNAL_NONBLOCK ? O_NONBLOCK : 0));
-	if (ret >= 0)
-		return ret;
-	scoped_guard(spinlock, &pool->changelog.lock) {
-		list_del(&reader->link);
-		listen(pool);
-	}
-	put_device(&pool->dev);
-free:
-	vfree(reader->ring);
-	kfree(reader);
-	return ret;
+	err = reader_join(filp->private_data, arg, ring);
+	if (err)
+		vfree(ring);
+	return err;
 }
 
-void kvblk_journals_end(struct kvblk_pool *pool)
+void kvblk_changes_init(struct kvblk_pool *pool)
+{
+	spin_lock_init(&pool->changelog.lock);
+	INIT_LIST_HEAD(&pool->changelog.readers);
+	get_random_bytes(&pool->changelog.key, sizeof(pool->changelog.key));
+}
+
+void kvblk_changes_end(struct kvblk_pool *pool)
 {
 	struct reader *reader;
 
 	guard(spinlock)(&pool->changelog.lock);
 	pool->changelog.over = true;
-	list_for_each_entry(reader, &pool->changelog.journals, link) {
-		/* pairs with journal_read(): publish the last records before the end */
+	list_for_each_entry(reader, &pool->changelog.readers, link) {
+		/* pairs with kvblk_changes_read(): publish the last records before the end */
 		smp_store_release(&reader->over, true);
 		wake_up_interruptible_poll(&reader->wait, EPOLLIN | EPOLLHUP);
 	}

@@ -15,6 +15,7 @@
 
 static struct genl_family *event_family;
 static unsigned int event_group;
+static netlink_filter_fn event_filter;
 
 /* Attribute of each event's value; 0: none. */
 static const u8 event_attrs[] = {
@@ -78,7 +79,8 @@ static void event_send(const struct event *event)
 		goto lost;
 	}
 	genlmsg_end(skb, hdr);
-	genlmsg_multicast(event_family, skb, 0, event_group, GFP_KERNEL);
+	genlmsg_multicast_netns_filtered(event_family, &init_net, skb, 0, event_group, GFP_KERNEL,
+					 event_filter, NULL);
 	return;
 lost:
 	atomic_set(&event_lost, 1);
@@ -147,10 +149,11 @@ void kvblk_event_request(const char *pool, const char *member, u64 request, int 
 	event_add(pool, member, NULL, KVBLK_EVENT_REQUEST_DONE, -err, request);
 }
 
-void kvblk_events_begin(struct genl_family *family, unsigned int group)
+void kvblk_events_begin(struct genl_family *family, unsigned int group, netlink_filter_fn filter)
 {
 	event_family = family;
 	event_group = group;
+	event_filter = filter;
 }
 
 void kvblk_events_end(void)

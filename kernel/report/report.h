@@ -3,6 +3,8 @@
 #ifndef KVBLK_REPORT_H
 #define KVBLK_REPORT_H
 
+#include <linux/netlink.h>
+
 #include "kvblk.h"
 
 /* ---- stats.c ---- */
@@ -40,8 +42,8 @@ void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *s
 
 struct genl_family;
 
-/* Set family and multicast group of events, before the first event. */
-void kvblk_events_begin(struct genl_family *family, unsigned int group);
+/* Set family, multicast group and recipients of events, before the first event. */
+void kvblk_events_begin(struct genl_family *family, unsigned int group, netlink_filter_fn filter);
 /* Wait until queued events are sent. The caller ensures that no new event is reported. */
 void kvblk_events_end(void);
 /* Report an event; @flash may be NULL. Any context. Drops the event if memory is short. */
@@ -52,12 +54,26 @@ void kvblk_event_request(const char *pool, const char *member, u64 request, int 
 
 /* ---- changelog.c ---- */
 
+struct poll_table_struct;
+
+/* Set up the changelog of a new pool, with a new key of tokens. */
+void kvblk_changes_init(struct kvblk_pool *pool);
 /* &kvblk_index.notify of a pool's index. */
-void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
-/* Open a changelog; the caller has checked @arg. Returns a descriptor or an errno. May sleep. */
-int kvblk_journal_open(struct kvblk_pool *pool, const struct kvblk_journal *arg);
+void kvblk_changes_notify(struct kvblk_index *idx, const struct kvblk_index_entry *entry,
+			  bool came);
+/* Make @filp a reader that is not started. Returns 0 or -ENOMEM. May sleep. */
+int kvblk_changes_open(struct kvblk_pool *pool, struct file *filp);
+/*
+ * Start a reader; the caller has checked @arg. Returns 0; -EBUSY it is started; -ENODEV the pool is
+ * destroyed; -EMFILE too many readers; -ENOMEM. May sleep.
+ */
+int kvblk_changes_start(struct file *filp, const struct kvblk_changes *arg);
+/* File operations of a reader. */
+ssize_t kvblk_changes_read(struct file *filp, char __user *buf, size_t len, loff_t *pos);
+__poll_t kvblk_changes_poll(struct file *filp, struct poll_table_struct *table);
+int kvblk_changes_release(struct inode *inode, struct file *filp);
 /* Report the pool's end to all readers and refuse new ones. */
-void kvblk_journals_end(struct kvblk_pool *pool);
+void kvblk_changes_end(struct kvblk_pool *pool);
 
 /* ---- member_errors.c ---- */
 

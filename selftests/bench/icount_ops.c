@@ -80,6 +80,7 @@ struct run {
 	struct kvblk_op *ops;
 	struct kvblk_piece *pieces;
 	struct kvblk_result *results;
+	struct kvblk_completion *completions;
 
 	int fd;
 	struct io_uring ring;
@@ -87,7 +88,7 @@ struct run {
 
 static _Noreturn void die(const char *what, int err)
 {
-	fprintf(stderr, "icount_ops: %s: %s\n", what, kvblk_strerror(err));
+	fprintf(stderr, "icount_ops: %s: %s\n", what, kvblk_result_text(err));
 	exit(1);
 }
 
@@ -193,7 +194,7 @@ static void ioctl_finish(struct run *run)
 
 static void pool_open(struct run *run)
 {
-	int err = kvblk_open(run->target, &run->kv);
+	int err = kvblk_open(run->target, 0, &run->kv);
 
 	if (err)
 		die(run->target, err);
@@ -201,7 +202,7 @@ static void pool_open(struct run *run)
 	run->pieces = need(calloc(run->depth, sizeof(*run->pieces)));
 	run->results = need(calloc(run->depth, sizeof(*run->results)));
 	for (unsigned int i = 0; i < run->depth; i++)
-		kvblk_piece_user(&run->pieces[i], buffer_at(run, i), run->size);
+		kvblk_prep_piece(&run->pieces[i], NULL, (uintptr_t)buffer_at(run, i), run->size);
 }
 
 /* Put the blocks for gets. */
@@ -234,7 +235,7 @@ static void register_regions(struct run *run)
 	if (kvblk_mem_kind(mem) != KVBLK_MEM_REGISTERED)
 		die("kvblk_mem_register", -EXDEV);
 	for (unsigned int i = 0; i < run->depth; i++)
-		kvblk_mem_piece(mem, (size_t)i * run->size, run->size, &run->pieces[i]);
+		kvblk_prep_piece(&run->pieces[i], mem, (size_t)i * run->size, run->size);
 }
 
 static void pool_create(struct run *run)
@@ -251,52 +252,39 @@ static void ioctl_create(struct run *run)
 		register_regions(run);
 }
 
-/* True for buffers registered with the ring, which accepts no device memory. */
-static bool ring_has_it(const struct run *run)
-{
-	return run->engine->fixed && run->buffer != run->device;
-}
-
 static void uring_create(struct run *run)
 {
-	struct iovec all = { run->buffer, (size_t)run->size * run->depth };
+	const struct kvblk_queue_options options = {
+		.size = sizeof(options),
+		.depth = run->depth,
+		.flags = KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE,
+	};
 	int err;
 
-	pool_create(run);
-	if (run->engine->fixed && !ring_has_it(run))
-		register_regions(run);
-	err = kvblk_queue_create(run->kv, run->depth, 0, &run->queue);
-	if (!err && ring_has_it(run))
-		err = kvblk_queue_register(run->queue, &all, 1);
+	ioctl_create(run);
+	run->completions = need(calloc(run->depth, sizeof(*run->completions)));
+	err = kvblk_queue_create(run->kv, &options, &run->queue);
 	if (err)
 		die("a queue", err);
 }
 
-static void uring_start(struct run *run, unsigned int i)
-{
-	struct kvblk_op *op = &run->ops[i];
-	int err;
-
-	pool_op(run, i);
-	if (ring_has_it(run)) {
-		op->nr_pieces = 0;
-		op->pieces = (uintptr_t)buffer_at(run, i);
-		op->length = run->size;
-		err = kvblk_queue_add_fixed(run->queue, op, 0);
-	} else {
-		err = kvblk_queue_add(run->queue, op);
-	}
-	if (err)
-		die("kvblk_queue_add", err);
-}
-
 static void uring_finish(struct run *run)
 {
+	int err = kvblk_queue_submit(run->queue, run->ops, run->depth, 0, NULL);
+
+	if (err)
+		die("kvblk_queue_submit", err);
 	for (unsigned int left = run->depth; left;) {
-		int nr = kvblk_queue_wait(run->queue, run->results, left, left, -1);
+		int nr = kvblk_queue_wait(run->queue, run->completions, left, left, 0);
 
 		if (nr < 0)
 			die("kvblk_queue_wait", nr);
+		for (int i = 0; i < nr; i++)
+			run->results[i] = (struct kvblk_result){
+				.cookie = run->completions[i].cookie,
+				.res = run->completions[i].res,
+				.flags = run->completions[i].flags,
+			};
 		pool_finish(run, nr);
 		left -= (unsigned int)nr;
 	}
@@ -361,8 +349,8 @@ static void raw_finish(struct run *run)
 }
 
 static const struct engine engines[] = {
-	{ "uring", false, uring_create, uring_start, uring_finish },
-	{ "uring-fixed", true, uring_create, uring_start, uring_finish },
+	{ "uring", false, uring_create, pool_op, uring_finish },
+	{ "uring-fixed", true, uring_create, pool_op, uring_finish },
 	{ "ioctl", false, ioctl_create, pool_op, ioctl_finish },
 	{ "ioctl-fixed", true, ioctl_create, pool_op, ioctl_finish },
 	{ "raw", false, raw_create, raw_start, raw_finish },

@@ -28,7 +28,7 @@ static double now(void)
 
 static _Noreturn void give_up(const char *what, int err)
 {
-	fprintf(stderr, "lib_bench: %s: %s\n", what, kvblk_strerror(err));
+	fprintf(stderr, "lib_bench: %s: %s\n", what, kvblk_result_text(err));
 	exit(1);
 }
 
@@ -41,11 +41,12 @@ static void batch(unsigned int opcode, unsigned int nr, size_t len)
 	int err;
 
 	for (unsigned int i = 0; i < nr; i++) {
-		kvblk_piece_user(&pieces[i], memory + i * len, len);
 		kvblk_prep_put(&ops[i], keys[i], sizeof(keys[i]), &pieces[i], 1);
 		ops[i].opcode = (uint8_t)opcode;
 		if (opcode == KVBLK_OP_DELETE)
 			kvblk_prep_delete(&ops[i], keys[i], sizeof(keys[i]));
+		else
+			kvblk_prep_piece(&pieces[i], NULL, (uintptr_t)(memory + i * len), len);
 	}
 	err = kvblk_submit(kv, ops, nr, results, 0);
 	for (unsigned int i = 0; i < nr && !err; i++)
@@ -63,7 +64,7 @@ static void lookup(void)
 		.keys = (uintptr_t)keys,
 		.bitmap = (uintptr_t)bitmap,
 	};
-	int err = kvblk_lookup(kv, &lookup);
+	int err = kvblk_lookup_keys(kv, &lookup, sizeof(lookup));
 
 	if (err)
 		give_up("lookup", err);
@@ -80,7 +81,7 @@ int main(int argc, char **argv)
 		fputs("usage: lib_bench POOL CASE SECONDS\n", stderr);
 		return 2;
 	}
-	err = kvblk_open(argv[1], &kv);
+	err = kvblk_open(argv[1], 0, &kv);
 	if (err)
 		give_up(argv[1], err);
 	limit = atof(argv[3]);

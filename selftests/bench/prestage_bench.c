@@ -37,7 +37,7 @@ static double now_us(void)
 
 static _Noreturn void give_up(const char *what, int err)
 {
-	fprintf(stderr, "prestage_bench: %s: %s\n", what, kvblk_strerror(err));
+	fprintf(stderr, "prestage_bench: %s: %s\n", what, kvblk_result_text(err));
 	exit(1);
 }
 
@@ -51,7 +51,7 @@ static unsigned int look(uint8_t *tiers)
 		.tiers = (uintptr_t)tiers,
 	};
 	unsigned int leading = 0;
-	int err = kvblk_lookup(kv, &lookup);
+	int err = kvblk_lookup_keys(kv, &lookup, sizeof(lookup));
 
 	if (err)
 		give_up("lookup", err);
@@ -84,8 +84,7 @@ static void *watch(void *arg)
 
 static void prefetch(void)
 {
-	struct kvblk_prefetched prefetched[BLOCKS_MAX];
-	struct kvblk_prefetch_sum sum;
+	struct kvblk_prestage_sum sum = { .size = sizeof(sum) };
 	uint8_t tiers[BLOCKS_MAX];
 	pthread_t watcher;
 	double all;
@@ -96,7 +95,7 @@ static void prefetch(void)
 	if (pthread_create(&watcher, NULL, watch, NULL))
 		give_up("thread", -EAGAIN);
 	start = now_us();
-	err = kvblk_prefetch(kv, keys, lens, nr, NULL, prefetched, &sum);
+	err = kvblk_prestage(kv, keys, lens, nr, NULL, NULL, &sum);
 	all = now_us() - start;
 	atomic_store(&over, true);
 	pthread_join(watcher, NULL);
@@ -122,7 +121,7 @@ static void transfer(bool put, size_t size)
 		give_up("memory", -ENOMEM);
 	memset(memory, 1, nr * size);
 	for (unsigned int i = 0; i < nr; i++) {
-		kvblk_piece_user(&pieces[i], memory + i * size, (uint32_t)size);
+		kvblk_prep_piece(&pieces[i], NULL, (uintptr_t)(memory + i * size), size);
 		kvblk_prep_put(&ops[i], keys[i], lens[i], &pieces[i], 1);
 		ops[i].opcode = put ? KVBLK_OP_PUT : KVBLK_OP_GET;
 	}
@@ -146,7 +145,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	size = strtoul(argv[2], NULL, 0);
-	err = kvblk_open(argv[1], &kv);
+	err = kvblk_open(argv[1], 0, &kv);
 	if (err)
 		give_up(argv[1], err);
 	for (unsigned int i = 0; i < nr; i++)

@@ -150,6 +150,7 @@ static void *run(void *arg)
 					       stored < want_stored); b++) {
 		struct kv_key op_keys[OPS];
 		struct kvblk_piece pieces[OPS];
+		struct kvblk_op_ext exts[OPS];
 		struct kvblk_op ops[OPS];
 		struct kvblk_result res[OPS];
 		unsigned int first = (unsigned int)kv_below(&dice, keys);
@@ -192,7 +193,7 @@ static void *run(void *arg)
 			pieces[i] = kv_piece(buf + i * area, len);
 			ops[i] = kv_op(e->op, &op_keys[i], &pieces[i], 1);
 			if (e->op == KVBLK_OP_PUT) {
-				ops[i].caller_tag = e->tag;
+				kv_tags(&ops[i], &exts[i], 0, e->tag);
 				ops[i].ttl_s = e->ttl;
 				if (e->durable)
 					ops[i].flags |= KVBLK_OPF_DURABLE;

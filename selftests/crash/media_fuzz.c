@@ -31,6 +31,7 @@
 #include "../guest/kv_io.h"
 
 #include <kvblk.h>
+#include <kvblk_admin.h>
 
 #include "../host/media.h"
 
@@ -266,11 +267,11 @@ static size_t repair(struct member *m, bool keep)
 static bool pool_is_there(void)
 {
 	struct kvblk_pool_state *list = NULL;
-	int err = kvblk_pool_get(admin, pool, &list);
+	int err = kvblk_pool_list(admin, pool, &list);
 
-	kvblk_pool_free(list);
+	kvblk_list_free(list);
 	if (err && err != -ENOENT)
-		wrong("kvblk_pool_get: %d", err);
+		wrong("kvblk_pool_list: %d", err);
 	return !err;
 }
 
@@ -309,9 +310,9 @@ static unsigned int members_up(bool ready)
 	do {
 		up = 0;
 		busy = false;
-		err = kvblk_member_get(admin, pool, &list);
+		err = kvblk_member_list(admin, pool, &list);
 		if (err)
-			wrong("kvblk_member_get: %d", err);
+			wrong("kvblk_member_list: %d", err);
 		for (m = list; m; m = m->next) {
 			busy |= m->state == KVBLK_MEMBER_STATUS_RESTORING ||
 				(ready && !m->ready_segments);
@@ -321,7 +322,7 @@ static unsigned int members_up(bool ready)
 					up |= 1u << i;
 			}
 		}
-		kvblk_member_free(list);
+		kvblk_list_free(list);
 		if (busy)
 			nap();
 	} while (busy);
@@ -345,6 +346,7 @@ static int assemble(unsigned int which, uint32_t add_flags)
 {
 	struct kvblk_member_spec specs[MEMBERS];
 	struct kvblk_pool_spec spec = {
+		.size = sizeof(spec),
 		.name = pool, .add_flags = add_flags, .index_slots = 4096,
 		.members = specs,
 	};
@@ -353,6 +355,7 @@ static int assemble(unsigned int which, uint32_t add_flags)
 	for (unsigned int i = 0; i < MEMBERS; i++) {
 		if (which & 1u << i)
 			specs[spec.nr_members++] = (struct kvblk_member_spec) {
+				.size = sizeof(specs[0]),
 				.path = members[i].device,
 				.segment_size = add_flags & KVBLK_ADD_FLAG_FORMAT ?
 						SEGMENT_BYTES : 0,
@@ -384,10 +387,11 @@ static int put_blocks(uint64_t first, unsigned int nr)
 		struct kv_key key = kv_key(n);
 		struct kvblk_piece piece = kv_piece(buffer, length(n));
 		struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+		struct kvblk_op_ext ext;
 		int res;
 
 		kv_fill(kv_seed(n, 0), 0, buffer, length(n));
-		op.caller_tag = n % 4 ? 0 : n;
+		kv_tags(&op, &ext, 0, n % 4 ? 0 : n);
 		op.priority = n % 7 == 6;
 		/* 200 days, more than a damaged field can change the pool's clock */
 		op.ttl_s = n % 9 == 4 ? 1 : n % 3 ? 0 : 200 * 86400;

@@ -118,7 +118,7 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	const char *deadline = getenv("KV_DEADLINE_MS");
 	const char *chain = getenv("KV_CHAIN"), *durable = getenv("KV_DURABLE");
 	const char *missed = getenv("KV_MISSED");
-	struct kvblk_op_ext ext = { .size = sizeof(ext), .hints = KVBLK_HINT_MISSED };
+	struct kvblk_op_ext exts[BATCH];
 	uint32_t flags = opcode == KVBLK_OP_PUT && chain && *chain ? KVBLK_SUBMIT_CHAIN : 0;
 	uint64_t start;
 	int err;
@@ -129,11 +129,11 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 		ops[i] = kv_op(opcode, &keys[i], &pieces[i], 1);
 		if (opcode == KVBLK_OP_PUT) {
 			kv_fill(kv_seed(first + i, tag), 0, buf + i * len, len);
-			ops[i].caller_tag = tag;
+			kv_tags(&ops[i], &exts[i], 0, tag);
 			if (durable && *durable)
 				ops[i].flags = KVBLK_OPF_DURABLE;
 			if (missed && *missed && !i)
-				ops[i].ext = kv_addr(&ext);
+				exts[i].hints = KVBLK_HINT_MISSED;
 		} else if (opcode == KVBLK_OP_DELETE || opcode == KVBLK_OP_PREFETCH) {
 			ops[i].pieces = 0;
 			ops[i].nr_pieces = 0;

@@ -60,14 +60,12 @@ static void put(const struct kept *kept, struct kvblk_op *op, const uint8_t *wan
 {
 	struct kv_key parent = kv_key(kept->nr - 1);
 	uint32_t sums[LENGTH_MAX / SUM_BYTES], nr = 0;
-	struct kvblk_op_ext ext = { .size = sizeof(ext) };
+	struct kvblk_op_ext ext;
 	struct kvblk_result res;
 
 	op->priority = (uint8_t)kept->priority;
 	op->ttl_s = kept->ttl;
-	op->caller_tag = kept->caller_tag;
-	op->layout_tag = kept->layout_tag;
-	op->ext = kv_addr(&ext);
+	kv_tags(op, &ext, kept->layout_tag, kept->caller_tag);
 	if (kept->nr % 4) {
 		ext.parent = kv_addr(parent.bytes);
 		ext.parent_len = parent.len;

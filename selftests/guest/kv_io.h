@@ -467,8 +467,11 @@ static inline struct kv_cqe kv_cqe(struct io_uring *ring, uint64_t *extra)
 		kv_die("io_uring_wait_cqe");
 	}
 	copy = (struct kv_cqe){ cqe->user_data, cqe->res };
-	if (extra)
+	if (extra) {
 		*extra = cqe->big_cqe[0];
+		if (cqe->big_cqe[1])
+			kv_die("the second extra word is not 0");
+	}
 	io_uring_cqe_seen(ring, cqe);
 	return copy;
 }
@@ -484,6 +487,7 @@ static inline int kv_ring_send(struct io_uring *ring)
 	return n;
 }
 
+/* Run KVBLK_URING_SUBMIT or KVBLK_URING_CANCEL on @arg. Returns the completion's res. */
 static inline int kv_ring_call(int fd, unsigned long command, void *arg)
 {
 	struct io_uring *ring = kv_ring();
@@ -493,11 +497,13 @@ static inline int kv_ring_call(int fd, unsigned long command, void *arg)
 	return kv_cqe(ring, NULL).res;
 }
 
-/* Call ioctl(2). Returns 0 or a negative errno. */
+/* Call ioctl(2), or use the ring for what it can do. Returns 0 or a negative errno. */
 static inline int kv_ioctl(int fd, unsigned long command, void *arg)
 {
-	if (kv_uses_rings() && _IOC_TYPE(command) == KVBLK_IOC_TYPE)
-		return kv_ring_call(fd, command, arg);
+	if (kv_uses_rings() && command == KVBLK_IOC_SUBMIT)
+		return kv_ring_call(fd, KVBLK_URING_SUBMIT, arg);
+	if (kv_uses_rings() && command == KVBLK_IOC_CANCEL)
+		return kv_ring_call(fd, KVBLK_URING_CANCEL, arg);
 	return ioctl(fd, command, arg) < 0 ? -errno : 0;
 }
 
@@ -624,45 +630,55 @@ static inline struct kvblk_op kv_op(uint8_t opcode, const struct kv_key *key,
 	};
 }
 
+/* Give @op tags by means of @ext, which must outlive it. */
+static inline void kv_tags(struct kvblk_op *op, struct kvblk_op_ext *ext, uint64_t layout,
+			   uint64_t caller)
+{
+	*ext = (struct kvblk_op_ext){
+		.size = sizeof(*ext), .layout_tag = layout, .caller_tag = caller,
+	};
+	op->ext = kv_addr(ext);
+}
+
 /* Exit unless the extra word of a completion agrees with its result. */
 static inline void kv_check_extra(uint64_t extra, const struct kvblk_result *res)
 {
-	uint64_t want = res->res < 0 ? res->value_len : res->layout_tag;
-
-	if (extra != ((res->flags & 0xffff) | want << 16)) {
-		printf("# extra word %#llx: flags %#x, res %d, length %u, layout %#llx\n",
-		       (unsigned long long)extra, res->flags, res->res,
-		       res->value_len, (unsigned long long)res->layout_tag);
+	if (extra != (res->flags | (uint64_t)res->value_len << 32)) {
+		printf("# extra word %#llx: flags %#x, res %d, length %u\n",
+		       (unsigned long long)extra, res->flags, res->res, res->value_len);
 		exit(1);
 	}
 }
 
-/* Return the command area for @op. @op and @result (NULL: none) must outlive the command. */
-static inline struct kvblk_uring_op kv_uring_op(const struct kvblk_op *op,
-						struct kvblk_result *result)
+/*
+ * Queue @op in a ring with 128-byte entries. @result (NULL: none) must outlive the command. Returns
+ * the entry.
+ */
+static inline struct io_uring_sqe *kv_sqe_op(struct io_uring *ring, int fd,
+					     const struct kvblk_op *op,
+					     struct kvblk_result *result, uint64_t user_data)
 {
-	return (struct kvblk_uring_op){
-		.size = sizeof(struct kvblk_uring_op),
-		.op_size = sizeof(*op),
-		.result_size = result ? sizeof(*result) : 0,
-		.op = (uintptr_t)op,
-		.result = (uintptr_t)result,
-	};
+	struct io_uring_sqe *sqe = kv_sqe(ring, fd, KVBLK_URING_OP, user_data);
+	uint8_t *area = (uint8_t *)sqe + offsetof(struct io_uring_sqe, cmd);
+	struct kvblk_op with = *op;
+
+	if (result) {
+		with.result = kv_addr(result);
+		with.result_size = sizeof(*result);
+	}
+	/* continues into the second 64 bytes */
+	memcpy(area, &with, sizeof(with));
+	return sqe;
 }
 
 static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 				 struct kvblk_result *results, uint32_t nr)
 {
-	struct kvblk_uring_op *cmds = calloc(nr, sizeof(*cmds));
 	struct io_uring *ring = kv_ring();
 	uint32_t i;
 
-	if (!cmds)
-		kv_die("no memory");
-	for (i = 0; i < nr; i++) {
-		cmds[i] = kv_uring_op(&ops[i], &results[i]);
-		kv_sqe_addr(ring, fd, KVBLK_URING_OP_PTR, &cmds[i], i);
-	}
+	for (i = 0; i < nr; i++)
+		kv_sqe_op(ring, fd, &ops[i], &results[i], i);
 	for (i = 0; i < nr;) {
 		int n = kv_ring_send(ring);
 
@@ -677,8 +693,12 @@ static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 		struct kv_cqe cqe = kv_cqe(ring, &extra);
 		struct kvblk_result *res = &results[cqe.user_data];
 
-		/* A command rejected early, before an operation exists, fills no result. */
-		if (cqe.res < 0 && res->res == -1 && cqe.res != -1)
+		/*
+		 * A command rejected before an operation exists fills no result; an earlier try of
+		 * it may have set the result to zero.
+		 */
+		if (cqe.res < 0 && cqe.res != -1 &&
+		    (res->res == -1 || (!res->res && !res->cookie)))
 			*res = (struct kvblk_result){
 				.cookie = ops[cqe.user_data].cookie,
 				.res = cqe.res,
@@ -689,7 +709,6 @@ static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 			kv_die("a completion says %d, the result %d", cqe.res,
 			       res->res);
 	}
-	free(cmds);
 	return 0;
 }
 
@@ -738,8 +757,10 @@ static inline struct kvblk_result kv_put_tagged(int fd, uint64_t nr,
 	struct kv_key key = kv_key(nr);
 	struct kvblk_piece piece = kv_piece(buf, len);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+	struct kvblk_op_ext ext;
 
-	op.caller_tag = tag;
+	if (tag)
+		kv_tags(&op, &ext, 0, tag);
 	return kv_one(fd, &op);
 }
 

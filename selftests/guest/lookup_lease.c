@@ -9,6 +9,9 @@
  * through sysfs. KV_DRAM: puts are stored in host memory first. KV_STARVE: fault injection is set
  * up, silent, and limited to the module's allocations.
  */
+#include <sched.h>
+#include <sys/wait.h>
+
 #include "kv_test.h"
 #include "kv_io.h"
 
@@ -71,6 +74,7 @@ static int lookup(int file, struct answer *a, const void *keys,
 		.sizes = kv_addr(a->sizes),
 		.caller_tags = kv_addr(a->tags),
 		.lease_ms = lease_ms,
+		.lease_end_ns = 7,
 		.tiers = kv_addr(a->tiers),
 	};
 	return kv_ioctl(file, KVBLK_IOC_LOOKUP, &a->io);
@@ -192,6 +196,7 @@ TEST(what_is_there)
 				  "lookup");
 			check_answer(&a, nr, counts[j], patterns[i], false);
 			EXPECT_EQ(a.io.lease, 0, "a lease nobody asked for");
+			EXPECT_EQ(a.io.lease_end_ns, 0, "the end of no lease");
 			free_answer(&a);
 			ASSERT_EQ(lookup_keys(fd, &a, nr, counts[j],
 					      KVBLK_LOOKUP_PREFIX, 0), 0, "lookup");
@@ -376,7 +381,7 @@ TEST(release_a_lease)
 		  "release through another file");
 	EXPECT_EQ(release(fd, first), 0, "release");
 	EXPECT_EQ(release(fd, first), -ENOENT, "second release");
-	EXPECT_EQ(release(fd, 0), -ENOENT, "release of no lease");
+	EXPECT_EQ(release(fd, 0), -EINVAL, "release of no lease");
 	EXPECT_EQ(release(fd, UINT64_MAX), -ENOENT, "release of the last lease");
 	if (first != second)
 		EXPECT_EQ(release(other, second), 0, "release of the other");
@@ -404,22 +409,80 @@ TEST(lease_of_a_run)
 	PASSED("PREFIX leases the leading run alone");
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Lease a key for @ms. Returns the answer if the end of the lease is right, or exits. */
+static struct kvblk_lookup timed_lease(uint64_t nr, uint32_t ms)
+{
+	uint64_t before = now_ns(), after;
+	struct answer a;
+
+	if (lookup_keys(fd, &a, nr, 1, KVBLK_LOOKUP_LEASE, ms) || a.io.nr_leased != 1)
+		kv_die("a lease of %u ms", ms);
+	after = now_ns();
+	if (a.io.lease_end_ns < before + ms * 1000000ull ||
+	    a.io.lease_end_ns > after + ms * 1000000ull) {
+		printf("# end %llu, asked from %llu to %llu for %u ms\n",
+		       (unsigned long long)a.io.lease_end_ns, (unsigned long long)before,
+		       (unsigned long long)after, ms);
+		exit(1);
+	}
+	free_answer(&a);
+	return a.io;
+}
+
+/* The pool frees leases once a second, but a lease has ended when its time is over. */
 TEST(a_lease_ends_by_time)
 {
-	uint64_t nr = new_keys(4), id, end = kv_now_ms() + 60000 * kv_slow();
-	int err;
+	uint64_t nr = new_keys(1), id;
 
-	put_many(nr, 4);
-	id = lease(fd, nr, 4, KVBLK_LEASE_MS_MAX, 4);
-	do {
-		uint64_t short_one = lease(fd, nr, 4, 1, 4);
+	put_many(nr, 1);
+	id = timed_lease(nr, KVBLK_LEASE_MS_MAX).lease;
+	for (unsigned int i = 0; i < 5; i++) {
+		struct kvblk_lookup timed = timed_lease(nr, 1 + i);
 
-		usleep(20000);
-		err = release(fd, short_one);
-	} while (!err && kv_now_ms() < end);
-	EXPECT_EQ(err, -ENOENT, "leases of 1 ms, each released 20 ms later");
+		while (now_ns() < timed.lease_end_ns)
+			;
+		EXPECT_EQ(release(fd, timed.lease), -ENOENT, "release at its end");
+	}
 	EXPECT_EQ(release(fd, id), 0, "the longer one");
-	PASSED("after its time there is no such lease");
+	PASSED("from its end on there is no such lease");
+}
+
+TEST(lease_of_a_time_namespace)
+{
+	uint64_t nr = new_keys(1);
+	int file, status = 0;
+	pid_t pid;
+
+	put_many(nr, 1);
+	pid = fork();
+	if (!pid) {
+		file = open("/proc/self/timens_offsets", O_WRONLY);
+		if (file < 0 || unshare(CLONE_NEWTIME))
+			_exit(77);
+		if (write(file, "monotonic 1000 0", 16) != 16)
+			_exit(78);
+		/* unshare() applies to the next child */
+		pid = fork();
+		if (!pid) {
+			kv_ring_forget();
+			_exit(release(fd, timed_lease(nr, 60000).lease) ? 2 : 0);
+		}
+		waitpid(pid, &status, 0);
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 79);
+	}
+	waitpid(pid, &status, 0);
+	if (status == 77 << 8)
+		SKIP("no time namespaces to be had");
+	EXPECT_EQ(status, 0, "a child whose clock is 1000 s ahead");
+	PASSED("the end is by the caller's clock");
 }
 
 TEST(delete_of_a_leased_block)
@@ -480,15 +543,23 @@ TEST(leased_blocks_survive_pressure)
 	PASSED("%u blocks, with the pool written several times", LEASED);
 }
 
-static void set_value(const char *name, unsigned long long value)
+static void set_text(const char *name, const char *text)
 {
 	char path[128];
 	FILE *file;
 
 	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/%s", info.pool_name, name);
 	file = fopen(path, "r+");
-	if (!file || fprintf(file, "%llu", value) < 0 || fclose(file))
-		kv_die("can't write %llu to %s", value, path);
+	if (!file || fputs(text, file) < 0 || fclose(file))
+		kv_die("can't write %s to %s", text, path);
+}
+
+static void set_value(const char *name, unsigned long long value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", value);
+	set_text(name, text);
 }
 
 static void set_limit(unsigned int keys)
@@ -590,6 +661,37 @@ static unsigned long long pool_value(const char *name)
 		kv_die("can't read %s", path);
 	fclose(file);
 	return value;
+}
+
+/* Blocks in memory that nobody has asked for are dropped: a quiet lookup does not ask. */
+TEST(quiet_lookups)
+{
+	const unsigned int count = 10;
+	uint64_t quiet = new_keys(count), loud = new_keys(count), end;
+	struct answer a;
+
+	if (in_memory || kv_memory())
+		SKIP("the pool keeps blocks in memory by itself, or never");
+	set_value("dram_bytes", 16ull << 20);
+	set_text("dram_mode", "touched");
+	put_many(quiet, count);
+	put_many(loud, count);
+	ASSERT_EQ(lookup_keys(fd, &a, quiet, count, KVBLK_LOOKUP_QUIET, 0), 0, "quiet lookup");
+	EXPECT_EQ(a.io.nr_leading, count, "what a quiet lookup finds");
+	EXPECT_EQ(a.tiers[0], KVBLK_TIER_MEMORY, "where");
+	free_answer(&a);
+	ASSERT_EQ(lookup_keys(fd, &a, loud, count, 0, 0), 0, "lookup");
+	EXPECT_EQ(a.io.nr_leading, count, "what a lookup finds");
+	free_answer(&a);
+	set_value("dram_bytes", 0);
+	for (end = kv_now_ms() + 60000 * kv_slow(); pool_value("dram_used");) {
+		ASSERT(kv_now_ms() < end, "memory is not empty");
+		usleep(50000);
+	}
+	set_text("dram_mode", "evict");
+	EXPECT_EQ(count_present(loud, count), count, "blocks that were asked for");
+	EXPECT_EQ(count_present(quiet, count), 0, "blocks that a quiet lookup has found");
+	PASSED("a quiet lookup keeps no block");
 }
 
 /* Leases in DRAM do not exceed the members' limit, since leased blocks must be demotable. */

@@ -1078,7 +1078,65 @@ static void lower_namespace(void)
 		exit(KSFT_SKIP);
 }
 
-/* Run without privilege: changes are rejected, queries answered. */
+/* Return whether the reply has one of the attributes of @types, which ends with 0. */
+static bool has_any(const struct answer *answer, const int *types)
+{
+	for (; *types; types++)
+		if (find(answer->reply, answer->len, *types))
+			return true;
+	return false;
+}
+
+/* Query what each user may know, and what monitors alone may. Returns whether all is well. */
+static bool query_as_user(const char *who)
+{
+	static const int pool_use[] = {
+		KVBLK_A_POOL_FREE, KVBLK_A_POOL_FREE_SEGMENTS, KVBLK_A_POOL_INDEX_USED,
+		KVBLK_A_POOL_INDEX_EVICTED, KVBLK_A_POOL_LEASED_BYTES, KVBLK_A_POOL_INDEX_LACKS,
+		KVBLK_A_POOL_CLEARED, KVBLK_A_POOL_CHECKSUM_FAILURES, KVBLK_A_POOL_READ_ERRORS,
+		KVBLK_A_POOL_WRITE_ERRORS, KVBLK_A_POOL_PUT_NOSPACE, 0
+	};
+	static const int member_use[] = {
+		KVBLK_A_MEMBER_FREE_SEGMENTS, KVBLK_A_MEMBER_READY_SEGMENTS,
+		KVBLK_A_MEMBER_OPEN_SEGMENTS, KVBLK_A_MEMBER_SEALED_SEGMENTS,
+		KVBLK_A_MEMBER_INFLIGHT, KVBLK_A_MEMBER_RESTORED,
+		KVBLK_A_MEMBER_UNREAD_SEGMENTS, 0
+	};
+	static struct answer answer;
+	static struct req req;
+	bool good = true;
+
+	for (int i = 0; i < 2; i++) {
+		const int dump = i ? NLM_F_DUMP : 0;
+
+		begin(&req, KVBLK_CMD_POOL_GET, dump);
+		if (!dump)
+			put_str(&req, KVBLK_A_POOL_NAME, pool);
+		talk(&req, &answer);
+		good &= !answer.err && find(answer.reply, answer.len, KVBLK_A_POOL_CAPACITY) &&
+			!has_any(&answer, pool_use);
+		begin_on(&req, KVBLK_CMD_MEMBER_GET, dump, KVBLK_A_MEMBER_POOL, pool);
+		if (!dump)
+			put_str(&req, KVBLK_A_MEMBER_NAME, member);
+		talk(&req, &answer);
+		good &= !answer.err && find(answer.reply, answer.len, KVBLK_A_MEMBER_SIZE) &&
+			!has_any(&answer, member_use);
+		begin_on(&req, KVBLK_CMD_STATS_GET, dump, KVBLK_A_STATS_POOL, pool);
+		talk(&req, &answer);
+		good &= answer.err == EPERM && answer.text[0] && !answer.messages;
+		if (!good)
+			printf("# %s is told too much or too little (%s)\n", who,
+			       dump ? "dump" : "do");
+	}
+	begin_on(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP, KVBLK_A_ROUTE_POOL, pool);
+	put_str(&req, KVBLK_A_ROUTE_MEMBER, member);
+	talk(&req, &answer);
+	if (answer.err != EPERM || !answer.text[0])
+		printf("# %s, routes: %s\n", who, strerror(answer.err));
+	return good && answer.err == EPERM && answer.text[0];
+}
+
+/* Run without privilege: changes are rejected, and queries of how the pool is used. */
 static void try_as(void (*lower)(void), bool old_socket, const char *who)
 {
 	static struct req req;
@@ -1105,12 +1163,7 @@ static void try_as(void (*lower)(void), bool old_socket, const char *who)
 				bad = 1;
 			}
 		}
-		begin(&req, KVBLK_CMD_POOL_GET, NLM_F_DUMP);
-		talk(&req, &answer);
-		bad |= answer.err || !answer.messages;
-		begin_on(&req, KVBLK_CMD_STATS_GET, 0, KVBLK_A_STATS_POOL, pool);
-		talk(&req, &answer);
-		bad |= answer.err || !answer.messages;
+		bad |= !query_as_user(who);
 		fflush(stdout);
 		_exit(bad ? KSFT_FAIL : KSFT_PASS);
 	}
@@ -1321,6 +1374,119 @@ TEST(dumps)
 	recv_size = 1 << 15;
 	close(fd);
 	PASSED("up to %u parts", parts);
+}
+
+/* Return the number of a multicast group, or 0. */
+static uint32_t find_group(const char *name)
+{
+	static struct req req;
+	static struct answer answer;
+	const struct nlattr *groups, *group, *attr;
+
+	begin(&req, CTRL_CMD_GETFAMILY, 0);
+	req.hdr.nlmsg_type = GENL_ID_CTRL;
+	put_str(&req, CTRL_ATTR_FAMILY_NAME, KVBLK_FAMILY_NAME);
+	talk(&req, &answer);
+	groups = find(answer.reply, answer.len, CTRL_ATTR_MCAST_GROUPS);
+	if (!groups)
+		return 0;
+	for (int i = 1; (group = find(groups + 1, groups->nla_len - NLA_HDRLEN, i)); i++) {
+		attr = find(group + 1, group->nla_len - NLA_HDRLEN, CTRL_ATTR_MCAST_GRP_NAME);
+		if (!attr || strcmp((const char *)(attr + 1), name))
+			continue;
+		attr = find(group + 1, group->nla_len - NLA_HDRLEN, CTRL_ATTR_MCAST_GRP_ID);
+		return attr ? *(const uint32_t *)(attr + 1) : 0;
+	}
+	return 0;
+}
+
+/*
+ * Receive from @fd until a message is @cmd, and an event @event. Returns false if none arrives
+ * within a minute.
+ */
+static bool hears(int fd, int cmd, uint32_t event)
+{
+	static char buf[1 << 15] __attribute__((aligned(8)));
+	const struct nlmsghdr *hdr = (void *)buf;
+	const struct genlmsghdr *genl = NLMSG_DATA(hdr);
+	const struct nlattr *type;
+	ssize_t len;
+
+	while ((len = recv(fd, buf, sizeof(buf), 0)) > 0) {
+		if (genl->cmd != cmd)
+			continue;
+		type = find(buf + NLMSG_LENGTH(GENL_HDRLEN), len - NLMSG_LENGTH(GENL_HDRLEN),
+			    KVBLK_A_EVENT_TYPE);
+		if (!event || (type && *(const uint32_t *)(type + 1) == event))
+			return true;
+	}
+	return false;
+}
+
+static void join(int fd, uint32_t group)
+{
+	struct sockaddr_nl any = { .nl_family = AF_NETLINK };
+
+	/* a socket without an address gets no multicast: to the kernel, the sender is the same */
+	EXPECT(!bind(fd, (struct sockaddr *)&any, sizeof(any)) || errno == EINVAL, "bind: %s", strerror(errno));
+	EXPECT(!setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)),
+	       "join: %s", strerror(errno));
+}
+
+static void set_stats_seconds(const char *text)
+{
+	char path[100];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/stats_seconds", pool);
+	fd = open(path, O_WRONLY);
+	ASSERT(fd >= 0 && write(fd, text, 1) == 1, "%s: %s", path, strerror(errno));
+	close(fd);
+}
+
+/*
+ * The user who opened a socket must be allowed, too: root's request through it is rejected, and it
+ * gets no event and no statistics. Leaves SPARE formatted.
+ */
+TEST(socket_of_a_user)
+{
+	static const char *const groups[] = { KVBLK_MCGRP_EVENTS, KVBLK_MCGRP_STATS };
+	static struct req req;
+	static struct answer answer;
+	int user, root = open_socket();
+
+	ASSERT(!seteuid(65534), "seteuid: %s", strerror(errno));
+	user = open_socket();
+	ASSERT(!seteuid(0), "seteuid: %s", strerror(errno));
+	begin_on(&req, KVBLK_CMD_STATS_GET, 0, KVBLK_A_STATS_POOL, pool);
+	talk_through(user, &req, &answer);
+	EXPECT_EQ(answer.err, EPERM, "stats-get through it");
+
+	for (int i = 0; i < 2; i++) {
+		uint32_t group = find_group(groups[i]);
+
+		ASSERT(group, "no group %s", groups[i]);
+		join(root, group);
+		join(user, group);
+	}
+	privileged(&req, 0);
+	talk(&req, &answer);
+	EXPECT(!answer.err || answer.err == EINPROGRESS, "create: %s", strerror(answer.err));
+	EXPECT(hears(root, KVBLK_CMD_EVENT_NTF, KVBLK_EVENT_POOL_UP), "root gets no event");
+	begin_on(&req, KVBLK_CMD_POOL_DESTROY, 0, KVBLK_A_POOL_NAME, "newpool");
+	for (int i = 0; i < 60 && answer.err != ENOENT; i++) {
+		talk(&req, &answer);
+		usleep(answer.err && answer.err != ENOENT ? 1000000 : 0);
+	}
+	EXPECT_EQ(answer.err, ENOENT, "destroy");
+	set_stats_seconds("1");
+	EXPECT(hears(root, KVBLK_CMD_STATS_NTF, 0), "root gets no statistics");
+	EXPECT(hears(root, KVBLK_CMD_STATS_NTF, 0), "root gets no more statistics");
+	set_stats_seconds("0");
+	EXPECT(recv(user, &answer, sizeof(answer), MSG_DONTWAIT) < 0 && errno == EAGAIN,
+	       "the user gets messages");
+	close(root);
+	close(user);
 }
 
 int main(int argc, char **argv)

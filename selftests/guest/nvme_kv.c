@@ -329,31 +329,36 @@ TEST(key_lengths)
 	}
 }
 
+/* The native node neither finds, changes nor removes blocks of this node, under any key or tag. */
 TEST(key_space)
 {
 	struct kv_key key = kv_key(next_key++ * 8), prefixed = { .len = 24 };
 	struct nvme_uring_cmd cmd = data_command(STORE, key.bytes, 16, bytes, 1000);
 	struct kvblk_piece put = kv_piece(bytes + 5000, 2000), get = kv_piece(room, 2000);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
+	struct kvblk_op_ext ext;
 	uint64_t result;
 
 	ASSERT_EQ(run(IOCTL, &cmd, &result), 0, "store");
+	/* version 1 reserved this tag for this node, and the prefix below */
+	kv_tags(&op, &ext, 0, 0x766b2d656d766e);
 	EXPECT_EQ(kv_one(native, &op).res, 2000, "a put of the same key elsewhere");
 	cmd = data_command(RETRIEVE, key.bytes, 16, room, 2000);
 	EXPECT_EQ(run(IOCTL, &cmd, &result), 0, "retrieve");
 	EXPECT_EQ(result, 1000, "its length");
 	EXPECT(!memcmp(room, bytes, 1000), "its bytes");
-	/* native form of the key, as Documentation/nvme-kv.rst defines it */
 	memcpy(prefixed.bytes, "nvme-kv", 8);
 	memcpy(prefixed.bytes + 8, key.bytes, 16);
 	op = kv_op(KVBLK_OP_GET, &prefixed, &get, 1);
-	EXPECT_EQ(kv_one(native, &op).res, 1000, "a get of the prefixed key");
+	EXPECT_EQ(kv_one(native, &op).res, -ENOENT, "a get of the prefixed key");
+	op = kv_op(KVBLK_OP_DELETE, &prefixed, NULL, 0);
+	EXPECT_EQ(kv_one(native, &op).res, -ENOENT, "a delete of the prefixed key");
 	cmd = command(DELETE, key.bytes, 16);
 	EXPECT_EQ(run(IOCTL, &cmd, &result), 0, "delete");
 	op = kv_op(KVBLK_OP_GET, &key, &get, 1);
 	EXPECT_EQ(kv_one(native, &op).res, 2000, "the other block is there");
 	op = kv_op(KVBLK_OP_DELETE, &key, NULL, 0);
-	kv_one(native, &op);
+	EXPECT_EQ(kv_one(native, &op).res, 0, "delete of the other block");
 }
 
 static const struct bad {
@@ -652,16 +657,20 @@ TEST(bad_ring_commands)
 	struct nvme_uring_cmd cmd = command(EXIST, key.bytes, 16);
 	struct kvblk_piece put = kv_piece(bytes, 4096);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
-	struct kvblk_uring_op by_pointer = kv_uring_op(&op, NULL);
+	struct kvblk_result result;
+	struct kvblk_submit submit = {
+		.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
+		.result_size = sizeof(result), .ops = kv_addr(&op), .results = kv_addr(&result),
+	};
 	struct io_uring narrow;
 
 	ASSERT_EQ(io_uring_queue_init(4, &narrow, 0), 0, "a ring of small entries");
 	kv_sqe_addr(&narrow, fd, NVME_URING_CMD_IO, &cmd, 0);
 	kv_ring_send(&narrow);
 	EXPECT_EQ(kv_cqe(&narrow, NULL).res, -EOPNOTSUPP, "a small entry");
-	kv_sqe_addr(&narrow, fd, KVBLK_URING_OP_PTR, &by_pointer, 0);
+	kv_sqe_addr(&narrow, fd, KVBLK_URING_SUBMIT, &submit, 0);
 	kv_ring_send(&narrow);
-	EXPECT(kv_cqe(&narrow, NULL).res < 0, "an operation of kvblk's own");
+	EXPECT(kv_cqe(&narrow, NULL).res < 0, "a batch of kvblk's own");
 	io_uring_queue_exit(&narrow);
 	EXPECT_EQ(ring_run(&rings[0], &cmd, NVME_URING_CMD_ADMIN_VEC, NULL, false), -ENOTTY,
 		  "vectors of an admin command");
@@ -951,10 +960,11 @@ static int listed_order(const void *a, const void *b)
 TEST(list_keys)
 {
 	struct listed *keys = calloc(LISTED * 2, sizeof(*keys)), *sorted, *mine, from = { 0 }, got[8];
-	struct kv_key foreign = { .len = 12, .bytes = "nvme-kw" };
 	struct kvblk_piece piece = kv_piece(bytes, 1000);
+	struct kv_key foreign = kv_key(next_key++ * 8);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &foreign, &piece, 1);
 	struct nvme_uring_cmd cmd;
+	struct kvblk_op_ext ext;
 	unsigned int nr;
 	uint64_t result;
 
@@ -963,24 +973,11 @@ TEST(list_keys)
 	ASSERT_EQ(list(IOCTL, &from, 4096), 0, "list of none");
 	EXPECT_EQ(get_le(room, 4), 0, "keys of none");
 
-	/* the native node must not accept the NVMe tag for other keys */
-	op.caller_tag = 0x766b2d656d766e;
-	EXPECT_EQ(kv_one(native, &op).res, -EINVAL, "a put with the tag, elsewhere");
-	memcpy(foreign.bytes, "nvme-kv", 8);
-	foreign.len = 8;
-	op = kv_op(KVBLK_OP_PUT, &foreign, &piece, 1);
-	op.caller_tag = 0x766b2d656d766e;
-	EXPECT_EQ(kv_one(native, &op).res, -EINVAL, "an empty key");
-	foreign.len = 25;
-	op = kv_op(KVBLK_OP_PUT, &foreign, &piece, 1);
-	op.caller_tag = 0x766b2d656d766e;
-	EXPECT_EQ(kv_one(native, &op).res, -EINVAL, "a key of 17 bytes");
-	foreign.len = 24;
-	op = kv_op(KVBLK_OP_PUT, &foreign, &piece, 1);
-	op.caller_tag = 0x766b2d656d766e;
-	ASSERT_EQ(kv_one(native, &op).res, 1000, "a put of a key of the key space");
+	/* blocks of the native node are not listed, whatever tag they have */
+	kv_tags(&op, &ext, 0, 0x766b2d656d766e);
+	ASSERT_EQ(kv_one(native, &op).res, 1000, "a put elsewhere");
 	ASSERT_EQ(list(IOCTL, &from, 4096), 0, "list");
-	EXPECT_EQ(list_read(got, ARRAY_SIZE(got)), 1, "that key");
+	EXPECT_EQ(get_le(room, 4), 0, "keys of the native node");
 	op = kv_op(KVBLK_OP_DELETE, &foreign, NULL, 0);
 	EXPECT_EQ(kv_one(native, &op).res, 0, "delete");
 	for (unsigned int i = 0; i < LISTED; i++) {
@@ -1101,31 +1098,34 @@ TEST(list_meets_reclaim)
 	PASSED("%u lists of up to %u keys while %u blocks were stored", lists, most, arg.nr);
 }
 
-/* The NVMe node's tag is no hash of a block: the change feed must not report it. */
-TEST(journal)
+/* The change feed does not report blocks of this node, which have no tag. */
+TEST(changes)
 {
-	struct kvblk_journal arg = {
+	struct kvblk_changes arg = {
 		.size = sizeof(arg),
-		.flags = KVBLK_JOURNAL_NONBLOCK,
-		.nr_records = KVBLK_JOURNAL_MIN,
+		.nr_records = KVBLK_CHANGES_MIN,
+		.record_size = sizeof(struct kvblk_change),
 	};
 	uint64_t nr = next_key++, tagged = next_key++ * 8;
-	struct kvblk_journal_record records[16];
-	int journal;
+	struct kvblk_change records[16];
+	char node[256];
+	int feed;
 
+	snprintf(node, sizeof(node), "%.*schanges", (int)(strrchr(path, '/') + 1 - path), path);
 	for (int present = 0; present < 2; present++) {
-		journal = ioctl(native, KVBLK_IOC_JOURNAL, &arg);
-		ASSERT(journal >= 0, "journal: %s", strerror(errno));
+		feed = open(node, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		ASSERT(feed >= 0, "%s: %s", node, strerror(errno));
+		ASSERT_EQ(kv_ioctl(feed, KVBLK_IOC_CHANGES, &arg), 0, "start");
 		ASSERT_EQ(store(IOCTL, nr, 1, 4096, 0), 0, "store");
 		if (!present)
 			ASSERT_EQ(kv_put_tagged(native, tagged, bytes, 4096, 7).res, 4096, "put");
-		ASSERT_EQ(read(journal, records, sizeof(records)),
+		ASSERT_EQ(read(feed, records, sizeof(records)),
 			  (1 + present) * sizeof(records[0]), "records");
 		EXPECT_EQ(records[0].caller_tag, 7, "whose");
 		if (present)
-			EXPECT_EQ(records[1].op, KVBLK_JOURNAL_CAUGHT_UP, "the end");
-		close(journal);
-		arg.flags |= KVBLK_JOURNAL_PRESENT;
+			EXPECT_EQ(records[1].op, KVBLK_CHANGE_CAUGHT_UP, "the end");
+		close(feed);
+		arg.flags |= KVBLK_CHANGES_PRESENT;
 	}
 	simple(IOCTL, DELETE, nr);
 	kv_delete(native, tagged);

@@ -279,7 +279,6 @@ static struct landed {
 	struct kvblk_piece pieces[5];
 	struct kvblk_op ops[5];
 	struct kvblk_result res[5];
-	struct kvblk_uring_op ptrs[5];
 	uint8_t *room;		/* 4 * LEN bytes */
 } landed;
 
@@ -306,12 +305,12 @@ static struct io_uring landed_submit(unsigned int setup)
 		l->keys[i] = kv_key(FIRST + (i < 2 ? i : 10));
 		l->ops[i] = kv_op(i < 2 ? KVBLK_OP_PUT : KVBLK_OP_GET, &l->keys[i],
 				  &l->pieces[i], 1);
-		l->ptrs[i] = kv_uring_op(&l->ops[i], &l->res[i]);
-		kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &l->ptrs[i], i);
 	}
 	/* a get with a hard deadline is bounced */
 	l->ops[4].flags = KVBLK_OPF_HARD_DEADLINE;
 	l->ops[4].deadline_ns = (kv_now_ms() + 3600000) * 1000000;
+	for (i = 0; i < 5; i++)
+		kv_sqe_op(&ring, fd, &l->ops[i], &l->res[i], i);
 	io_uring_submit(&ring);
 	return ring;
 }
@@ -384,7 +383,6 @@ TEST(stalled_rings)
 	struct kvblk_piece piece = kv_piece(fresh + 1, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
 	struct kvblk_result res;
-	struct kvblk_uring_op ptr = kv_uring_op(&op, &res);
 	struct io_uring_cqe *cqe;
 	struct io_uring ring;
 	pid_t child;
@@ -393,19 +391,16 @@ TEST(stalled_rings)
 	child = fork();
 	if (!child) {
 		struct kvblk_result *results = calloc(NR, sizeof(*results));
-		struct kvblk_uring_op *ptrs = calloc(NR, sizeof(*ptrs));
 
 		fd = kv_open(node);
 		pager_start();
 		piece = kv_piece(absent + 1, 16);
 		op.flags = KVBLK_OPF_PARTIAL;
-		if (!results || !ptrs || io_uring_queue_init(2048, &ring, IORING_SETUP_SQE128 |
-								 IORING_SETUP_CQE32))
+		if (!results || io_uring_queue_init(2048, &ring, IORING_SETUP_SQE128 |
+							       IORING_SETUP_CQE32))
 			kv_die("a ring");
-		for (unsigned int i = 0; i < NR; i++) {
-			ptrs[i] = kv_uring_op(&op, &results[i]);
-			kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &ptrs[i], i);
-		}
+		for (unsigned int i = 0; i < NR; i++)
+			kv_sqe_op(&ring, fd, &op, &results[i], i);
 		io_uring_submit(&ring);
 		kv_cqe(&ring, NULL);
 		_exit(0);
@@ -414,7 +409,7 @@ TEST(stalled_rings)
 	usleep(1000000 * kv_slow());
 	if (io_uring_queue_init(2, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32))
 		kv_die("a ring");
-	kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &ptr, 0);
+	kv_sqe_op(&ring, fd, &op, &res, 0);
 	io_uring_submit(&ring);
 	EXPECT_EQ(io_uring_wait_cqe_timeout(&ring, &cqe, &patience), 0,
 		  "another's get into fresh memory");
@@ -425,40 +420,47 @@ TEST(stalled_rings)
 	EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "delete");
 }
 
-/* A ring command that faults stalls neither its submitter nor the next commands. */
-TEST(stalled_commands)
+/* A batch in a ring that faults stalls neither its submitter nor the next commands. */
+TEST(stalled_batches)
 {
-	static const unsigned long commands[] = {
-		KVBLK_IOC_LOOKUP, KVBLK_IOC_JOURNAL, KVBLK_IOC_LEASE_RELEASE,
-	};
+	static const char *const what[] = { "structure", "operations", "results" };
 
-	for (unsigned int i = 0; i < ARRAY_SIZE(commands); i++) {
+	for (unsigned int i = 0; i < ARRAY_SIZE(what); i++) {
 		uint64_t end = kv_now_ms() + 20000 * kv_slow();
 		pid_t child = fork(), done;
 		int status = 0;
 
 		if (!child) {
-			struct kvblk_lookup lookup = {
-				.size = sizeof(lookup), .nr_keys = 1, .key_stride = 16,
+			struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 1 };
+			struct kv_key key = kv_key(FIRST);
+			struct kvblk_op op = kv_op(KVBLK_OP_DELETE, &key, NULL, 0);
+			struct kvblk_result res;
+			struct kvblk_submit submit = {
+				.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
+				.result_size = sizeof(res), .ops = kv_addr(&op),
+				.results = kv_addr(&res),
 			};
-			struct kvblk_info info = { .size = sizeof(info) };
 			struct io_uring ring;
 
 			fd = kv_open(node);
 			pager_start();
-			lookup.keys = kv_addr(absent);
+			if (i == 1)
+				submit.ops = kv_addr(absent);
+			if (i == 2)
+				submit.results = kv_addr(absent);
 			if (io_uring_queue_init(8, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32))
 				kv_die("a ring");
-			kv_sqe_addr(&ring, fd, commands[i],
-				    i ? absent : (uint8_t *)&lookup, 1);
-			kv_sqe_addr(&ring, fd, KVBLK_IOC_INFO, &info, 2);
+			kv_sqe_addr(&ring, fd, KVBLK_URING_SUBMIT,
+				    i ? (void *)&submit : absent, 1);
+			kv_sqe_addr(&ring, fd, KVBLK_URING_CANCEL, &cancel, 2);
 			io_uring_submit(&ring);
 			_exit(kv_cqe(&ring, NULL).user_data != 2);
 		}
 		do
 			usleep(1000);
 		while (!(done = waitpid(child, &status, WNOHANG)) && kv_now_ms() < end);
-		EXPECT(done && !status, "command %u beside one that faults: %#x", i, status);
+		EXPECT(done && !status, "a cancel beside a batch whose %s faults: %#x", what[i],
+		       status);
 		if (!done) {
 			kill(child, SIGKILL);
 			waitpid(child, NULL, 0);

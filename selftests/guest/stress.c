@@ -78,6 +78,7 @@ struct slot {		/* an operation of a batch and its memory */
 	uint64_t nr, tag;
 	struct kv_key key;
 	struct kvblk_piece pieces[2];
+	struct kvblk_op_ext ext;
 	uint8_t *area, *at;
 	size_t room;
 };
@@ -119,8 +120,7 @@ static void random_op(struct worker *w, unsigned int i, uint8_t opcode)
 	switch (opcode) {
 	case KVBLK_OP_PUT:
 		kv_fill(kv_seed(s->nr, s->tag), 0, s->at, s->room);
-		op->caller_tag = s->tag;
-		op->layout_tag = s->tag + 100;
+		kv_tags(op, &s->ext, s->tag + 100, s->tag);
 		op->priority = (uint8_t)kv_below(&w->dice, 4);
 		if (!kv_below(&w->dice, 20))
 			op->ttl_s = 1 + (uint32_t)kv_below(&w->dice, 3);

@@ -11,6 +11,7 @@
 
 #include <linux/errno.h>
 #include <linux/kernel.h>
+#include <linux/kvblk.h>
 #include <linux/math64.h>
 #include <linux/seqlock.h>
 
@@ -144,48 +145,60 @@ struct model {
 	u64 *heard;	/* caller tag of each key as reported to a listener; 0: none */
 };
 
-/* kvblk_index.told: check that a removal matches the last insertion that was reported. */
-static void model_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+/* Check that the name is the id's tag and its lower bucket: no two entries have the same. */
+static void assert_name(const struct kvblk_index *idx, const struct kvblk_index_entry *entry,
+			u64 key)
+{
+	struct kvblk_id id = id_of(key);
+	u64 bucket = (unsigned __int128)id.hi * idx->nr_buckets >> 64, tag = id.lo >> 8;
+	u64 other = bucket ^ ((tag | 1) & (idx->stripe_buckets - 1));
+
+	assert_int_equal(entry->name.lo, tag);
+	assert_int_equal(entry->name.hi, min(bucket, other));
+	assert_int_equal(entry->slot.place, kvblk_index_token(idx, id));
+}
+
+/* kvblk_index.notify: check that a removal matches the last insertion that was reported. */
+static void model_told(struct kvblk_index *idx, const struct kvblk_index_entry *entry, bool came)
 {
 	struct model *m = container_of(idx, struct model, idx);
-	u64 key = key_of(slot);
+	u64 key = key_of(&entry->slot);
 
-	assert_true(key < m->nr_keys && slot->caller_tag);
-	assert_int_equal(slot->place, kvblk_index_token(idx, id_of(key)));
+	assert_true(key < m->nr_keys);
+	assert_name(idx, entry, key);
 	if (!came || m->heard[key])
-		assert_int_equal(m->heard[key], slot->caller_tag);
-	m->heard[key] = came ? slot->caller_tag : 0;
+		assert_int_equal(m->heard[key], entry->slot.caller_tag);
+	m->heard[key] = came ? entry->slot.caller_tag : 0;
 }
 
 /* After a sweep, which drops the dead entries, the listener knows exactly the present ones. */
 static void model_heard(struct model *m)
 {
-	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
-	u64 tagged = 0, walked = 0;
+	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
+	u64 there = 0, walked = 0;
 
 	for (u64 key = 0; key < m->nr_keys; key++) {
 		const struct entry *e = &m->keys[key];
 		bool visible = e->there && e->slot.state != KVBLK_SLOT_WRITING;
 
 		assert_int_equal(m->heard[key], visible ? e->slot.caller_tag : 0);
-		tagged += m->heard[key] != 0;
+		there += visible;
 	}
 	for (u64 bucket = 0; bucket < m->idx.nr_buckets; bucket++) {
-		u64 found = kvblk_index_tagged(&m->idx, bucket, 0, slots);
+		u64 found = kvblk_index_entries(&m->idx, bucket, 0, entries);
 
 		for (u64 i = 0; i < found; i++) {
-			u64 key = key_of(&slots[i]);
+			u64 key = key_of(&entries[i].slot);
 
-			assert_int_equal(m->heard[key], slots[i].caller_tag);
-			/* wherever the entry was moved: lists rely on both */
+			assert_int_equal(m->heard[key], entries[i].slot.caller_tag);
+			/* wherever the entry was moved: lists rely on stripe and token */
 			assert_int_equal(kvblk_index_stripe(&m->idx, id_of(key)),
 					 bucket >> m->idx.stripe_shift);
-			assert_int_equal(slots[i].place,
-					 kvblk_index_token(&m->idx, id_of(key)));
+			assert_name(&m->idx, &entries[i], key);
 		}
 		walked += found;
 	}
-	assert_int_equal(walked, tagged);
+	assert_int_equal(walked, there);
 }
 
 /* Return a random entry that fits @m's index. */
@@ -911,16 +924,17 @@ struct walk {
 	u64 tag[3000];	/* by key, as reported; 0: none */
 };
 
-static void walk_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+static void walk_told(struct kvblk_index *idx, const struct kvblk_index_entry *entry, bool came)
 {
-	container_of(idx, struct walk, idx)->tag[key_of(slot)] =
-		came ? slot->caller_tag : 0;
+	container_of(idx, struct walk, idx)->tag[key_of(&entry->slot)] =
+		came ? entry->slot.caller_tag : 0;
 }
 
 /* A walk plus the reports miss no entry, although inserts move entries behind the walk. */
 TEST(a_walk_misses_nothing)
 {
-	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, old;
+	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
+	struct kvblk_slot slot, old;
 	static struct walk w;
 	u64 seed = 5, next = 0, there = 0;
 
@@ -935,10 +949,10 @@ TEST(a_walk_misses_nothing)
 	}
 	w.idx.listened = true;
 	for (u64 bucket = 0; bucket < w.idx.nr_buckets; bucket++) {
-		u64 found = kvblk_index_tagged(&w.idx, bucket, 0, slots);
+		u64 found = kvblk_index_entries(&w.idx, bucket, 0, entries);
 
 		for (u64 i = 0; i < found; i++)
-			walk_told(&w.idx, &slots[i], true);
+			walk_told(&w.idx, &entries[i], true);
 		if (bucket % 2 == 0 && next < ARRAY_SIZE(w.tag)) {
 			slot = slot_of(next, KVBLK_SLOT_LIVE, &seed);
 			kvblk_index_insert(&w.idx, id_of(next++), &slot, &old, false);
@@ -957,7 +971,8 @@ TEST(a_walk_misses_nothing)
 /* A walk omits dead and expired entries; their replacement is reported. */
 TEST(what_was_over_comes_back)
 {
-	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, new;
+	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
+	struct kvblk_slot slot, new;
 	static struct walk w;
 	u64 seed = 6;
 
@@ -975,7 +990,7 @@ TEST(what_was_over_comes_back)
 			seg_gen[slot.seg]++;
 		w.idx.listened = true;
 		for (u64 bucket = 0; bucket < w.idx.nr_buckets; bucket++)
-			assert_int_equal(kvblk_index_tagged(&w.idx, bucket, 100, slots),
+			assert_int_equal(kvblk_index_entries(&w.idx, bucket, 100, entries),
 					 0);
 		new = slot;
 		new.gen = seg_gen[slot.seg];
@@ -1160,15 +1175,15 @@ static void crowd_tell(struct crowd *c, const struct kvblk_slot *slot, bool came
 	pthread_mutex_unlock(&c->hearing);
 }
 
-static void crowd_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+static void crowd_told(struct kvblk_index *idx, const struct kvblk_index_entry *entry, bool came)
 {
-	crowd_tell(container_of(idx, struct crowd, idx), slot, came);
+	crowd_tell(container_of(idx, struct crowd, idx), &entry->slot, came);
 }
 
 /* Start to listen during the run, then walk the entries that are present. */
 static void *crowd_listener(void *arg)
 {
-	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
+	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
 	struct crowd *c = arg;
 	struct told *walked = calloc(c->idx.nr_buckets * KVBLK_INDEX_BUCKET,
 				     sizeof(*walked));
@@ -1178,11 +1193,11 @@ static void *crowd_listener(void *arg)
 		sched_yield();
 	WRITE_ONCE(c->idx.listened, true);
 	for (u64 bucket = 0; walked && bucket < c->idx.nr_buckets; bucket++) {
-		u64 found = kvblk_index_tagged(&c->idx, bucket, 0, slots);
+		u64 found = kvblk_index_entries(&c->idx, bucket, 0, entries);
 
 		for (u64 i = 0; i < found; i++)
 			walked[nr++] = (struct told) {
-				slots[i].place, slots[i].caller_tag,
+				entries[i].slot.place, entries[i].slot.caller_tag,
 			};
 		sched_yield();
 	}

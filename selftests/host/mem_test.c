@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Memory of all kinds in libkvblk: host memory, mappings of PCI memory, and device pointers.
- * Staged transfers are complete or fail, keep their order, and overlap their parts; no failure
- * leaves anything behind. The pool and its queues are simulated here, CUDA by fake_cuda.c.
+ * Staged transfers are complete or fail, keep their order and their deadlines, and overlap with
+ * copies; no failure leaves anything behind. The module is simulated here, CUDA by fake_cuda.c.
  */
 #include "kvblk_test.h"
 
@@ -15,9 +15,14 @@
 
 static void *limited_calloc(size_t nr, size_t size);
 static void *older_dlsym(void *library, const char *name);
+static int simulated_ioctl(int fd, unsigned long request, void *arg);
 
 #define calloc		limited_calloc
 #define dlsym		older_dlsym
+#include <sys/ioctl.h>
+#define ioctl		simulated_ioctl
+#include "../../tools/lib/data.c"
+#undef ioctl
 #include "../../tools/lib/mem.c"
 #include "../../tools/lib/cuda.c"
 #include "../../tools/lib/stage.c"
@@ -25,7 +30,7 @@ static void *older_dlsym(void *library, const char *name);
 #undef dlsym
 
 #define MIB	(1u << 20)
-#define UNIT	KVBLK_MEM_PART_UNIT
+#define UNIT	65536u
 
 static void (*fake_fail)(const char *name, int nth, int result);
 static void (*fake_mmap)(int mode);
@@ -49,7 +54,7 @@ static void *older_dlsym(void *library, const char *name)
 	return missing && !strcmp(name, missing) ? NULL : dlsym(library, name);
 }
 
-/* The simulated pool: blocks with one-byte keys, and regions. */
+/* The simulated module: blocks with one-byte keys, and regions. */
 
 struct block {
 	unsigned char *data;
@@ -58,28 +63,23 @@ struct block {
 };
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;	/* protects all of the pool */
+static pthread_cond_t pool_changed = PTHREAD_COND_INITIALIZER;
 static struct block blocks[256];
 static struct { char *addr; size_t len; } regions[65];
-static int nr_regions, nr_queues, region_error, queue_error, info_error;
+static int nr_regions, region_error, info_error;
+static bool gate;			/* batches wait */
+static unsigned int nr_at_gate;
 static uint64_t ops_seen;
-/* A partial get from offset @lost_part fails with @part_error; 0: finds another block. */
-static int lost_part = -1, part_error;
-static unsigned int wait_error;		/* countdown to the kvblk_queue_wait() that fails */
-static int copies_before;
-static bool overlapped;			/* a copy began while operations were in flight */
-static unsigned int submits_seen, batch_sizes[64];	/* calls of kvblk_submit() */
+static unsigned int submits_seen, batch_sizes[64];	/* batches */
+static int copies_seen[64];		/* by batch: copies to the device before */
 static unsigned int end_at;		/* countdown to the operation with @end_result */
 static int end_result = -ECANCELED;
-static int submit_error;		/* kvblk_submit() fails with this */
+static int submit_error;		/* a batch fails with this */
 static uint32_t value_max = 8 * MIB;
-static uint32_t hints_seen[64];		/* by call: hints of the first operation */
-static uint8_t parents_seen[64];	/* by call: key of its parent, 0: none */
-static struct kvblk *const kv = (struct kvblk *)blocks;
-
-struct kvblk_queue {
-	struct kvblk_op ops[KVBLK_OPS_MAX];
-	unsigned int depth, inflight;
-};
+static uint32_t hints_seen[64];		/* by batch: hints of the first operation */
+static uint8_t parents_seen[64];	/* by batch: key of its parent, 0: none */
+static struct kvblk pool = { .fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct kvblk *const kv = &pool;
 
 static void *memory_of(const struct kvblk_piece *piece)
 {
@@ -95,16 +95,13 @@ static void *memory_of(const struct kvblk_piece *piece)
 static void run(const struct kvblk_op *op, struct kvblk_result *result)
 {
 	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
+	const struct kvblk_op_ext *ext = (void *)(uintptr_t)op->ext;
 	struct block *block = &blocks[*(unsigned char *)(uintptr_t)op->key];
 	uint32_t from = op->flags & KVBLK_OPF_PARTIAL ? op->offset : 0, len;
 
 	ops_seen++;
 	*result = (struct kvblk_result){ .cookie = op->cookie };
 	assert_int_equal(op->nr_pieces, 1);
-	if (op->opcode != KVBLK_OP_PUT && op->ext) {
-		result->res = -EINVAL;
-		return;
-	}
 	if (op->opcode == KVBLK_OP_PUT) {
 		if (block->data) {
 			result->res = -EEXIST;
@@ -112,23 +109,14 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 		}
 		block->len = (uint32_t)piece->length;
 		block->data = malloc(block->len);
-		block->layout_tag = op->layout_tag;
+		block->layout_tag = ext ? ext->layout_tag : 0;
 		memcpy(block->data, memory_of(piece), block->len);
 		result->res = (int)block->len;
 		result->flags = KVBLK_RES_DIRECT;
 		return;
 	}
-	if (lost_part >= 0 && from == (uint32_t)lost_part && op->flags & KVBLK_OPF_PARTIAL) {
-		result->res = part_error;
-		if (part_error >= 0) {
-			/* simulate a replacement by a block of the same length */
-			result->layout_tag = block->layout_tag + 1;
-			result->res = (int)piece->length;
-		}
-		return;
-	}
 	result->value_len = block->len;
-	if (!block->data) {
+	if (!block->data || (op->flags & KVBLK_OPF_LAYOUT && ext->layout_tag != block->layout_tag)) {
 		result->res = -ENOENT;
 	} else if (from >= block->len) {
 		result->res = -ERANGE;
@@ -143,42 +131,33 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 	}
 }
 
-int kvblk_submit(struct kvblk *handle, const struct kvblk_op *ops, unsigned int nr_ops,
-		 struct kvblk_result *results, unsigned int flags)
+static int simulated_submit(const struct kvblk_submit *s)
 {
-	const struct kvblk_op_ext *ext = nr_ops ? (void *)(uintptr_t)ops->ext : NULL;
+	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;
+	struct kvblk_result *results = (void *)(uintptr_t)s->results;
+	const struct kvblk_op_ext *ext = s->nr_ops ? (void *)(uintptr_t)ops->ext : NULL;
 
-	pthread_mutex_lock(&pool_lock);
+	assert_int_equal(s->result_size, sizeof(*results));
+	while (gate) {
+		nr_at_gate++;
+		pthread_cond_broadcast(&pool_changed);
+		pthread_cond_wait(&pool_changed, &pool_lock);
+		nr_at_gate--;
+	}
 	if (submits_seen < 64) {
-		batch_sizes[submits_seen] = nr_ops;
+		batch_sizes[submits_seen] = s->nr_ops;
+		copies_seen[submits_seen] = fake_copies();
 		hints_seen[submits_seen] = ext ? ext->hints : 0;
 		parents_seen[submits_seen] = ext && ext->parent_len ? *(uint8_t *)(uintptr_t)ext->parent : 0;
 	}
 	submits_seen++;
-	for (unsigned int i = 0; i < nr_ops && !submit_error; i++) {
+	for (unsigned int i = 0; i < s->nr_ops && !submit_error; i++) {
 		if (end_at && !--end_at)
 			results[i] = (struct kvblk_result){ .cookie = ops[i].cookie, .res = end_result };
 		else
 			run(&ops[i], &results[i]);
 	}
-	pthread_mutex_unlock(&pool_lock);
 	return submit_error;
-}
-
-int kvblk_exists(struct kvblk *handle, const void *key, size_t key_len, uint32_t *size)
-{
-	struct block *block = &blocks[*(unsigned char *)key];
-
-	pthread_mutex_lock(&pool_lock);
-	*size = block->data ? block->len : 0;
-	pthread_mutex_unlock(&pool_lock);
-	return *size ? 0 : -ENOENT;
-}
-
-int kvblk_info(struct kvblk *handle, struct kvblk_info *info)
-{
-	*info = (struct kvblk_info){ .value_max = value_max };
-	return info_error;
 }
 
 /* Check the first and last byte: a pipe accepts them if they can be read. */
@@ -194,98 +173,91 @@ static bool reachable(const char *addr, size_t len)
 	return yes;
 }
 
-int kvblk_region_register(struct kvblk *handle, void *addr, size_t len, uint32_t *region)
+static int simulated_reg_buf(struct kvblk_reg_buf *reg)
 {
+	char *addr = (char *)(uintptr_t)reg->addr;
+
 	if (region_error)
 		return region_error;
-	if (!reachable(addr, len))
+	if (!reachable(addr, reg->length))
 		return -EFAULT;
-	pthread_mutex_lock(&pool_lock);
-	for (*region = 1; regions[*region].addr; ++*region)
-		assert_true(*region < 64);
-	regions[*region].addr = addr;
-	regions[*region].len = len;
+	for (reg->handle = 1; regions[reg->handle].addr; reg->handle++)
+		assert_true(reg->handle < 64);
+	regions[reg->handle].addr = addr;
+	regions[reg->handle].len = reg->length;
 	nr_regions++;
-	pthread_mutex_unlock(&pool_lock);
 	return 0;
 }
 
-int kvblk_region_unregister(struct kvblk *handle, uint32_t region)
+static int simulated_unreg_buf(const struct kvblk_unreg_buf *unreg)
 {
-	assert_non_null(regions[region].addr);
-	regions[region].addr = NULL;
+	assert_non_null(regions[unreg->handle].addr);
+	regions[unreg->handle].addr = NULL;
 	nr_regions--;
 	return 0;
 }
 
-int kvblk_queue_create(struct kvblk *handle, unsigned int depth, unsigned int flags,
-		       struct kvblk_queue **queue)
+static int simulated_ioctl(int fd, unsigned long request, void *arg)
 {
-	if (queue_error)
-		return queue_error;
-	/* a lane is used by several threads */
-	assert_int_equal(flags, KVBLK_QUEUE_ANY_THREAD);
-	assert_true(depth <= KVBLK_OPS_MAX);
-	*queue = calloc(1, sizeof(**queue));
-	(*queue)->depth = depth;
-	nr_queues++;
-	return 0;
-}
-
-void kvblk_queue_destroy(struct kvblk_queue *queue)
-{
-	if (queue)
-		nr_queues--;
-	free(queue);
-}
-
-int kvblk_queue_add(struct kvblk_queue *queue, const struct kvblk_op *op)
-{
-	if (queue->inflight == queue->depth)
-		return -EAGAIN;
-	queue->ops[queue->inflight++] = *op;
-	return 0;
-}
-
-unsigned int kvblk_queue_inflight(const struct kvblk_queue *queue)
-{
-	return queue->inflight;
-}
-
-/* Complete one operation at a time, out of order, sometimes with -EINTR in between. */
-int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
-		     unsigned int max, unsigned int least, int timeout_ms)
-{
-	static unsigned int turn;
-	unsigned int i;
+	int err = -ENOENT;
 
 	pthread_mutex_lock(&pool_lock);
-	if (wait_error && !--wait_error) {
-		pthread_mutex_unlock(&pool_lock);
-		return -ENXIO;
+	if (request == KVBLK_IOC_SUBMIT) {
+		err = simulated_submit(arg);
+	} else if (request == KVBLK_IOC_INFO) {
+		((struct kvblk_info *)arg)->value_max = value_max;
+		err = info_error;
+	} else if (request == KVBLK_IOC_REG_BUF) {
+		err = simulated_reg_buf(arg);
+	} else if (request == KVBLK_IOC_UNREG_BUF) {
+		err = simulated_unreg_buf(arg);
 	}
-	if (turn++ % 3 == 2) {
-		pthread_mutex_unlock(&pool_lock);
-		return -EINTR;
-	}
-	if (fake_copies() > copies_before && queue->inflight)
-		overlapped = true;
-	i = turn * 7 % queue->inflight;
-	run(&queue->ops[i], &results[0]);
-	queue->ops[i] = queue->ops[--queue->inflight];
 	pthread_mutex_unlock(&pool_lock);
-	return 1;
+	errno = -err;
+	return err ? -1 : 0;
+}
+
+static int mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *key, uint32_t *flags)
+{
+	struct kvblk_result result = { 0 };
+	struct kvblk_piece piece;
+	struct kvblk_op op;
+	int err = kvblk_prep_piece(&piece, mem, offset, len);
+
+	if (err)
+		return err;
+	kvblk_prep_put(&op, key, 1, &piece, 1);
+	err = kvblk_submit(kv, &op, 1, &result, 0);
+	if (flags)
+		*flags = result.flags;
+	return err ? err : result.res < 0 ? result.res : 0;
+}
+
+static int mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void *key, uint32_t *flags)
+{
+	struct kvblk_result result = { 0 };
+	struct kvblk_piece piece;
+	struct kvblk_op op;
+	int err = kvblk_prep_piece(&piece, mem, offset, *len);
+
+	if (err)
+		return err;
+	kvblk_prep_get(&op, key, 1, &piece, 1);
+	err = kvblk_submit(kv, &op, 1, &result, 0);
+	if (!err && result.res < 0)
+		err = result.res;
+	if (!err || err == -EMSGSIZE)
+		*len = result.value_len;
+	if (flags)
+		*flags = result.flags;
+	return err;
 }
 
 static int setup(void **state)
 {
 	fail_alloc = -1;
 	missing = NULL;
-	region_error = queue_error = info_error = 0;
-	lost_part = -1;
-	part_error = 0;
-	wait_error = 0;
-	overlapped = false;
+	region_error = info_error = 0;
 	ops_seen = submits_seen = end_at = 0;
 	end_result = -ECANCELED;
 	submit_error = 0;
@@ -302,7 +274,7 @@ static int teardown(void **state)
 		free(blocks[i].data);
 		blocks[i].data = NULL;
 	}
-	return fake_leaks() || nr_regions || nr_queues;
+	return fake_leaks() || nr_regions || kv->gpus;
 }
 
 static void pattern(unsigned char *p, size_t len, unsigned int seed)
@@ -334,7 +306,7 @@ static bool all_are(const unsigned char *p, size_t len, unsigned char byte)
 	return !len;
 }
 
-static const struct kvblk_mem_options small = { .block_max = 20 * UNIT, .part_size = UNIT, .lanes = 2 };
+static const struct kvblk_mem_options small = { .size = sizeof(small), .block_max = 20 * UNIT, .lanes = 2 };
 
 static struct kvblk_mem *vram(size_t len)
 {
@@ -357,22 +329,22 @@ MEM_TEST(test_host)
 	assert_int_equal(kvblk_mem_register(kv, bytes + 3, sizeof(bytes) - 3, NULL, &mem), 0);
 	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_REGISTERED);
 	assert_ptr_equal(kvblk_mem_addr(mem), bytes + 3);
-	assert_int_equal(kvblk_mem_piece(mem, 10, 20, &piece), 0);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 10, 20), 0);
 	assert_int_equal(piece.type, KVBLK_PIECE_REGISTERED);
 	assert_int_equal(piece.addr, 10);
 	assert_int_equal(piece.length, 20);
 	pattern(bytes, MIB, 1);
-	assert_int_equal(kvblk_mem_put(mem, 97, MIB - 100, "a", 1, NULL, &flags), 0);
+	assert_int_equal(mem_put(mem, 97, MIB - 100, "a", &flags), 0);
 	assert_int_equal(flags, KVBLK_RES_DIRECT);
-	assert_int_equal(kvblk_mem_put(mem, 97, MIB - 100, "a", 1, NULL, NULL), -EEXIST);
+	assert_int_equal(mem_put(mem, 97, MIB - 100, "a", NULL), -EEXIST);
 	len = 2 * MIB - 3;
-	assert_int_equal(kvblk_mem_get(mem, MIB, &len, "a", 1, &flags), 0);
+	assert_int_equal(mem_get(mem, MIB, &len, "a", &flags), 0);
 	assert_int_equal(len, MIB - 100);
 	assert_memory_equal(bytes + 3 + MIB, bytes + 100, MIB - 100);
 	len = 5;
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -EMSGSIZE);
+	assert_int_equal(mem_get(mem, 0, &len, "a", NULL), -EMSGSIZE);
 	assert_int_equal(len, MIB - 100);
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "b", 1, NULL), -ENOENT);
+	assert_int_equal(mem_get(mem, 0, &len, "b", NULL), -ENOENT);
 	kvblk_mem_unregister(mem);
 	kvblk_mem_unregister(NULL);
 
@@ -384,10 +356,10 @@ MEM_TEST(test_host)
 MEM_TEST(test_bad_input)
 {
 	static char bytes[MIB];
-	struct kvblk_put_options options = { .parent_len = KVBLK_KEY_MAX + 1 };
 	static const struct kvblk_mem_options bad[] = {
-		{ .part_size = UNIT + 1 }, { .part_size = KVBLK_VALUE_MAX + UNIT },
-		{ .block_max = KVBLK_VALUE_MAX + 1 }, { .lanes = KVBLK_MEM_LANES_MAX + 1 },
+		{ .size = sizeof(bad[0]), .block_max = KVBLK_VALUE_MAX + 1 },
+		{ .size = sizeof(bad[0]), .lanes = KVBLK_MEM_LANES_MAX + 1 },
+		{ .size = sizeof(bad[0]) - 1 },
 	};
 	struct kvblk_mem *mem = NULL;
 	struct kvblk_piece piece;
@@ -420,16 +392,12 @@ MEM_TEST(test_bad_input)
 	assert_null(mem);
 
 	assert_int_equal(kvblk_mem_register(kv, bytes, 100, NULL, &mem), 0);
-	assert_int_equal(kvblk_mem_piece(mem, 0, 0, &piece), -EFAULT);
-	assert_int_equal(kvblk_mem_piece(mem, 0, 101, &piece), -EFAULT);
-	assert_int_equal(kvblk_mem_piece(mem, 101, 1, &piece), -EFAULT);
-	assert_int_equal(kvblk_mem_piece(mem, 1, SIZE_MAX, &piece), -EFAULT);
-	assert_int_equal(kvblk_mem_put(mem, 0, 101, "a", 1, NULL, NULL), -EFAULT);
-	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 0, NULL, NULL), -EINVAL);
-	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 513, NULL, NULL), -EINVAL);
-	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 1, &options, NULL), -EINVAL);
-	assert_int_equal(kvblk_mem_get(mem, 100, &len, "a", 1, NULL), -EFAULT);
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 513, NULL), -EINVAL);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 0, 0), -EINVAL);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 0, 101), -EFAULT);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 101, 1), -EFAULT);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, SIZE_MAX, 1), -EFAULT);
+	assert_int_equal(mem_put(mem, 0, 101, "a", NULL), -EFAULT);
+	assert_int_equal(mem_get(mem, 100, &len, "a", NULL), -EFAULT);
 	assert_int_equal(ops_seen, 0);
 	kvblk_mem_unregister(mem);
 }
@@ -469,11 +437,11 @@ MEM_TEST(test_pinned_each_time)
 	assert_int_equal(kvblk_mem_alloc(kv, path, 5000, NULL, &mem), 0);
 	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_ADDRESSED);
 	memcpy(kvblk_mem_addr(mem), "abcdefgh", 8);
-	assert_int_equal(kvblk_mem_piece(mem, 2, 3, &piece), 0);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 2, 3), 0);
 	assert_int_equal(piece.type, KVBLK_PIECE_USER);
 	assert_memory_equal((char *)(uintptr_t)piece.addr, "cde", 3);
-	assert_int_equal(kvblk_mem_put(mem, 4, 4, "a", 1, NULL, &flags), 0);
-	assert_int_equal(kvblk_mem_get(mem, 4000, &len, "a", 1, &flags), 0);
+	assert_int_equal(mem_put(mem, 4, 4, "a", &flags), 0);
+	assert_int_equal(mem_get(mem, 4000, &len, "a", &flags), 0);
 	assert_int_equal(flags, KVBLK_RES_DIRECT);
 	assert_memory_equal((char *)kvblk_mem_addr(mem) + 4000, "efgh", 4);
 	kvblk_mem_unregister(mem);
@@ -490,19 +458,19 @@ MEM_TEST(test_staged)
 	char key = 'a';
 
 	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
-	assert_int_equal(kvblk_mem_piece(mem, 3 * MIB - 1, 2, &piece), -EFAULT);
-	assert_int_equal(kvblk_mem_piece(mem, 0, 1, &piece), 0);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 3 * MIB - 1, 2), -EFAULT);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 0, 1), 0);
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++, key++) {
 		size_t len = lens[i] + 5;
 
 		pattern(device(mem) + 11, lens[i], (unsigned int)i);
-		assert_int_equal(kvblk_mem_put(mem, 11, lens[i], &key, 1, NULL, &flags), 0);
+		assert_int_equal(mem_put(mem, 11, lens[i], &key, &flags), 0);
 		assert_int_equal(flags, KVBLK_RES_BOUNCED);
 		assert_int_equal(blocks[(int)key].len, lens[i]);
 		assert_memory_equal(blocks[(int)key].data, device(mem) + 11, lens[i]);
 		memset(device(mem), 0xee, 3 * MIB);
 		flags = 0;
-		assert_int_equal(kvblk_mem_get(mem, 77, &len, &key, 1, &flags), 0);
+		assert_int_equal(mem_get(mem, 77, &len, &key, &flags), 0);
 		assert_int_equal(flags, KVBLK_RES_BOUNCED);
 		assert_int_equal(len, lens[i]);
 		assert_memory_equal(device(mem) + 77, blocks[(int)key].data, len);
@@ -517,14 +485,14 @@ MEM_TEST(test_staged_limits)
 	struct kvblk_mem *mem = vram(3 * MIB);
 	size_t len = 3 * MIB;
 
-	assert_int_equal(kvblk_mem_put(mem, 0, 20 * UNIT + 1, "a", 1, NULL, NULL), -EFBIG);
+	assert_int_equal(mem_put(mem, 0, 20 * UNIT + 1, "a", NULL), -EFBIG);
 	block_set('b', 20 * UNIT + 1);
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "b", 1, NULL), -EFBIG);
+	assert_int_equal(mem_get(mem, 0, &len, "b", NULL), -EFBIG);
 	assert_int_equal(len, 3 * MIB);
 	len = UNIT;
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "b", 1, NULL), -EMSGSIZE);
+	assert_int_equal(mem_get(mem, 0, &len, "b", NULL), -EMSGSIZE);
 	assert_int_equal(len, 20 * UNIT + 1);
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "c", 1, NULL), -ENOENT);
+	assert_int_equal(mem_get(mem, 0, &len, "c", NULL), -ENOENT);
 	assert_true(all_are(device(mem), 3 * MIB, 0xdd));
 	kvblk_mem_unregister(mem);
 }
@@ -556,8 +524,8 @@ static void scatter(struct scattered *s, uint8_t opcode)
 	for (unsigned int i = 0; i < NR; i++) {
 		s->keys[i] = (uint8_t)(1 + i);
 		for (unsigned int j = 0; j < 3; j++)
-			assert_int_equal(kvblk_mem_piece(s->mems[(i + j) % 2], place(i, j), piece_lens[j],
-							 &s->pieces[i][j]), 0);
+			assert_int_equal(kvblk_prep_piece(&s->pieces[i][j], s->mems[(i + j) % 2],
+							  place(i, j), piece_lens[j]), 0);
 		kvblk_prep_put(&s->ops[i], &s->keys[i], 1, s->pieces[i], 3);
 		s->ops[i].opcode = opcode;
 		s->ops[i].cookie = 100 + i;
@@ -600,12 +568,13 @@ static void check_pieces(const struct scattered *s, unsigned int i, bool there, 
 static void check_scattered(bool by_batch)
 {
 	struct scattered s;
+	int copies_before;
 
 	scattered_setup(&s);
 	if (!by_batch)
 		kvblk_cu.batch = NULL;
 	scatter(&s, KVBLK_OP_PUT);
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, 0), 0);
 	assert_int_equal(submits_seen, 3);
 	for (unsigned int i = 0; i < 3; i++)
 		assert_int_equal(batch_sizes[i], 4);
@@ -624,7 +593,12 @@ static void check_scattered(bool by_batch)
 	block_set(6, LEN + 1);
 	block_set(9, LEN - UNIT);
 	scatter(&s, KVBLK_OP_GET);
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	copies_before = fake_copies();
+	submits_seen = 0;
+	assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, 0), 0);
+	/* the first load is copied to the device while the module works on the second */
+	assert_int_equal(copies_seen[0], copies_before);
+	assert_true(copies_seen[1] > copies_before);
 	for (unsigned int i = 0; i < NR; i++) {
 		int expected = i == 2 ? -ENOENT : i == 5 ? -EMSGSIZE : i == 8 ? LEN - (int)UNIT : LEN;
 
@@ -644,7 +618,7 @@ static void check_scattered(bool by_batch)
 	s.ops[0].offset = 100;
 	memset(device(s.mems[0]), 0xee, 8 * MIB);
 	s.ops[0].nr_pieces = 1;
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, 1, s.results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, s.ops, 1, s.results, 0), 0);
 	assert_int_equal(s.results[0].res, 3 * UNIT);
 	assert_memory_equal(device(s.mems[0]) + place(0, 0), blocks[1].data + 100, 3 * UNIT);
 	assert_true(all_are(device(s.mems[0]) + place(0, 0) + 3 * UNIT, 100, 0xee));
@@ -672,10 +646,10 @@ MEM_TEST(test_many_pieces)
 
 	pattern(device(mem), 2 * MIB, 3);
 	for (unsigned int i = 0; i < 2000; i++)
-		assert_int_equal(kvblk_mem_piece(mem, i * 1000 + i % 7, 600 + i % 300, &pieces[i % 2][i / 2]), 0);
+		assert_int_equal(kvblk_prep_piece(&pieces[i % 2][i / 2], mem, i * 1000 + i % 7, 600 + i % 300), 0);
 	for (unsigned int i = 0; i < 2; i++)
 		kvblk_prep_put(&ops[i], i ? "b" : "a", 1, pieces[i], 1000);
-	assert_int_equal(kvblk_mem_submit(kv, ops, 2, results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, ops, 2, results, 0), 0);
 	memset(device(mem), 0, 2 * MIB);
 	for (unsigned int i = 0; i < 2; i++) {
 		size_t at = 0;
@@ -686,7 +660,7 @@ MEM_TEST(test_many_pieces)
 			at += pieces[i][j].length;
 		assert_int_equal(results[i].res, at);
 	}
-	assert_int_equal(kvblk_mem_submit(kv, ops, 2, results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, ops, 2, results, 0), 0);
 	for (unsigned int i = 0; i < 2; i++) {
 		const unsigned char *data = blocks[i ? 'b' : 'a'].data;
 
@@ -712,9 +686,9 @@ MEM_TEST(test_mixed_batch)
 		s.ops[i].opcode = KVBLK_OP_GET;
 		block_set(s.keys[i], LEN);
 	}
-	kvblk_piece_user(&host, bytes, sizeof(bytes));
+	kvblk_prep_piece(&host, NULL, (uintptr_t)bytes, sizeof(bytes));
 	kvblk_prep_put(&s.ops[7], &other, 1, &host, 1);
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, 0), 0);
 	for (unsigned int i = 0; i < NR; i++) {
 		assert_int_equal(s.results[i].res, i == 7 ? (int)sizeof(bytes) : LEN);
 		if (i != 7)
@@ -724,10 +698,10 @@ MEM_TEST(test_mixed_batch)
 	/* a batch without device memory is passed to kvblk_submit() */
 	submits_seen = 0;
 	submit_error = -EINTR;
-	assert_int_equal(kvblk_mem_submit(kv, &s.ops[7], 1, s.results, 0), -EINTR);
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, 0, s.results, 0), -EINTR);
+	assert_int_equal(kvblk_submit(kv, &s.ops[7], 1, s.results, 0), -EINTR);
+	assert_int_equal(kvblk_submit(kv, s.ops, 0, s.results, 0), -EINTR);
 	assert_int_equal(submits_seen, 2);
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, 0), 0);
 	for (unsigned int i = 0; i < NR; i++)
 		assert_int_equal(s.results[i].res, -EINTR);
 	scattered_end(&s);
@@ -753,11 +727,11 @@ MEM_TEST(test_refused_in_batch)
 				s.pieces[i][1].length = 0;
 				break;
 			case 1:
-				kvblk_piece_user(&s.pieces[i][2], bytes, sizeof(bytes));
+				kvblk_prep_piece(&s.pieces[i][2], NULL, (uintptr_t)bytes, sizeof(bytes));
 				break;
 			case 2:
-				assert_int_equal(kvblk_mem_piece(other, 0, 1, &s.pieces[i][0]), 0);
-				assert_int_equal(kvblk_mem_piece(s.mems[0], 0, 1, &s.pieces[i][1]), 0);
+				assert_int_equal(kvblk_prep_piece(&s.pieces[i][0], other, 0, 1), 0);
+				assert_int_equal(kvblk_prep_piece(&s.pieces[i][1], s.mems[0], 0, 1), 0);
 				break;
 			case 3:
 				s.pieces[i][0].length = 20 * UNIT;
@@ -770,7 +744,7 @@ MEM_TEST(test_refused_in_batch)
 				break;
 			}
 		}
-		assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+		assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, 0), 0);
 		for (unsigned int i = 0; i < NR; i++) {
 			static const int errs[] = { -EINVAL, -EXDEV, -EXDEV, -EFBIG, -EINVAL, -EINVAL };
 
@@ -781,10 +755,10 @@ MEM_TEST(test_refused_in_batch)
 		blocks[s.keys[good]].data = NULL;
 	}
 	/* memory that was unregistered */
-	assert_int_equal(kvblk_mem_piece(other, 0, 1, &late), 0);
+	assert_int_equal(kvblk_prep_piece(&late, other, 0, 1), 0);
 	kvblk_mem_unregister(other);
 	s.pieces[0][0] = late;
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, 1, s.results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, s.ops, 1, s.results, 0), 0);
 	assert_int_equal(s.results[0].res, -EINVAL);
 	scattered_end(&s);
 }
@@ -808,7 +782,7 @@ MEM_TEST(test_chain)
 		if (with == 2)
 			s.ops[4].ext = (uintptr_t)longer;
 		submits_seen = 0;
-		assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, KVBLK_SUBMIT_CHAIN), 0);
+		assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, KVBLK_SUBMIT_CHAIN), 0);
 		assert_int_equal(submits_seen, 3);
 		assert_int_equal(parents_seen[0], with ? 'p' : 0);
 		assert_int_equal(hints_seen[0], KVBLK_HINT_CONTINUES | (with ? KVBLK_HINT_MISSED : 0));
@@ -836,7 +810,7 @@ MEM_TEST(test_declined_chain)
 	/* put, get, two puts, get, ... */
 	end_at = 4;
 	end_result = -ENOBUFS;
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, KVBLK_SUBMIT_CHAIN), 0);
+	assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, KVBLK_SUBMIT_CHAIN), 0);
 	for (unsigned int i = 0; i < NR; i++) {
 		if (i % 3 == 1 || i < 3)
 			assert_int_equal(s.results[i].res, LEN);
@@ -858,11 +832,11 @@ MEM_TEST(test_much_room)
 	struct kvblk_piece piece;
 	struct kvblk_op op;
 
-	assert_int_equal(kvblk_mem_piece(mem, 0, 3 * MIB, &piece), 0);
+	assert_int_equal(kvblk_prep_piece(&piece, mem, 0, 3 * MIB), 0);
 	kvblk_prep_get(&op, "a", 1, &piece, 1);
 	for (int longer = 0; longer < 2; longer++) {
 		block_set('a', 20 * UNIT + (uint32_t)longer);
-		assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+		assert_int_equal(kvblk_submit(kv, &op, 1, &result, 0), 0);
 		assert_int_equal(result.res, longer ? -EFBIG : 20 * (int)UNIT);
 		assert_int_equal(result.value_len, 20 * UNIT + (uint32_t)longer);
 		if (!longer)
@@ -871,14 +845,14 @@ MEM_TEST(test_much_room)
 	block_set('a', 21 * UNIT);
 	op.flags = KVBLK_OPF_PARTIAL;
 	op.offset = 3;
-	assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+	assert_int_equal(kvblk_submit(kv, &op, 1, &result, 0), 0);
 	assert_int_equal(result.res, -EFBIG);
 	op.length = 5 * UNIT;
-	assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+	assert_int_equal(kvblk_submit(kv, &op, 1, &result, 0), 0);
 	assert_int_equal(result.res, 5 * UNIT);
 	assert_memory_equal(device(mem), blocks['a'].data + 3, 5 * UNIT);
 	op.opcode = KVBLK_OP_PUT;
-	assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+	assert_int_equal(kvblk_submit(kv, &op, 1, &result, 0), 0);
 	assert_int_equal(result.res, -EFBIG);
 	kvblk_mem_unregister(mem);
 }
@@ -911,7 +885,7 @@ MEM_TEST(test_canceled_batch)
 		s.ops[i].cookie = i == 11 ? 8 : 7;
 	/* fail in the first of three loads; the second has been copied by then */
 	end_at = 2;
-	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, 0), 0);
 	for (unsigned int i = 0; i < NR; i++)
 		nr += s.results[i].res == -ECANCELED;
 	assert_int_equal(nr, 8);
@@ -949,7 +923,7 @@ MEM_TEST(test_batch_failures)
 				}
 			}
 			fake_fail(names[name], nth, 999);
-			assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+			assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, 0), 0);
 			fake_fail("", 0, 0);
 			for (unsigned int i = 0; i < NR; i++) {
 				assert_true(s.results[i].res == LEN || s.results[i].res == -EIO);
@@ -966,68 +940,22 @@ MEM_TEST(test_batch_failures)
 	scattered_end(&s);
 }
 
-MEM_TEST(test_overlap)
-{
-	struct kvblk_mem *mem = vram(3 * MIB);
-	size_t len = 3 * MIB;
-
-	block_set('a', 20 * UNIT);
-	overlapped = false;
-	copies_before = fake_copies();
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
-	assert_true(overlapped);
-	kvblk_mem_unregister(mem);
-}
-
-/* No io_uring, and no permission to lock memory. */
-MEM_TEST(test_without_queue)
+/* No permission to lock memory. */
+MEM_TEST(test_without_region)
 {
 	struct kvblk_mem *mem;
 	size_t len = 3 * MIB;
 
-	queue_error = -EPERM;
 	region_error = -ENOMEM;
 	mem = vram(3 * MIB);
 	block_set('a', 19 * UNIT + 3);
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
+	assert_int_equal(mem_get(mem, 0, &len, "a", NULL), 0);
 	assert_memory_equal(device(mem), blocks['a'].data, len);
-	lost_part = 13 * UNIT;
-	part_error = -ENOENT;
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -ENOENT);
-	assert_true(all_are(device(mem), len, 0));
-	assert_int_equal(kvblk_mem_put(mem, 0, 100, "b", 1, NULL, NULL), 0);
+	assert_int_equal(mem_put(mem, 0, 100, "b", NULL), 0);
 	kvblk_mem_unregister(mem);
 }
 
-MEM_TEST(test_half_a_block)
-{
-	static const struct { int error, expected; } cases[] = {
-		{ -ENOENT, -ENOENT }, { -EIO, -EIO }, { -ERANGE, -ENOENT }, { 0, -ENOENT },
-	};
-	struct kvblk_mem *mem = vram(3 * MIB);
-	size_t len;
-
-	block_set('a', 20 * UNIT);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		for (int part = 0; part < 20; part += 19) {
-			lost_part = part * (int)UNIT;
-			part_error = cases[i].error;
-			len = 3 * MIB - 9;
-			memset(device(mem), 0xee, 3 * MIB);
-			assert_int_equal(kvblk_mem_get(mem, 9, &len, "a", 1, NULL), cases[i].expected);
-			assert_int_equal(len, 3 * MIB - 9);
-			/* zeroes or untouched, and nothing written behind */
-			assert_true(all_are(device(mem) + 9, 20 * UNIT, 0) ||
-				    all_are(device(mem) + 9, 20 * UNIT, 0xee));
-			assert_true(all_are(device(mem) + 9 + 20 * UNIT, MIB, 0xee));
-		}
-	}
-	lost_part = -1;
-	assert_int_equal(kvblk_mem_get(mem, 9, &len, "a", 1, NULL), 0);
-	kvblk_mem_unregister(mem);
-}
-
-/* An operation that never completes disables only its own lane. */
+/* A copy still running disables only the lane of the copy. */
 MEM_TEST(test_lost_lanes)
 {
 	struct kvblk_mem *mem = vram(3 * MIB);
@@ -1035,13 +963,146 @@ MEM_TEST(test_lost_lanes)
 
 	block_set('a', 20 * UNIT);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
-		wait_error = 4;
-		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -ENXIO);
+		assert_int_equal(mem_get(mem, 0, &len, "a", NULL), 0);
+		/* the last wait of a batch of one load */
+		fake_fail("cuStreamSynchronize", 3, 999);
+		assert_int_equal(mem_get(mem, 0, &len, "a", NULL), -EIO);
+		fake_fail("", 0, 0);
 	}
-	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -EIO);
-	assert_int_equal(kvblk_mem_put(mem, 0, 1, "b", 1, NULL, NULL), -EIO);
+	assert_int_equal(mem_get(mem, 0, &len, "a", NULL), -EIO);
+	assert_int_equal(mem_put(mem, 0, 1, "b", NULL), -EIO);
 	kvblk_mem_unregister(mem);
+}
+
+/* A batch of two gets, run by a thread. */
+struct runner {
+	pthread_t id;
+	struct kvblk_piece piece;
+	struct kvblk_op ops[2];
+	struct kvblk_result results[2];
+	uint64_t end;
+};
+
+static void *run_batch(void *arg)
+{
+	struct runner *r = arg;
+
+	assert_int_equal(kvblk_submit(kv, r->ops, 2, r->results, 0), 0);
+	r->end = now_ns();
+	return NULL;
+}
+
+static void runner_start(struct runner *r, struct kvblk_mem *mem, uint64_t cookie)
+{
+	*r = (struct runner){ 0 };
+	assert_int_equal(kvblk_prep_piece(&r->piece, mem, 0, 20 * UNIT), 0);
+	for (int i = 0; i < 2; i++) {
+		kvblk_prep_get(&r->ops[i], "a", 1, &r->piece, 1);
+		r->ops[i].cookie = cookie + (uint64_t)i;
+	}
+	assert_int_equal(pthread_create(&r->id, NULL, run_batch, r), 0);
+}
+
+static void gate_wait(unsigned int nr)
+{
+	pthread_mutex_lock(&pool_lock);
+	while (nr_at_gate < nr)
+		pthread_cond_wait(&pool_changed, &pool_lock);
+	pthread_mutex_unlock(&pool_lock);
+}
+
+static void gate_open(void)
+{
+	pthread_mutex_lock(&pool_lock);
+	gate = false;
+	pthread_cond_broadcast(&pool_changed);
+	pthread_mutex_unlock(&pool_lock);
+}
+
+/* Cancel operations in a stage, as soon as there are any. */
+static void cancel_waiting(uint64_t cookie)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	unsigned int nr = 77;
+
+	while (kvblk_cancel(kv, cookie, &nr)) {
+		assert_int_equal(nr, 0);
+		nanosleep(&pause, NULL);
+	}
+	assert_int_equal(nr, 1);
+}
+
+/* All lanes are busy: operations keep their deadlines, and can be canceled. */
+MEM_TEST(test_wait_for_lane)
+{
+	struct kvblk_mem *mem = vram(3 * MIB);
+	struct runner busy[2], waiting;
+	struct kvblk_result results[3];
+	struct kvblk_op ops[3];
+	uint64_t start;
+
+	block_set('a', 20 * UNIT);
+	gate = true;
+	runner_start(&busy[0], mem, 10);
+	runner_start(&busy[1], mem, 20);
+	gate_wait(2);
+	start = now_ns();
+	for (unsigned int i = 0; i < 3; i++) {
+		ops[i] = busy[0].ops[0];
+		ops[i].flags = KVBLK_OPF_HARD_DEADLINE;
+		ops[i].deadline_ns = start + (2 - i) * 20000000ull;
+	}
+	assert_int_equal(kvblk_submit(kv, ops, 3, results, 0), 0);
+	for (unsigned int i = 0; i < 3; i++)
+		assert_int_equal(results[i].res, -ETIME);
+	assert_true(now_ns() - start >= 40000000 && now_ns() - start < 5000000000);
+	/* of two operations, cancel the second */
+	runner_start(&waiting, mem, 30);
+	cancel_waiting(31);
+	/* of the busy ones, the second operation has not been submitted */
+	cancel_waiting(11);
+	gate_open();
+	for (int i = 0; i < 2; i++)
+		pthread_join(busy[i].id, NULL);
+	pthread_join(waiting.id, NULL);
+	assert_int_equal(busy[0].results[0].res, 20 * UNIT);
+	assert_int_equal(busy[0].results[1].res, -ECANCELED);
+	assert_int_equal(busy[1].results[1].res, 20 * UNIT);
+	assert_int_equal(waiting.results[0].res, 20 * UNIT);
+	assert_int_equal(waiting.results[1].res, -ECANCELED);
+	kvblk_mem_unregister(mem);
+}
+
+/* A signal ends an interruptible batch, also the loads not yet submitted. */
+MEM_TEST(test_interrupted_batch)
+{
+	struct scattered s;
+
+	scattered_setup(&s);
+	scatter(&s, KVBLK_OP_PUT);
+	end_at = 2;
+	assert_int_equal(kvblk_submit(kv, s.ops, NR, s.results, KVBLK_SUBMIT_INTERRUPTIBLE), 0);
+	for (unsigned int i = 0; i < NR; i++)
+		assert_int_equal(s.results[i].res, i == 1 || i >= 4 ? -ECANCELED : LEN);
+	scattered_end(&s);
+}
+
+/* Results of a program built with a longer structure. */
+MEM_TEST(test_longer_results)
+{
+	struct { struct kvblk_result result; uint64_t more; } results[NR];
+	struct scattered s;
+
+	scattered_setup(&s);
+	scatter(&s, KVBLK_OP_PUT);
+	memset(results, 0xaa, sizeof(results));
+	assert_int_equal(kvblk_submit_sized(kv, s.ops, NR, &results[0].result, sizeof(results[0]), 0), 0);
+	for (unsigned int i = 0; i < NR; i++) {
+		assert_int_equal(results[i].result.res, LEN);
+		assert_int_equal(results[i].result.cookie, 100 + i);
+		assert_int_equal(results[i].more, 0);
+	}
+	scattered_end(&s);
 }
 
 /* A pointer allocated by the caller, with and without a context of its own. */
@@ -1060,7 +1121,7 @@ MEM_TEST(test_register_pointer)
 		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
 		memset(device(owner), 0xee, 2 * MIB);
 		len = MIB;
-		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
+		assert_int_equal(mem_get(mem, 0, &len, "a", NULL), 0);
 		assert_memory_equal(device(owner) + 100, blocks['a'].data, len);
 		kvblk_mem_unregister(mem);
 	}
@@ -1076,7 +1137,7 @@ MEM_TEST(test_mapped)
 	struct kvblk_piece piece;
 	struct kvblk_mem *mem;
 	uint32_t flags;
-	size_t len = MIB;
+	size_t len;
 
 	fake_mmap(1);
 	block_set('a', 3 * UNIT + 1);
@@ -1085,20 +1146,17 @@ MEM_TEST(test_mapped)
 		mem = vram(MIB);
 		assert_int_equal(kvblk_mem_kind(mem), mixed ? KVBLK_MEM_ADDRESSED : KVBLK_MEM_REGISTERED);
 		len = MIB;
-		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, &flags), 0);
+		assert_int_equal(mem_get(mem, 0, &len, "a", &flags), 0);
 		assert_int_equal(flags, KVBLK_RES_DIRECT);
 		assert_memory_equal(device(mem), blocks['a'].data, len);
-		assert_int_equal(kvblk_mem_piece(mem, 5, 6, &piece), 0);
-		assert_int_equal(kvblk_mem_flush(mem), 0);
-		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
-		assert_int_equal(kvblk_mem_flush(mem), -EIO);
+		assert_int_equal(kvblk_prep_piece(&piece, mem, 5, 6), 0);
 		/* a failed flush fails the get, because the device may not see the data */
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
 		len = MIB;
-		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, &flags), -EIO);
+		assert_int_equal(mem_get(mem, 0, &len, "a", &flags), -EIO);
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, CUDA_NOT_SUPPORTED);
 		len = MIB;
-		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, &flags), 0);
+		assert_int_equal(mem_get(mem, 0, &len, "a", &flags), 0);
 		kvblk_mem_unregister(mem);
 	}
 	region_error = 0;
@@ -1109,7 +1167,8 @@ MEM_TEST(test_mapped)
 		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
 		/* staged memory needs no flush */
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
-		assert_int_equal(kvblk_mem_flush(mem), 0);
+		len = MIB;
+		assert_int_equal(mem_get(mem, 0, &len, "a", NULL), 0);
 		fake_fail("cuFlushGPUDirectRDMAWrites", 0, 0);
 		kvblk_mem_unregister(mem);
 	}
@@ -1177,21 +1236,21 @@ MEM_TEST(test_every_failure)
 			fake_fail(functions[i].name, nth, results[nth % 6]);
 			err = kvblk_mem_alloc(kv, "cuda:0", MIB, &small, &mem);
 			if (!err) {
-				err = kvblk_mem_put(mem, 0, UNIT, "b", 1, NULL, NULL);
+				err = mem_put(mem, 0, UNIT, "b", NULL);
 				assert_true(!err == !!blocks['b'].data);
-				err |= kvblk_mem_get(mem, 0, &len, "a", 1, NULL);
+				err |= mem_get(mem, 0, &len, "a", NULL);
 			} else {
 				assert_null(mem);
 			}
 			nr_failed += !!err;
 			kvblk_mem_unregister(mem);
 			fake_fail("", 0, 0);
-			assert_int_equal(fake_leaks() + nr_regions + nr_queues, 0);
+			assert_int_equal(fake_leaks() + nr_regions, 0);
 			free(blocks['b'].data);
 			blocks['b'].data = NULL;
 		}
 	}
-	assert_true(nr_failed >= 20);
+	assert_true(nr_failed >= 15);
 }
 
 MEM_TEST(test_no_memory)
@@ -1204,7 +1263,7 @@ MEM_TEST(test_no_memory)
 		if (!kvblk_mem_alloc(kv, "cuda:0", MIB, &small, &mem))
 			break;
 		assert_null(mem);
-		assert_int_equal(fake_leaks() + nr_regions + nr_queues, 0);
+		assert_int_equal(fake_leaks() + nr_regions, 0);
 	}
 	assert_true(nr > 5);
 	fail_alloc = -1;
@@ -1226,9 +1285,9 @@ static void *worker(void *arg)
 	long wrong = 0;
 
 	for (unsigned int i = 0; i < 40; i++) {
-		wrong += kvblk_mem_put(shared, at, 4 * UNIT - 7, &key, 1, NULL, NULL) != (i ? -EEXIST : 0);
+		wrong += mem_put(shared, at, 4 * UNIT - 7, &key, NULL) != (i ? -EEXIST : 0);
 		len = 4 * UNIT;
-		wrong += !!kvblk_mem_get(shared, at, &len, &key, 1, NULL);
+		wrong += !!mem_get(shared, at, &len, &key, NULL);
 		wrong += len != 4 * UNIT - 7 || memcmp(device(shared) + at, blocks[key].data, len) != 0;
 	}
 	return (void *)wrong;

@@ -1007,6 +1007,8 @@ TEST(hostile_superblocks_are_refused)
 	REFUSED(memcpy(sb->tenants[1].name, "a/b", 4));
 	REFUSED(memcpy(sb->tenants[1].name, "default", 8));
 	REFUSED(sb->tenants[1].id = 0);
+	/* the NVMe node's tenant is in no table */
+	REFUSED(sb->tenants[1].id = cpu_to_le16(0x3fff));
 	REFUSED(sb->tenants[1].id = cpu_to_le16(0x4000));
 	REFUSED(sb->tenants[1].flags = cpu_to_le16(3));
 	REFUSED(sb->tenants[703] = sb->tenants[1]);
@@ -1016,7 +1018,7 @@ TEST(hostile_superblocks_are_refused)
 		sb->tenants[703].name[0] = 'B');
 	ANSWER(0, sb->tenants[703] = sb->tenants[1];
 	       sb->tenants[703].name[0] = 'B';
-	       sb->tenants[703].id = cpu_to_le16(0x3fff));
+	       sb->tenants[703].id = cpu_to_le16(0x3ffe));
 
 	/* places of listed members: printable ASCII, terminated */
 	REFUSED(memcpy(sb->places[0].parts[0].text, "ab\n", 3));

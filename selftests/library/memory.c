@@ -28,7 +28,7 @@
 #define THREADS		4u
 #define TRIES		300	/* tenths of a second until the route is known */
 
-static const struct kvblk_mem_options options = { .block_max = 5u << 20, .part_size = 4 * KVBLK_MEM_PART_UNIT };
+static const struct kvblk_mem_options options = { .size = sizeof(options), .block_max = 5u << 20 };
 static struct kvblk *kv;
 static struct kvblk_mem *mem, *host;
 static bool may_be_direct;
@@ -49,7 +49,7 @@ static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *form
 static void expect(const char *what, long got, long want)
 {
 	if (got != want)
-		die("%s: %ld (%s), should be %ld", what, got, got < 0 ? kvblk_strerror((int)got) : "-", want);
+		die("%s: %ld (%s), should be %ld", what, got, got < 0 ? strerror(-(int)got) : "-", want);
 }
 
 static void way_is_right(const char *what, uint32_t flags)
@@ -65,6 +65,42 @@ static void pattern(unsigned char *p, size_t len, unsigned int seed)
 		p[i] = (unsigned char)(i * 13 + i / 4096 + seed);
 }
 
+/* Submit a batch of one operation. */
+static struct kvblk_result batch(uint8_t opcode, const char *key, const struct kvblk_piece *pieces, unsigned int nr)
+{
+	struct kvblk_result result;
+	struct kvblk_op op;
+
+	kvblk_prep_put(&op, key, strlen(key), pieces, nr);
+	op.opcode = opcode;
+	expect("batch", kvblk_submit(kv, &op, 1, &result, 0), 0);
+	return result;
+}
+
+/* Run an operation on @len bytes at @at of @in. Returns its result, with -EFAULT outside the memory. */
+static struct kvblk_result run(uint8_t opcode, const struct kvblk_mem *in, size_t at, size_t len, const char *key)
+{
+	struct kvblk_piece piece;
+	int err = kvblk_prep_piece(&piece, in, at, len);
+
+	return err ? (struct kvblk_result){ .res = err } : batch(opcode, key, &piece, 1);
+}
+
+static void put(const struct kvblk_mem *from, size_t at, size_t len, const char *key)
+{
+	expect(key, run(KVBLK_OP_PUT, from, at, len, key).res, (long)len);
+}
+
+static void get(const struct kvblk_mem *to, size_t at, size_t len, const char *key)
+{
+	expect(key, run(KVBLK_OP_GET, to, at, ROOM, key).res, (long)len);
+}
+
+static void drop(const char *key)
+{
+	expect("delete", kvblk_delete(kv, key, strlen(key)), 0);
+}
+
 /*
  * Put @len bytes from the host and get them into memory at @at, then put them from there and get
  * them into the host. Each thread has its own part of the host's memory, and keys. Returns the
@@ -74,32 +110,32 @@ static uint32_t trip(unsigned int thread, size_t at, size_t len)
 {
 	unsigned char *there = (unsigned char *)kvblk_mem_addr(host) + (size_t)thread * 2 * ROOM;
 	unsigned char *back = there + ROOM;
-	size_t offset = (size_t)thread * 2 * ROOM, got;
+	size_t offset = (size_t)thread * 2 * ROOM;
+	struct kvblk_result result;
 	char in[32], out[32];
-	uint32_t flags, all = 0;
+	uint32_t all;
 
 	snprintf(in, sizeof(in), "lib_memory/in/%u", thread);
 	snprintf(out, sizeof(out), "lib_memory/out/%u", thread);
 	pattern(there, len, thread + (unsigned int)(at + len));
 	memset(back, 0, len);
-	expect("put of the host's", kvblk_mem_put(host, offset, len, in, sizeof(in), NULL, NULL), 0);
-	got = len;
-	expect("get", kvblk_mem_get(mem, at, &got, in, sizeof(in), &flags), 0);
-	expect("length got", (long)got, (long)len);
-	way_is_right("get", flags);
-	all |= flags;
-	expect("put", kvblk_mem_put(mem, at, len, out, sizeof(out), NULL, &flags), 0);
-	way_is_right("put", flags);
-	all |= flags << 8;
-	got = ROOM;
-	expect("get of the host's", kvblk_mem_get(host, offset + ROOM, &got, out, sizeof(out), NULL), 0);
-	expect("length of the host's", (long)got, (long)len);
+	put(host, offset, len, in);
+	result = run(KVBLK_OP_GET, mem, at, len, in);
+	expect("get", result.res, (long)len);
+	expect("length got", result.value_len, (long)len);
+	way_is_right("get", result.flags);
+	all = result.flags;
+	result = run(KVBLK_OP_PUT, mem, at, len, out);
+	expect("put", result.res, (long)len);
+	way_is_right("put", result.flags);
+	all |= result.flags << 8;
+	get(host, offset + ROOM, len, out);
 	for (size_t i = 0; i < len; i++) {
 		if (there[i] != back[i])
 			die("%zu bytes at %zu: byte %zu is %u, should be %u", len, at, i, back[i], there[i]);
 	}
-	expect("delete", kvblk_delete(kv, in, sizeof(in)), 0);
-	expect("delete", kvblk_delete(kv, out, sizeof(out)), 0);
+	drop(in);
+	drop(out);
 	return all;
 }
 
@@ -130,76 +166,78 @@ static void become_direct(void)
 
 static void refusals(void)
 {
-	struct kvblk_piece piece;
+	struct kvblk_get_options into = { .size = sizeof(into), .mem = mem };
+	struct kvblk_put_options from = { .size = sizeof(from), .mem = mem };
+	unsigned char *there = kvblk_mem_addr(mem);
+	struct kvblk_result result;
 	size_t len = ROOM;
 
-	expect("get of what is absent", kvblk_mem_get(mem, 0, &len, "none", 4, NULL), -ENOENT);
-	expect("get behind the end", kvblk_mem_get(mem, 1, &len, "none", 4, NULL), -EFAULT);
-	expect("put behind the end", kvblk_mem_put(mem, ROOM, 1, "none", 4, NULL, NULL), -EFAULT);
-	expect("piece behind the end", kvblk_mem_piece(mem, 1, ROOM, &piece), -EFAULT);
-	expect("put", kvblk_mem_put(host, 0, 100000, "small", 5, NULL, NULL), 0);
+	expect("get of what is absent", run(KVBLK_OP_GET, mem, 0, ROOM, "none").res, -ENOENT);
+	expect("get of what is absent", kvblk_get(kv, "none", 4, there, &len, &into), -ENOENT);
+	expect("get behind the end", run(KVBLK_OP_GET, mem, 1, ROOM, "none").res, -EFAULT);
+	expect("get behind the end", kvblk_get(kv, "none", 4, there + 1, &len, &into), -EFAULT);
+	expect("put behind the end", run(KVBLK_OP_PUT, mem, ROOM, 1, "none").res, -EFAULT);
+	expect("put behind the end", kvblk_put(kv, "none", 4, there + ROOM, 1, &from), -EFAULT);
+	put(host, 0, 100000, "small");
+	result = run(KVBLK_OP_GET, mem, 0, 99999, "small");
+	expect("get without room", result.res, -EMSGSIZE);
+	expect("its length", result.value_len, 100000);
 	len = 99999;
-	expect("get without room", kvblk_mem_get(mem, 0, &len, "small", 5, NULL), -EMSGSIZE);
+	expect("get without room", kvblk_get(kv, "small", 5, there, &len, &into), -EMSGSIZE);
 	expect("its length", (long)len, 100000);
-	expect("delete", kvblk_delete(kv, "small", 5), 0);
+	drop("small");
 	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED)
-		expect("put that is too long", kvblk_mem_put(mem, 0, options.block_max + 1, "none", 4, NULL, NULL), -EFBIG);
+		expect("put that is too long", run(KVBLK_OP_PUT, mem, 0, options.block_max + 1, "none").res, -EFBIG);
 }
 
-/* Submit a batch of one operation. */
-static struct kvblk_result batch(uint8_t opcode, const char *key, const struct kvblk_piece *pieces, unsigned int nr)
+/* Get a block by a queue, a ring for @threads 0. */
+static void queue(const struct kvblk_op *op, unsigned int threads, size_t len)
 {
-	struct kvblk_result result;
-	struct kvblk_op op;
+	const struct kvblk_queue_options how = { .size = sizeof(how), .depth = 4, .threads = threads };
+	struct kvblk_completion done;
+	struct kvblk_queue *q;
 
-	kvblk_prep_put(&op, key, strlen(key), pieces, nr);
-	op.opcode = opcode;
-	expect("batch", kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
-	return result;
+	expect("queue", kvblk_queue_create(kv, &how, &q), 0);
+	expect("submit", kvblk_queue_submit(q, op, 1, 0, &done), 0);
+	expect("wait", kvblk_queue_wait(q, &done, 1, 1, 0), 1);
+	expect("get of a queue", done.res, (long)len);
+	if (done.tag != &done || done.index || done.left)
+		die("a completion of another submission");
+	kvblk_queue_destroy(q);
 }
 
-/* Transfer the same bytes by separate pieces, in batches and by a queue. */
+/* Transfer the same bytes by separate pieces, in batches and by queues. */
 static void pieces(void)
 {
 	unsigned char *there = kvblk_mem_addr(host), *back = there + ROOM;
 	struct kvblk_piece piece, of_host, apart[3];
-	struct kvblk_result result;
-	struct kvblk_queue *queue;
 	struct kvblk_op op;
-	size_t len = most < 500000 ? most : 500000, got = ROOM;
+	size_t len = most < 500000 ? most : 500000;
 	const size_t lens[] = { len / 2, 1, len - len / 2 - 1 };
 
 	pattern(there, len, 9);
-	expect("piece", kvblk_mem_piece(host, 0, len, &of_host), 0);
-	expect("piece", kvblk_mem_piece(mem, 8192, len, &piece), 0);
+	expect("piece", kvblk_prep_piece(&of_host, host, 0, len), 0);
+	expect("piece", kvblk_prep_piece(&piece, mem, 8192, len), 0);
 	expect("put of a batch", batch(KVBLK_OP_PUT, "pieces", &of_host, 1).res, (long)len);
 	for (unsigned int i = 0; i < 3; i++)
-		expect("piece", kvblk_mem_piece(mem, (2 - i) * (len / 2 + 4097), lens[i], &apart[i]), 0);
+		expect("piece", kvblk_prep_piece(&apart[i], mem, (2 - i) * (len / 2 + 4097), lens[i]), 0);
 	expect("get to three pieces", batch(KVBLK_OP_GET, "pieces", apart, 3).res, (long)len);
 	expect("put of three pieces", batch(KVBLK_OP_PUT, "apart", apart, 3).res, (long)len);
-	expect("get", kvblk_mem_get(host, ROOM, &got, "apart", 5, NULL), 0);
-	if (got != len || memcmp(there, back, len) != 0)
+	get(host, ROOM, len, "apart");
+	if (memcmp(there, back, len) != 0)
 		die("three pieces came back as others");
-	expect("delete", kvblk_delete(kv, "apart", 5), 0);
-	kvblk_prep_get(&op, "pieces", 6, &piece, 1);
-	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED) {
-		expect("batch", kvblk_submit(kv, &op, 1, &result, 0), 0);
-		expect("a staged piece for the kernel", result.res, -EOPNOTSUPP);
-		expect("get", batch(KVBLK_OP_GET, "pieces", &piece, 1).res, (long)len);
-	} else {
-		expect("queue", kvblk_queue_create(kv, 4, KVBLK_QUEUE_ANY_THREAD, &queue), 0);
-		expect("add", kvblk_queue_add(queue, &op), 0);
-		expect("wait", kvblk_queue_wait(queue, &result, 1, 1, -1), 1);
-		expect("get of a queue", result.res, (long)len);
-		kvblk_queue_destroy(queue);
+	drop("apart");
+	for (unsigned int threads = 0; threads < 2; threads++) {
+		kvblk_prep_get(&op, "pieces", 6, &piece, 1);
+		queue(&op, threads, len);
+		drop("pieces");
+		put(mem, 8192, len, "pieces");
+		memset(back, 0, len);
+		get(host, ROOM, len, "pieces");
+		if (memcmp(there, back, len) != 0)
+			die("pieces came back as others");
 	}
-	expect("delete", kvblk_delete(kv, "pieces", 6), 0);
-	expect("put", kvblk_mem_put(mem, 8192, len, "pieces", 6, NULL, NULL), 0);
-	memset(back, 0, len);
-	expect("get", kvblk_mem_get(host, ROOM, &got, "pieces", 6, NULL), 0);
-	if (got != len || memcmp(there, back, len) != 0)
-		die("pieces came back as others");
-	expect("delete", kvblk_delete(kv, "pieces", 6), 0);
+	drop("pieces");
 }
 
 static void *worker(void *arg)
@@ -231,11 +269,11 @@ int main(int argc, char **argv)
 	may_be_direct = strcmp(argv[4], "bounced") != 0;
 	if (argc > 5)
 		most = strtoull(argv[5], NULL, 10);
-	expect("open", kvblk_open(argv[1], &kv), 0);
+	expect("open", kvblk_open(argv[1], 0, &kv), 0);
 	expect("memory of the host", kvblk_mem_alloc(kv, "host", (size_t)THREADS * 2 * ROOM, NULL, &host), 0);
 	err = kvblk_mem_alloc(kv, argv[2], ROOM, &options, &mem);
 	if (err) {
-		printf("%s: %s\n", argv[2], kvblk_strerror(err));
+		printf("%s: %s\n", argv[2], strerror(-err));
 		return 2;
 	}
 	printf("%s: %s\n", argv[2], kinds[kvblk_mem_kind(mem)]);

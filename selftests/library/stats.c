@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <kvblk.h>
+#include <kvblk_admin.h>
 
 static void print(const struct kvblk_stats *stats)
 {
@@ -37,13 +37,13 @@ static void print(const struct kvblk_stats *stats)
 int main(void)
 {
 	const struct kvblk_stats *stats;
-	struct kvblk_stats_feed *feed;
+	struct kvblk_feed *feed;
 	struct pollfd ready = { .events = POLLIN };
-	int err = kvblk_stats_open(&feed);
+	int err = kvblk_feed_open(KVBLK_FEED_STATS, &feed);
 
-	ready.fd = err ? -1 : kvblk_stats_fd(feed);
+	ready.fd = err ? -1 : kvblk_feed_fd(feed);
 	while (!err) {
-		err = kvblk_stats_read(feed, &stats);
+		err = kvblk_feed_read(feed, NULL, &stats);
 		if (!err)
 			print(stats);
 		else if (err == -EAGAIN)

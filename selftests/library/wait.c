@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Wait for a request that continues in the background, in a program that uses only libkvblk.
+ * Wait for a request that continues in the background, in a program that uses only libkvblk-admin.
  *
  * usage: library_wait POOL PATH
  *
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <kvblk.h>
+#include <kvblk_admin.h>
 
 static int wrong(const char *what, int err)
 {
@@ -22,7 +22,7 @@ static int wrong(const char *what, int err)
 
 int main(int argc, char **argv)
 {
-	struct kvblk_member_spec spec = { .segment_size = 8 << 20 };
+	struct kvblk_member_spec spec = { .size = sizeof(spec), .segment_size = 8 << 20 };
 	struct kvblk_admin *admin;
 	int err;
 

@@ -35,8 +35,8 @@ BLOCK_SIZE = 16  # tokens
 BLOCK_BYTES = 20000
 MODEL = "m"
 WAIT = 180 * int(os.environ.get("KVBLK_SLOW", "1"))
-JOURNAL = 0xDC08  # KVBLK_IOC_JOURNAL
-RECORD = struct.Struct("=QQQIHBB")
+CHANGES = 0xDC08  # KVBLK_IOC_CHANGES
+RECORD = struct.Struct("=QQQQIIII")  # struct kvblk_change
 STORED, REMOVED, CAUGHT_UP = 1, 2, 3
 
 
@@ -64,8 +64,14 @@ def prompts(number, seed=1):
 # A pool through libkvblk and through a change feed.
 
 class PutOptions(ctypes.Structure):
-    _fields_ = [("priority", ctypes.c_uint8), ("ttl_s", ctypes.c_uint32), ("parent", ctypes.c_char_p), ("parent_len", ctypes.c_size_t),
-                ("layout_tag", ctypes.c_uint64), ("caller_tag", ctypes.c_uint64), ("deadline_ns", ctypes.c_uint64)]
+    _fields_ = [("size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("ttl_s", ctypes.c_uint32), ("priority", ctypes.c_uint32),
+                ("deadline_ns", ctypes.c_uint64), ("mem", ctypes.c_void_p), ("parent", ctypes.c_char_p), ("parent_len", ctypes.c_size_t),
+                ("layout_tag", ctypes.c_uint64), ("caller_tag", ctypes.c_uint64)]
+
+
+class Prefix(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint32), ("nr_leading", ctypes.c_uint32), ("nr_leased", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+                ("lease", ctypes.c_uint64), ("lease_end_ns", ctypes.c_uint64)]
 
 
 class Pool:
@@ -73,13 +79,13 @@ class Pool:
         self.lib = ctypes.CDLL("libkvblk.so.1")
         self.handle = ctypes.c_void_p()
         self.name = name
-        rc = self.lib.kvblk_open(name.encode(), ctypes.byref(self.handle))
+        rc = self.lib.kvblk_open(name.encode(), 0, ctypes.byref(self.handle))
         if rc:
             sys.exit(f"pool {name}: {os.strerror(-rc)}")
 
     def put(self, number, parent):
         key, before = key_of(number), key_of(parent) if parent is not None else None
-        options = PutOptions(parent=before, parent_len=len(before or b""), caller_tag=number)
+        options = PutOptions(size=ctypes.sizeof(PutOptions), parent=before, parent_len=len(before or b""), caller_tag=number)
         data = key * (BLOCK_BYTES // 8)
         rc = self.lib.kvblk_put(self.handle, key, ctypes.c_size_t(len(key)), data, ctypes.c_size_t(len(data)), ctypes.byref(options))
         if -rc not in (0, errno.EEXIST, errno.ENOBUFS, errno.ENOSPC):
@@ -88,27 +94,26 @@ class Pool:
     def leading(self, chain):
         """Return how many leading blocks of a chain are present."""
         keys = b"".join(key_of(number) for number, _, _ in chain)
-        nr = ctypes.c_uint()
-        rc = self.lib.kvblk_lookup_prefix(self.handle, keys, ctypes.c_size_t(8), len(chain), 0, ctypes.byref(nr), None)
+        found = Prefix(size=ctypes.sizeof(Prefix))
+        rc = self.lib.kvblk_lookup_prefix(self.handle, keys, ctypes.c_size_t(8), len(chain), 0, ctypes.byref(found))
         if rc:
             sys.exit(f"lookup: {os.strerror(-rc)}")
-        return nr.value
+        return found.nr_leading
 
     def tags(self):
         """Return the kernel's dump: the hashes of present blocks."""
-        node = os.open(f"/dev/kvblk/{self.name}/default", os.O_RDWR)
-        journal = fcntl.ioctl(node, JOURNAL, bytearray(struct.pack("=IIII", 16, 1, 65536, 0)))
-        os.close(node)
+        feed = os.open(f"/dev/kvblk/{self.name}/changes", os.O_RDONLY)
+        fcntl.ioctl(feed, CHANGES, struct.pack("=IIII", 16, 1, 65536, RECORD.size))
         there = {}
         while True:
-            data = os.read(journal, 4096 * RECORD.size)
-            for _, token, tag, _, _, op, _ in RECORD.iter_unpack(data):
+            data = os.read(feed, 4096 * RECORD.size)
+            for _, *token, tag, _, _, op, _ in RECORD.iter_unpack(data):
                 if op == STORED:
-                    there[token] = tag
+                    there[tuple(token)] = tag
                 elif op == REMOVED:
-                    there.pop(token, None)
+                    there.pop(tuple(token), None)
                 elif op == CAUGHT_UP:
-                    os.close(journal)
+                    os.close(feed)
                     return set(there.values())
 
 

@@ -7,7 +7,7 @@
 #include <blkid/blkid.h>
 
 #include "common/signature.h"
-#include "lib/kvblk.h"
+#include "lib/kvblk_admin.h"
 
 /*
  * Describe the last probe's signature in @what. Returns false if there is none outside the data

@@ -17,11 +17,11 @@ int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *s
 	int err;
 
 	*snapshot = (struct snapshot){ 0 };
-	err = kvblk_pool_get(admin, pool, &snapshot->pools);
+	err = kvblk_pool_list(admin, pool, &snapshot->pools);
 	if (!err)
-		err = kvblk_member_get(admin, pool, &snapshot->members);
+		err = kvblk_member_list(admin, pool, &snapshot->members);
 	if (!err)
-		err = kvblk_stats_get(admin, pool, &snapshot->stats);
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, pool, &snapshot->stats);
 	snapshot->ns = snapshot_clock();
 	return err;
 }
@@ -41,10 +41,10 @@ int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snaps
 
 void snapshot_free(struct snapshot *snapshot)
 {
-	kvblk_pool_free(snapshot->pools);
-	kvblk_member_free(snapshot->members);
-	kvblk_stats_free(snapshot->stats);
-	kvblk_stats_free(snapshot->member_stats);
-	kvblk_stats_free(snapshot->size_stats);
+	kvblk_list_free(snapshot->pools);
+	kvblk_list_free(snapshot->members);
+	kvblk_list_free(snapshot->stats);
+	kvblk_list_free(snapshot->member_stats);
+	kvblk_list_free(snapshot->size_stats);
 	*snapshot = (struct snapshot){ 0 };
 }

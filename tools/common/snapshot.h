@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "lib/kvblk.h"
+#include "lib/kvblk_admin.h"
 
 /**
  * struct snapshot - state of pools at one time

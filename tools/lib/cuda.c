@@ -36,7 +36,6 @@ static const struct {
 	{ &kvblk_cu.stream_wait,	"cuStreamSynchronize" },
 	{ &kvblk_cu.to_device,		"cuMemcpyHtoDAsync_v2" },
 	{ &kvblk_cu.to_host,		"cuMemcpyDtoHAsync_v2" },
-	{ &kvblk_cu.fill,		"cuMemsetD8Async" },
 	{ &kvblk_cu.batch,		"cuMemcpyBatchAsync" },
 	{ &kvblk_cu.range_handle,	"cuMemGetHandleForAddressRange" },
 	{ &kvblk_cu.flush,		"cuFlushGPUDirectRDMAWrites" },

@@ -67,7 +67,6 @@ struct kvblk_cu {
 	int (*stream_wait)(void *stream);
 	int (*to_device)(device_ptr to, const void *from, size_t len, void *stream);
 	int (*to_host)(void *to, device_ptr from, size_t len, void *stream);
-	int (*fill)(device_ptr to, unsigned char byte, size_t len, void *stream);
 	/* optional, CUDA 12.8 or later */
 	int (*batch)(device_ptr *to, device_ptr *from, size_t *lens, size_t nr,
 		     struct copy_attributes *attributes, size_t *first_of, size_t nr_attributes,

@@ -16,8 +16,9 @@
 
 #define MEM_MAX		(64ull << 30)	/* limit of KVBLK_IOC_REG_BUF */
 
-/* Constant after mem_create() or kvblk_mem_alloc(). */
+/* Constant after mem_create() or kvblk_mem_alloc(), except @next. */
 struct kvblk_mem {
+	struct kvblk_mem *next;	/* in kv->gpus */
 	struct kvblk *kv;
 	char *addr;		/* address for the caller */
 	size_t len;
@@ -60,19 +61,66 @@ static int reach_cuda(struct kvblk_mem *mem, const struct kvblk_mem_options *opt
 	return kvblk_stage_open(mem->kv, kvblk_cuda_context(mem->cuda), options, &mem->stage);
 }
 
-static bool options_are_good(const struct kvblk_mem_options *options)
+static int mem_options(struct kvblk_mem_options *to, const struct kvblk_mem_options *from)
 {
-	if (!options)
-		return true;
-	return options->part_size % KVBLK_MEM_PART_UNIT == 0 &&
-	       options->part_size <= KVBLK_VALUE_MAX &&
-	       options->block_max <= KVBLK_VALUE_MAX &&
-	       options->lanes <= KVBLK_MEM_LANES_MAX;
+	int err = options_copy(to, sizeof(*to), from, END_OF(struct kvblk_mem_options, block_max));
+
+	if (!err && (to->block_max > KVBLK_VALUE_MAX || to->lanes > KVBLK_MEM_LANES_MAX))
+		err = -EINVAL;
+	return err;
 }
 
 static bool range_is_good(const void *addr, size_t len)
 {
 	return len && len <= MEM_MAX && (uintptr_t)addr + len >= (uintptr_t)addr;
+}
+
+static void gpu_add(struct kvblk_mem *mem)
+{
+	struct kvblk *kv = mem->kv;
+
+	pthread_mutex_lock(&kv->lock);
+	mem->next = kv->gpus;
+	kv->gpus = mem;
+	atomic_fetch_add(&kv->nr_gpus, 1);
+	pthread_mutex_unlock(&kv->lock);
+}
+
+static void gpu_remove(struct kvblk_mem *mem)
+{
+	struct kvblk *kv = mem->kv;
+	struct kvblk_mem **m;
+
+	pthread_mutex_lock(&kv->lock);
+	for (m = &kv->gpus; *m != mem; m = &(*m)->next)
+		;
+	*m = mem->next;
+	atomic_fetch_sub(&kv->nr_gpus, 1);
+	pthread_mutex_unlock(&kv->lock);
+}
+
+/* Returns true for memory of a GPU that the kernel writes to, so that CUDA has to flush. */
+static bool is_mapped_gpu(const struct kvblk_mem *mem)
+{
+	return mem->cuda && mem->kind != KVBLK_MEM_STAGED;
+}
+
+int kvblk_flush_gpus(struct kvblk *kv)
+{
+	const void *flushed = NULL;
+	int err = 0;
+
+	if (!atomic_load(&kv->nr_gpus))
+		return 0;
+	pthread_mutex_lock(&kv->lock);
+	for (const struct kvblk_mem *mem = kv->gpus; mem && !err; mem = mem->next) {
+		/* flush once for all memory of a context */
+		if (kvblk_cuda_context(mem->cuda) != flushed)
+			err = kvblk_cuda_flush(mem->cuda);
+		flushed = kvblk_cuda_context(mem->cuda);
+	}
+	pthread_mutex_unlock(&kv->lock);
+	return err;
 }
 
 /* Create the handle, which takes over @cuda. @cuda is NULL for memory that is not CUDA's. */
@@ -93,6 +141,8 @@ static int mem_create(struct kvblk *kv, void *addr, size_t len, struct kvblk_cud
 		free(m);
 		return err;
 	}
+	if (is_mapped_gpu(m))
+		gpu_add(m);
 	*mem = m;
 	return 0;
 }
@@ -100,15 +150,19 @@ static int mem_create(struct kvblk *kv, void *addr, size_t len, struct kvblk_cud
 int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len,
 		       const struct kvblk_mem_options *options, struct kvblk_mem **mem)
 {
+	struct kvblk_mem_options own;
 	struct kvblk_cuda *cuda = NULL;
 	int err;
 
-	if (!kv || !addr || !mem || !range_is_good(addr, len) || !options_are_good(options))
+	if (!kv || !addr || !mem || !range_is_good(addr, len))
 		return -EINVAL;
+	err = mem_options(&own, options);
+	if (err)
+		return err;
 	err = kvblk_cuda_attach(addr, len, &cuda);
 	if (err && err != -ENXIO)
 		return err;
-	err = mem_create(kv, addr, len, cuda, options, mem);
+	err = mem_create(kv, addr, len, cuda, &own, mem);
 	if (err)
 		kvblk_cuda_detach(cuda);
 	return err;
@@ -118,6 +172,8 @@ void kvblk_mem_unregister(struct kvblk_mem *mem)
 {
 	if (!mem)
 		return;
+	if (is_mapped_gpu(mem))
+		gpu_remove(mem);
 	if (mem->kind == KVBLK_MEM_REGISTERED)
 		kvblk_region_unregister(mem->kv, mem->region);
 	if (mem->map)
@@ -203,17 +259,21 @@ static int alloc_cuda(struct kvblk *kv, int ordinal, size_t len,
 int kvblk_mem_alloc(struct kvblk *kv, const char *from, size_t len,
 		    const struct kvblk_mem_options *options, struct kvblk_mem **mem)
 {
+	struct kvblk_mem_options own;
 	char path[128];
 	const char *file = path;
 	size_t map_len;
 	int err, ordinal;
 	void *addr = NULL;
 
-	if (!kv || !from || !mem || !range_is_good(NULL, len) || !options_are_good(options))
+	if (!kv || !from || !mem || !range_is_good(NULL, len))
 		return -EINVAL;
+	err = mem_options(&own, options);
+	if (err)
+		return err;
 	ordinal = cuda_ordinal(from);
 	if (ordinal >= 0)
-		return alloc_cuda(kv, ordinal, len, options, mem);
+		return alloc_cuda(kv, ordinal, len, &own, mem);
 	if (strcmp(from, "host") == 0)
 		file = NULL;
 	else if (strchr(from, '/'))
@@ -223,7 +283,7 @@ int kvblk_mem_alloc(struct kvblk *kv, const char *from, size_t len,
 	err = map_memory(file, len, &addr, &map_len);
 	if (err)
 		return err;
-	err = mem_create(kv, addr, len, NULL, options, mem);
+	err = mem_create(kv, addr, len, NULL, &own, mem);
 	if (err) {
 		munmap(addr, map_len);
 		return err;
@@ -243,91 +303,36 @@ unsigned int kvblk_mem_kind(const struct kvblk_mem *mem)
 	return mem->kind;
 }
 
-static bool is_within(const struct kvblk_mem *mem, size_t offset, size_t len)
+int kvblk_mem_get_info(const struct kvblk_mem *mem, struct kvblk_mem_info *info)
 {
-	return len && offset <= mem->len && len <= mem->len - offset;
+	struct kvblk_mem_info own = {
+		.kind = mem->kind,
+		.addr = (uintptr_t)mem->addr,
+		.length = mem->len,
+	};
+
+	if (info->size < END_OF(struct kvblk_mem_info, reserved))
+		return -EINVAL;
+	if (mem->stage)
+		kvblk_stage_info(mem->stage, &own);
+	out_copy(info, &own, sizeof(own));
+	return 0;
 }
 
 int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 		    struct kvblk_piece *piece)
 {
-	if (!is_within(mem, offset, len))
+	if (offset > mem->len || len > mem->len - offset)
 		return -EFAULT;
 	switch (mem->kind) {
 	case KVBLK_MEM_REGISTERED:
-		region_piece(piece, mem->region, offset, len);
+		piece_region(piece, mem->region, offset, len);
 		return 0;
 	case KVBLK_MEM_ADDRESSED:
-		kvblk_piece_user(piece, mem->user + offset, len);
+		piece_user(piece, mem->user + offset, len);
 		return 0;
 	default:
 		kvblk_stage_piece(mem->stage, kvblk_cuda_ptr(mem->cuda) + offset, len, piece);
 		return 0;
 	}
-}
-
-int kvblk_mem_flush(const struct kvblk_mem *mem)
-{
-	/* no flush for staged memory: CUDA itself has copied the data */
-	if (!mem->cuda || mem->kind == KVBLK_MEM_STAGED)
-		return 0;
-	return kvblk_cuda_flush(mem->cuda);
-}
-
-int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *key,
-		  size_t key_len, const struct kvblk_put_options *options,
-		  uint32_t *flags)
-{
-	struct kvblk_result result = { 0 };
-	struct kvblk_op_ext ext;
-	struct kvblk_piece piece;
-	struct kvblk_op op;
-	int err;
-
-	if (!key_len || key_len > KVBLK_KEY_MAX)
-		return -EINVAL;
-	if (!is_within(mem, offset, len))
-		return -EFAULT;
-	kvblk_prep_put(&op, key, key_len, &piece, 1);
-	err = put_options(&op, &ext, options);
-	if (err)
-		return err;
-	err = kvblk_mem_piece(mem, offset, len, &piece);
-	if (!err)
-		err = kvblk_mem_submit(mem->kv, &op, 1, &result, 0);
-	if (!err && result.res < 0)
-		err = result.res;
-	if (flags)
-		*flags = result.flags;
-	return err;
-}
-
-int kvblk_mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void *key,
-		  size_t key_len, uint32_t *flags)
-{
-	struct kvblk_result result = { 0 };
-	struct kvblk_piece piece;
-	struct kvblk_op op;
-	int err;
-
-	if (!is_within(mem, offset, *len))
-		return -EFAULT;
-	if (mem->kind == KVBLK_MEM_STAGED) {
-		err = kvblk_stage_fetch(mem->stage, kvblk_cuda_ptr(mem->cuda) + offset, key, key_len, len);
-		if (!err)
-			result.flags = KVBLK_RES_BOUNCED;
-	} else {
-		err = kvblk_mem_piece(mem, offset, *len, &piece);
-		if (err)
-			return err;
-		kvblk_prep_get(&op, key, key_len, &piece, 1);
-		err = submit_one(mem->kv, &op, &result);
-		if (!err || err == -EMSGSIZE)
-			*len = result.value_len;
-		if (!err && mem->cuda)
-			err = kvblk_cuda_flush(mem->cuda);
-	}
-	if (flags)
-		*flags = result.flags;
-	return err;
 }

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
  * Staging: transfers for device memory that the kernel cannot reach, through a lane. A
- * lane has pinned host memory, a CUDA stream for copies and a queue for parts of a block.
- * All memory registered with one handle, CUDA context and options shares the lanes of one
- * stage.
+ * lane has pinned host memory and a CUDA stream for copies. All memory registered with one
+ * handle, CUDA context and options shares the lanes of one stage.
  *
  * A batch is split into loads of half a lane's memory: the device copies one load while
- * the kernel works on the next. A single get is split into parts: each part is copied to
- * the device while the drives read later parts.
+ * the kernel works on the next.
  *
  * A lane has one user at a time, and becomes free only when neither the kernel nor the
- * device can touch its memory. Nothing is allocated after kvblk_stage_open().
+ * device can touch its memory. A batch that waits for a lane keeps its deadlines and can
+ * be canceled. Nothing is allocated after kvblk_stage_open().
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,8 +20,6 @@
 
 #define LANES		2u
 #define BLOCK_MAX	(16u << 20)
-#define PART_SIZE	(1u << 20)
-#define BATCH_PARTS	4u	/* parts in flight if the lane has no queue */
 #define LOAD_OPS	256u
 #define COPIES		1024u
 
@@ -38,9 +34,8 @@ struct lane {
 	struct lane *next;	/* next free lane */
 	char *stage;		/* pinned memory of stage_size() bytes: two halves */
 	void *stream;
-	struct kvblk_queue *queue;	/* NULL if io_uring is not available */
 	uint32_t region;	/* handle of @stage; 0: pinned for each operation */
-	struct kvblk_op *ops;	/* entry per part or operation of a load, like the next two */
+	struct kvblk_op *ops;	/* an entry for each operation of a load, like the next two */
 	struct kvblk_piece *pieces;
 	struct kvblk_result *results;
 	struct copies *copies;
@@ -57,13 +52,15 @@ struct kvblk_stage {
 	size_t page;
 	struct lane lanes[KVBLK_MEM_LANES_MAX];
 	unsigned int nr_lanes;
-	pthread_mutex_t lock;	/* protects the fields below */
-	pthread_cond_t given_back;
+	pthread_mutex_t lock;	/* protects the fields below; taken after stages_lock */
+	pthread_cond_t changed;	/* signaled when a lane is given back, and by cancels */
 	struct lane *free;
-	unsigned int nr_lost;	/* lanes never reused: still in use by kernel or GPU */
+	unsigned int nr_lost;	/* lanes never reused: still in use by the GPU */
+	struct batch *batches;	/* batches that wait for a lane or have one */
 };
 
 static struct kvblk_stage *stages;
+static atomic_uint nr_stages;	/* in @stages; written under stages_lock */
 static pthread_mutex_t stages_lock = PTHREAD_MUTEX_INITIALIZER;	/* protects @stages, @users */
 static uint32_t last_id;
 /* protects @last_id; held across lookup and creation of a stage; taken before stages_lock */
@@ -82,7 +79,6 @@ static size_t stage_size(const struct kvblk_stage *stage)
 
 static void lane_destroy(struct kvblk_stage *stage, struct lane *lane)
 {
-	kvblk_queue_destroy(lane->queue);
 	if (lane->region)
 		kvblk_region_unregister(stage->kv, lane->region);
 	if (lane->stream)
@@ -99,15 +95,13 @@ static void lane_destroy(struct kvblk_stage *stage, struct lane *lane)
 
 static int lane_create(struct kvblk_stage *stage, struct lane *lane)
 {
-	size_t part_size = stage->options.part_size, size = stage_size(stage);
-	size_t nr_parts = (stage->options.block_max + part_size - 1) / part_size;
-	size_t nr = nr_parts > LOAD_OPS ? nr_parts : LOAD_OPS;
+	size_t size = stage_size(stage);
 	void *p;
 	int err;
 
-	lane->ops = calloc(nr, sizeof(*lane->ops));
-	lane->pieces = calloc(nr, sizeof(*lane->pieces));
-	lane->results = calloc(nr, sizeof(*lane->results));
+	lane->ops = calloc(LOAD_OPS, sizeof(*lane->ops));
+	lane->pieces = calloc(LOAD_OPS, sizeof(*lane->pieces));
+	lane->results = calloc(LOAD_OPS, sizeof(*lane->results));
 	lane->copies = calloc(1, sizeof(*lane->copies));
 	if (!lane->ops || !lane->pieces || !lane->results || !lane->copies)
 		return -ENOMEM;
@@ -125,11 +119,9 @@ static int lane_create(struct kvblk_stage *stage, struct lane *lane)
 		lane->stream = NULL;
 		return err;
 	}
-	/* optional: both only improve performance, and may be forbidden */
+	/* optional: saves pinning for each operation, and may be forbidden */
 	if (kvblk_region_register(stage->kv, p, size, &lane->region))
 		lane->region = 0;
-	if (kvblk_queue_create(stage->kv, (unsigned int)nr_parts, KVBLK_QUEUE_ANY_THREAD, &lane->queue))
-		lane->queue = NULL;
 	return 0;
 }
 
@@ -141,7 +133,7 @@ static void stage_destroy(struct kvblk_stage *stage)
 		lane_destroy(stage, &stage->lanes[i]);
 	if (inside)
 		kvblk_cu_leave();
-	pthread_cond_destroy(&stage->given_back);
+	pthread_cond_destroy(&stage->changed);
 	pthread_mutex_destroy(&stage->lock);
 	free(stage);
 }
@@ -150,14 +142,13 @@ static void stage_destroy(struct kvblk_stage *stage)
 static int complete(struct kvblk *kv, size_t page, struct kvblk_mem_options *options)
 {
 	struct kvblk_info info;
-	int err = kvblk_info(kv, &info);
+	int err = kvblk_get_info(kv, &info, sizeof(info));
 
 	if (err)
 		return err;
 	if (!options->block_max)
-		options->block_max = info.value_max && info.value_max < BLOCK_MAX ? info.value_max : BLOCK_MAX;
-	if (!options->part_size)
-		options->part_size = PART_SIZE;
+		options->block_max = info.value_max && info.value_max < BLOCK_MAX ?
+				     info.value_max : BLOCK_MAX;
 	if (!options->lanes)
 		options->lanes = LANES;
 	options->block_max = (options->block_max + page - 1) & ~(page - 1);
@@ -177,7 +168,7 @@ static int stage_create(struct kvblk *kv, void *context, const struct kvblk_mem_
 	s->given = s->options = *given;
 	s->page = (size_t)sysconf(_SC_PAGESIZE);
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->given_back, NULL);
+	cond_init(&s->changed);
 	err = complete(kv, s->page, &s->options);
 	if (!err)
 		err = kvblk_cu_enter(s->context);
@@ -202,32 +193,32 @@ static int stage_create(struct kvblk *kv, void *context, const struct kvblk_mem_
 
 static bool are_same(const struct kvblk_mem_options *a, const struct kvblk_mem_options *b)
 {
-	return a->block_max == b->block_max && a->part_size == b->part_size && a->lanes == b->lanes;
+	return a->block_max == b->block_max && a->lanes == b->lanes;
 }
 
 int kvblk_stage_open(struct kvblk *kv, void *context, const struct kvblk_mem_options *options,
 		     struct kvblk_stage **stage)
 {
-	const struct kvblk_mem_options given = options ? *options : (struct kvblk_mem_options){ 0 };
 	struct kvblk_stage *s;
 	int err = 0;
 
 	pthread_mutex_lock(&open_lock);
 	pthread_mutex_lock(&stages_lock);
 	for (s = stages; s; s = s->next) {
-		if (s->kv == kv && s->context == context && are_same(&s->given, &given)) {
+		if (s->kv == kv && s->context == context && are_same(&s->given, options)) {
 			s->users++;
 			break;
 		}
 	}
 	pthread_mutex_unlock(&stages_lock);
 	if (!s) {
-		err = stage_create(kv, context, &given, &s);
+		err = stage_create(kv, context, options, &s);
 		if (!err) {
 			s->users = 1;
 			pthread_mutex_lock(&stages_lock);
 			s->next = stages;
 			stages = s;
+			atomic_fetch_add(&nr_stages, 1);
 			pthread_mutex_unlock(&stages_lock);
 		}
 	}
@@ -250,57 +241,35 @@ void kvblk_stage_close(struct kvblk_stage *stage)
 		for (s = &stages; *s != stage; s = &(*s)->next)
 			;
 		*s = stage->next;
+		atomic_fetch_sub(&nr_stages, 1);
 	}
 	pthread_mutex_unlock(&stages_lock);
 	if (last)
 		stage_destroy(stage);
 }
 
+void kvblk_stage_info(const struct kvblk_stage *stage, struct kvblk_mem_info *info)
+{
+	info->block_max = stage->options.block_max;
+	info->lanes = stage->options.lanes;
+}
+
 void kvblk_stage_piece(const struct kvblk_stage *stage, uint64_t ptr, size_t len,
 		       struct kvblk_piece *piece)
 {
-	kvblk_piece_user(piece, NULL, len);
+	piece_user(piece, NULL, len);
 	piece->type = PIECE_STAGED;
 	piece->handle = stage->id;
 	piece->addr = ptr;
-}
-
-/* Wait for a free lane. Returns NULL if all lanes are lost. */
-static struct lane *lane_take(struct kvblk_stage *stage)
-{
-	struct lane *lane;
-
-	pthread_mutex_lock(&stage->lock);
-	while (!stage->free && stage->nr_lost < stage->nr_lanes)
-		pthread_cond_wait(&stage->given_back, &stage->lock);
-	lane = stage->free;
-	if (lane)
-		stage->free = lane->next;
-	pthread_mutex_unlock(&stage->lock);
-	return lane;
-}
-
-static void lane_give(struct kvblk_stage *stage, struct lane *lane)
-{
-	pthread_mutex_lock(&stage->lock);
-	if (lane->unsure || (lane->queue && kvblk_queue_inflight(lane->queue))) {
-		stage->nr_lost++;
-		pthread_cond_broadcast(&stage->given_back);
-	} else {
-		lane->next = stage->free;
-		stage->free = lane;
-		pthread_cond_signal(&stage->given_back);
-	}
-	pthread_mutex_unlock(&stage->lock);
 }
 
 static void lane_piece(const struct lane *lane, size_t offset, size_t len,
 		       struct kvblk_piece *piece)
 {
 	if (lane->region)
-		region_piece(piece, lane->region, offset, len);
+		piece_region(piece, lane->region, offset, len);
 	else
-		kvblk_piece_user(piece, lane->stage + offset, len);
+		piece_user(piece, lane->stage + offset, len);
 }
 
 static int stream_wait(struct lane *lane)
@@ -315,12 +284,15 @@ static int stream_wait(struct lane *lane)
 
 /* Consecutive operations on memory of one stage. A negative res in @results: complete. */
 struct batch {
-	const struct kvblk_stage *stage;
+	struct batch *next;	/* in stage->batches, under stage->lock */
+	struct kvblk_stage *stage;
 	struct lane *lane;
 	const struct kvblk_op *ops;
 	struct kvblk_result *results;
 	unsigned int nr, flags;
 	uint32_t hints;		/* union of the puts' hints, if they are a chain */
+	unsigned int begun;	/* operations before were submitted; under stage->lock */
+	bool canceled[KVBLK_OPS_MAX];	/* by kvblk_stage_cancel(); under stage->lock */
 };
 
 /* Consecutive puts or gets of a batch that share one half of the lane's memory. */
@@ -491,12 +463,12 @@ static int load_copy(const struct batch *b, const struct load *load)
 	return err ? err : copies_start(b->lane, is_get(b, load->first));
 }
 
-/* Returns the operation's extension, or NULL if there is none or it has another version's size. */
+/* Returns the operation's extension, or NULL if there is none that the library knows. */
 static const struct kvblk_op_ext *ext_of(const struct kvblk_op *op)
 {
 	const struct kvblk_op_ext *ext = (const void *)(uintptr_t)op->ext;
 
-	return ext && ext->size == sizeof(*ext) ? ext : NULL;
+	return ext && ext->size >= KVBLK_OP_EXT_SIZE_VER0 && ext->size <= sizeof(*ext) ? ext : NULL;
 }
 
 /*
@@ -513,14 +485,16 @@ static void connect(const struct batch *b, const struct load *load, struct kvblk
 		return;
 	kvblk_prep_ext(op, ext);
 	if (its)
-		*ext = *its;
+		memcpy(ext, its, its->size);
+	ext->size = sizeof(*ext);
 	ext->hints |= b->hints;
 	for (i = load->end; i < b->nr && !(is_put(b, i) && b->results[i].res >= 0); i++)
 		;
 	if (i < b->nr)
 		ext->hints |= KVBLK_HINT_CONTINUES;
 	for (i = load->first; i-- && !ext->parent_len;) {
-		if (!is_put(b, i) || refusal(b->stage, &b->ops[i]) || b->ops[i].key_len > KVBLK_KEY_MAX)
+		if (!is_put(b, i) || refusal(b->stage, &b->ops[i]) ||
+		    b->ops[i].key_len > KVBLK_KEY_MAX)
 			continue;
 		ext->parent = b->ops[i].key;
 		ext->parent_len = b->ops[i].key_len;
@@ -528,22 +502,32 @@ static void connect(const struct batch *b, const struct load *load, struct kvblk
 }
 
 /*
- * After @result, fail later operations that must not run: of a declined chain or a canceled
- * cookie.
+ * After @result, fail later operations that must not run: of a declined chain, a canceled
+ * cookie, or an interrupted batch.
  */
 static void skip_later(const struct batch *b, unsigned int first, const struct kvblk_result *result)
 {
 	bool declined = result->res == -ENOBUFS && b->flags & KVBLK_SUBMIT_CHAIN;
+	bool interrupted = result->res == -ECANCELED && b->flags & KVBLK_SUBMIT_INTERRUPTIBLE;
 	bool canceled = result->res == -ECANCELED && result->cookie;
 
-	for (unsigned int i = first; (declined || canceled) && i < b->nr; i++) {
+	for (unsigned int i = first; (declined || interrupted || canceled) && i < b->nr; i++) {
 		if (b->results[i].res >= 0 &&
-		    (declined ? is_put(b, i) : b->ops[i].cookie == result->cookie))
+		    (interrupted || (declined ? is_put(b, i) : b->ops[i].cookie == result->cookie)))
 			finish(b, i, result->res);
 	}
 }
 
-static void load_submit(const struct batch *b, const struct load *load)
+/* Complete canceled operations from @b->begun on. Called with the stage's lock held. */
+static void finish_canceled(const struct batch *b)
+{
+	for (unsigned int i = b->begun; i < b->nr; i++) {
+		if (b->canceled[i] && b->results[i].res >= 0)
+			finish(b, i, -ECANCELED);
+	}
+}
+
+static void load_submit(struct batch *b, const struct load *load)
 {
 	const struct lane *lane = b->lane;
 	unsigned int nr = 0, done = 0;
@@ -551,11 +535,15 @@ static void load_submit(const struct batch *b, const struct load *load)
 	size_t at = load->at;
 	int err;
 
+	pthread_mutex_lock(&b->stage->lock);
+	finish_canceled(b);
+	b->begun = load->end;
+	pthread_mutex_unlock(&b->stage->lock);
 	for (unsigned int i = load->first; i < load->end; i++) {
 		struct kvblk_op *op = &lane->ops[nr];
 		size_t room = room_of(b->stage, &b->ops[i]);
 
-		/* skip operations that skip_later() has completed since the load was built */
+		/* skip operations that were completed since the load was built */
 		if (b->results[i].res >= 0) {
 			*op = b->ops[i];
 			lane_piece(lane, at, room, &lane->pieces[nr]);
@@ -569,7 +557,8 @@ static void load_submit(const struct batch *b, const struct load *load)
 		return;
 	if (b->flags & KVBLK_SUBMIT_CHAIN && is_put(b, load->first))
 		connect(b, load, lane->ops, &ext);
-	err = kvblk_submit(b->stage->kv, lane->ops, nr, lane->results, b->flags);
+	err = kvblk_batch(b->stage->kv, lane->ops, nr, lane->results, sizeof(*lane->results),
+			  b->flags);
 	for (unsigned int i = load->first; i < load->end; i++) {
 		struct kvblk_result *result = &b->results[i];
 
@@ -605,7 +594,7 @@ static int load_prepare(const struct batch *b, const struct load *load)
 	return load->first < b->nr && !is_get(b, load->first) ? load_copy(b, load) : 0;
 }
 
-static void batch_run(const struct batch *b)
+static void batch_run(struct batch *b)
 {
 	struct load load = load_of(b, 0, 0), next;
 	unsigned int half = 0, before = 0;
@@ -647,44 +636,124 @@ static struct kvblk_stage *stage_find(const struct kvblk *kv, uint32_t id)
 	return stage;
 }
 
-/* Run a batch whose first staged piece belongs to stage @id; sets @b's stage and lane. */
-static void submit_staged(struct kvblk *kv, uint32_t id, struct batch *b)
+/*
+ * Complete operations that are past their deadline, or canceled. Called with the stage's lock
+ * held. Returns false if all are complete; sets @deadline to the next deadline, 0 for none.
+ */
+static bool is_left(const struct batch *b, uint64_t *deadline)
 {
-	struct kvblk_stage *stage = stage_find(kv, id);
+	uint64_t now = now_ns();
+	bool left = false;
+
+	finish_canceled(b);
+	*deadline = 0;
+	for (unsigned int i = 0; i < b->nr; i++) {
+		uint64_t until = b->ops[i].deadline_ns;
+
+		if (b->results[i].res < 0)
+			continue;
+		if (until && until <= now) {
+			finish(b, i, -ETIME);
+			continue;
+		}
+		left = true;
+		if (until && (!*deadline || until < *deadline))
+			*deadline = until;
+	}
+	return left;
+}
+
+/*
+ * Wait for a lane. Returns 0; -EIO if all lanes are lost. @b->lane is NULL if all operations
+ * completed meanwhile.
+ */
+static int lane_take(struct batch *b)
+{
+	struct kvblk_stage *stage = b->stage;
+	uint64_t deadline;
+	int err = 0;
+
+	pthread_mutex_lock(&stage->lock);
+	b->next = stage->batches;
+	stage->batches = b;
+	while (is_left(b, &deadline) && !b->lane && !err) {
+		b->lane = stage->free;
+		if (b->lane)
+			stage->free = b->lane->next;
+		else if (stage->nr_lost == stage->nr_lanes)
+			err = -EIO;
+		else
+			cond_wait(&stage->changed, &stage->lock, deadline);
+	}
+	pthread_mutex_unlock(&stage->lock);
+	return err;
+}
+
+static void lane_give(struct batch *b)
+{
+	struct kvblk_stage *stage = b->stage;
+	struct batch **place;
+
+	pthread_mutex_lock(&stage->lock);
+	for (place = &stage->batches; *place != b; place = &(*place)->next)
+		;
+	*place = b->next;
+	if (b->lane && b->lane->unsure) {
+		stage->nr_lost++;
+	} else if (b->lane) {
+		b->lane->next = stage->free;
+		stage->free = b->lane;
+	}
+	/* broadcast, because the first waiter may have no operation left */
+	pthread_cond_broadcast(&stage->changed);
+	pthread_mutex_unlock(&stage->lock);
+}
+
+/* Run a batch whose first staged piece belongs to stage @id. */
+static void stage_run(struct kvblk *kv, uint32_t id, struct batch *b)
+{
 	int err = -EINVAL;
 
-	if (stage) {
-		b->stage = stage;
+	b->stage = stage_find(kv, id);
+	if (b->stage) {
 		for (unsigned int i = 0; i < b->nr; i++) {
 			const struct kvblk_op_ext *ext = ext_of(&b->ops[i]);
 
-			finish(b, i, refusal(stage, &b->ops[i]));
+			finish(b, i, refusal(b->stage, &b->ops[i]));
 			if (ext && b->flags & KVBLK_SUBMIT_CHAIN && is_put(b, i))
 				b->hints |= ext->hints;
 		}
-		b->lane = lane_take(stage);
-		err = b->lane ? kvblk_cu_enter(stage->context) : -EIO;
-		if (!err) {
+		err = lane_take(b);
+		if (b->lane)
+			err = kvblk_cu_enter(b->stage->context);
+		if (b->lane && !err) {
 			batch_run(b);
 			kvblk_cu_leave();
 		}
-		if (b->lane)
-			lane_give(stage, b->lane);
+		lane_give(b);
 	}
-	for (unsigned int i = 0; err && i < b->nr; i++)
-		finish(b, i, err);
+	for (unsigned int i = 0; err && i < b->nr; i++) {
+		if (!b->stage || b->results[i].res >= 0)
+			finish(b, i, err);
+	}
 }
 
-int kvblk_mem_submit(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr_ops,
-		     struct kvblk_result *results, unsigned int flags)
+bool kvblk_is_staged(const struct kvblk_op *ops, unsigned int nr_ops)
 {
-	unsigned int first = 0, end;
+	/* do not read pieces, because the kernel reports those that cannot be read */
+	if (!atomic_load(&nr_stages))
+		return false;
+	for (unsigned int i = 0; i < nr_ops; i++) {
+		if (id_of(&ops[i]))
+			return true;
+	}
+	return false;
+}
 
-	while (first < nr_ops && !id_of(&ops[first]))
-		first++;
-	if (first == nr_ops)
-		return kvblk_submit(kv, ops, nr_ops, results, flags);
-	for (first = 0; first < nr_ops; first = end) {
+void kvblk_stage_submit(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr_ops,
+			struct kvblk_result *results, unsigned int flags)
+{
+	for (unsigned int first = 0, end; first < nr_ops; first = end) {
 		struct batch b = { .ops = &ops[first], .results = &results[first], .flags = flags };
 		uint32_t id = id_of(&ops[first]);
 		int err = 0;
@@ -693,167 +762,37 @@ int kvblk_mem_submit(struct kvblk *kv, const struct kvblk_op *ops, unsigned int 
 			;
 		b.nr = end - first;
 		if (id)
-			submit_staged(kv, id, &b);
+			stage_run(kv, id, &b);
 		else
-			err = kvblk_submit(kv, b.ops, b.nr, b.results, flags);
+			err = kvblk_batch(kv, b.ops, b.nr, b.results, sizeof(*b.results), flags);
 		for (unsigned int i = 0; err && i < b.nr; i++)
 			finish(&b, i, err);
 	}
-	return 0;
 }
 
-/* A single get, in parts. */
-
-/* State of a get that is fetched in parts. */
-struct fetch {
-	const struct kvblk_stage *stage;
-	struct lane *lane;
-	device_ptr to;
-	size_t len;
-	uint64_t layout_tag;
-	bool started;		/* a part has arrived; @layout_tag is valid */
-	int err;
-};
-
-/* Returns the length of part number @i. */
-static size_t part_len(const struct fetch *fetch, size_t i)
+unsigned int kvblk_stage_cancel(struct kvblk *kv, uint64_t cookie)
 {
-	size_t left = fetch->len - i * fetch->stage->options.part_size;
+	unsigned int nr = 0;
 
-	return left < fetch->stage->options.part_size ? left : fetch->stage->options.part_size;
-}
-
-static void part_prepare(struct fetch *fetch, size_t i, const void *key, size_t key_len)
-{
-	struct lane *lane = fetch->lane;
-	struct kvblk_op *op = &lane->ops[i];
-	size_t at = i * fetch->stage->options.part_size, len = part_len(fetch, i);
-
-	/* a byte more for the last part, to detect a block that has grown */
-	lane_piece(lane, at, at + len == fetch->len ? len + 1 : len, &lane->pieces[i]);
-	kvblk_prep_get(op, key, key_len, &lane->pieces[i], 1);
-	op->flags = KVBLK_OPF_PARTIAL;
-	op->offset = (uint32_t)at;
-	op->cookie = i;
-}
-
-/* Copy a part to the device, unless the get has failed. */
-static void part_arrived(struct fetch *fetch, const struct kvblk_result *result)
-{
-	size_t i = result->cookie, at = i * fetch->stage->options.part_size;
-	struct lane *lane = fetch->lane;
-
-	if (fetch->err)
-		return;
-	if (result->res < 0 && result->res != -ERANGE) {
-		fetch->err = result->res;
-		return;
-	}
-	/* another block has replaced this one: its length or layout tag differs */
-	if (result->res != (int)part_len(fetch, i) ||
-	    (fetch->started && result->layout_tag != fetch->layout_tag)) {
-		fetch->err = -ENOENT;
-		return;
-	}
-	fetch->layout_tag = result->layout_tag;
-	fetch->started = true;
-	fetch->err = kvblk_cu_errno(kvblk_cu.to_device(fetch->to + at, lane->stage + at,
-						 part_len(fetch, i), lane->stream));
-}
-
-/* Submit all parts at once, and copy each when it completes. */
-static void fetch_queued(struct fetch *fetch, size_t nr)
-{
-	struct lane *lane = fetch->lane;
-	int err = 0;
-
-	for (size_t i = 0; i < nr && !err; i++)
-		err = kvblk_queue_add(lane->queue, &lane->ops[i]);
-	if (err)
-		fetch->err = err;
-	while (kvblk_queue_inflight(lane->queue)) {
-		int got = kvblk_queue_wait(lane->queue, lane->results, (unsigned int)nr, 1, -1);
-
-		if (got == -EINTR)
-			continue;
-		if (got < 0) {
-			if (!fetch->err)
-				fetch->err = got;
-			return;
-		}
-		for (int i = 0; i < got; i++)
-			part_arrived(fetch, &lane->results[i]);
-	}
-}
-
-/* Without a queue: submit a few parts by ioctl while the previous ones are copied. */
-static void fetch_batched(struct fetch *fetch, size_t nr)
-{
-	struct lane *lane = fetch->lane;
-
-	for (size_t i = 0; i < nr && !fetch->err;) {
-		size_t n = nr - i < BATCH_PARTS ? nr - i : BATCH_PARTS;
-
-		fetch->err = kvblk_submit(fetch->stage->kv, &lane->ops[i], (unsigned int)n,
-					  &lane->results[i], 0);
-		for (; n && !fetch->err; n--)
-			part_arrived(fetch, &lane->results[i++]);
-	}
-}
-
-/* Wait for the copies. Zero the destination if the get failed. */
-static int fetch_end(struct fetch *fetch)
-{
-	struct lane *lane = fetch->lane;
-	int err = stream_wait(lane);
-
-	if (!fetch->err && !err)
+	/* no lock without stages: another thread may have held it at a fork */
+	if (!cookie || !atomic_load(&nr_stages))
 		return 0;
-	if (err)
-		stream_wait(lane);
-	if (fetch->started && !err) {
-		err = kvblk_cu_errno(kvblk_cu.fill(fetch->to, 0, fetch->len, lane->stream));
-		if (!err)
-			err = stream_wait(lane);
+	pthread_mutex_lock(&stages_lock);
+	for (struct kvblk_stage *stage = stages; stage; stage = stage->next) {
+		if (stage->kv != kv)
+			continue;
+		pthread_mutex_lock(&stage->lock);
+		for (struct batch *b = stage->batches; b; b = b->next) {
+			for (unsigned int i = b->begun; i < b->nr; i++) {
+				if (b->ops[i].cookie != cookie)
+					continue;
+				b->canceled[i] = true;
+				nr++;
+			}
+		}
+		pthread_cond_broadcast(&stage->changed);
+		pthread_mutex_unlock(&stage->lock);
 	}
-	return err ? err : fetch->err;
-}
-
-int kvblk_stage_fetch(struct kvblk_stage *stage, uint64_t ptr, const void *key, size_t key_len,
-		      size_t *len)
-{
-	struct fetch fetch = { .stage = stage, .to = ptr };
-	uint32_t size = 0;
-	size_t nr;
-	int err;
-
-	err = kvblk_exists(stage->kv, key, key_len, &size);
-	if (err)
-		return err;
-	if (size > *len) {
-		*len = size;
-		return -EMSGSIZE;
-	}
-	if (size > stage->options.block_max)
-		return -EFBIG;
-	fetch.len = size;
-	fetch.lane = lane_take(stage);
-	if (!fetch.lane)
-		return -EIO;
-	nr = (size + stage->options.part_size - 1) / stage->options.part_size;
-	for (size_t i = 0; i < nr; i++)
-		part_prepare(&fetch, i, key, key_len);
-	err = kvblk_cu_enter(stage->context);
-	if (!err) {
-		if (fetch.lane->queue)
-			fetch_queued(&fetch, nr);
-		else
-			fetch_batched(&fetch, nr);
-		err = fetch_end(&fetch);
-		kvblk_cu_leave();
-	}
-	lane_give(stage, fetch.lane);
-	if (!err)
-		*len = size;
-	return err;
+	pthread_mutex_unlock(&stages_lock);
+	return nr;
 }

@@ -20,23 +20,25 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 
 
-def built_library():
-    """Build libkvblk.a; return its path."""
+def built_libraries():
+    """Build the static libraries; return their paths."""
     out = tempfile.mkdtemp(prefix="kvblk-lib-")
     atexit.register(shutil.rmtree, out, True)
-    subprocess.run(["make", "-s", "-C", str(HERE.parent), f"O={out}", f"{out}/lib/libkvblk.a"], check=True)
-    return f"{out}/lib/libkvblk.a"
+    archives = [f"{out}/lib/libkvblk.a", f"{out}/lib/libkvblk-keys.a"]
+    subprocess.run(["make", "-s", "-C", str(HERE.parent), f"O={out}", *archives], check=True)
+    return archives
 
 
 ffi = FFI()
 source = (HERE / "native.c").read_text()
-# declarations that Python sees
-ffi.cdef(re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1).replace("KVPY ", ""))
+# declarations that Python sees; those of kvblk.h are skipped by the compiler
+declared = re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1)
+ffi.cdef(re.sub(r"^#(if 0|endif)$|KVPY ", "", declared, flags=re.M))
 options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}
 if os.environ.get("KVBLK_SYSTEM_LIB") == "1" or not (HERE.parent / "lib" / "kvblk.h").exists():
-    options = {"libraries": ["kvblk"]}
+    options = {"libraries": ["kvblk", "kvblk-keys"]}
 else:
     # hide the symbols, because another libkvblk may be loaded in the process
-    options.update(extra_objects=[built_library()], libraries=["nl-genl-3", "nl-3", "uring", "md"],
+    options.update(extra_objects=built_libraries(), libraries=["uring", "md"],
                    extra_link_args=["-Wl,--exclude-libs,ALL"])
 ffi.set_source("kvblk._native", source, extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE"], **options)

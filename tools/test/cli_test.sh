@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # usage: cli_test.sh COMMAND FAKE-POOL
 # The command without the module: each invalid argument fails with exit code 2, a message and no change. The data path
-# runs on the emulated pool of fake_pool.c. A case is one line with the expected result.
+# runs on the emulated pool of libkvblk-fake. A case is one line with the expected result.
 set -u
 kvblk=$(readlink -f "${1:?usage: cli_test.sh COMMAND FAKE-POOL}")
 fake=$(readlink -f "${2:?usage: cli_test.sh COMMAND FAKE-POOL}")
@@ -163,7 +163,7 @@ expect 1 'absent: No such file' prefetch kv0 --keys absent
 expect 1 'Is a directory' prefetch kv0 --keys .
 usage 'from 0 to 3' put kv0 key --priority 4
 usage 'from 0 to 3' put kv0 key --priority -1
-usage 'time from 0.001 to 4294967295 seconds' put kv0 key --ttl 0
+usage 'time from 0.001 to 1073741824 seconds' put kv0 key --ttl 0
 usage 'time from 0.001' put kv0 key --ttl 4294967296
 usage 'time from 0.001' put kv0 key --ttl 1x
 usage 'time from 0.001' put kv0 key --ttl 1hh
@@ -277,15 +277,23 @@ usage 'time from 0.01' bench kv0 --op put --seconds 0
 usage 'number from 1' bench kv0 --op put --count 0
 usage 'for get and exists' bench kv0 --op put --blocks 10
 usage 'must be uring, uring-fixed or ioctl' bench kv0 --op put --engine frob
-usage 'at most 1G' bench kv0 --op put --engine uring-fixed --size 64M --depth 17
 usage 'must be host, gpu' bench kv0 --op put --mem cpu
 usage 'must be host, gpu' bench kv0 --op put --mem gpu:
 usage 'moves no blocks' bench kv0 --op exists --mem gpu
 usage 'unexpected argument' bench kv0 kv1 --op put
 usage '1 to 31 letters' bench 'a b' --op put
 
+usage 'unexpected argument "kv0"' keyspace kv0
+usage '--group .*--new' keyspace --group kvblk
+usage 'no such group' keyspace --new --group no-such-group --salt-file salt
+usage '--new needs a --salt-file' keyspace --new --salt-file ''
+usage '--model .*--runtime' keyspace --model tiny
+usage 'a key space needs --runtime, --model' keyspace --runtime a --model b --dtype c --layout d
+usage 'each rank must be below' keyspace --runtime a --model b --dtype c --layout d --block-tokens 1 --tp-rank 2 --tp-size 2
+usage 'must be a number from 1 to' keyspace --runtime a --model b --dtype c --layout d --block-tokens 0
+
 echo "# help and version"
-verbs=('pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member wipe' 'member list' put get exists rm prefetch status stat iostat top
+verbs=('pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member wipe' 'member list' put get exists rm prefetch keyspace status stat iostat top
 	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
 for noun in '' pool member policy; do
@@ -444,6 +452,64 @@ expect 1 'no pool absent' replay --pool absent --synthetic --requests 1
 expect 1 'no pool absent' bench absent --op put
 expect 1 'No such file' replay --simulate --trace absent
 expect 1 'Is a directory' replay --simulate --trace .
+
+echo "# salt"
+tiny=(--runtime example/1 --model tiny --dtype float16 --layout LKTHD --block-tokens 64)
+expect 4 'salt: no such file, so anybody' keyspace --salt-file salt
+expect 4 '' keyspace --salt-file salt -o json "${tiny[@]}"
+has salted False
+has fingerprint None
+has prefix 6b766231e7940858f1756b790e5d78b122ca70f1
+expect 0 '^prefix       6b766231e7940858f1756b790e5d78b122ca70f1$' keyspace --salt-file '' "${tiny[@]}"
+expect 0 '^fingerprint  [0-9a-f]{16}$' keyspace --new --salt-file made/salt --group "$(id -gn)"
+[ "$(stat -c '%a %G' made/salt)" = "640 $(id -gn)" ] && grep -qxE '[0-9a-f]{64}' made/salt && [ "$(wc -c < made/salt)" = 65 ]
+verdict $? "a new salt has 64 hex digits and is its group's"
+[ "$(ls made)" = salt ] && ! grep -qf made/salt out err
+verdict $? "it leaves no other file, and is not printed"
+cp made/salt before
+expect 1 'exists already and stays unchanged' keyspace --new --salt-file made/salt
+cmp -s made/salt before
+verdict $? "a salt is never replaced"
+expect 1 'no-such/dir/salt: No such file' keyspace --new --salt-file no-such/dir/salt
+umask 077
+for i in {1..8}; do
+	"$kvblk" keyspace --new --salt-file race/salt > "race-$i" 2>&1 &
+done
+wait
+umask 022
+[ "$(grep -l '^fingerprint' race-* | wc -l)" = 1 ] && [ "$(grep -l 'exists already' race-* | wc -l)" = 7 ] && [ "$(ls race)" = salt ]
+verdict $? "of eight that make a salt one succeeds"
+[ "$(stat -c %a race)" = 755 ]
+verdict $? "its directory can be searched, whatever the umask"
+printf '%02x' {0..31} > known
+echo >> known
+chmod 640 known
+expect 0 '' keyspace --salt-file known -o json "${tiny[@]}"
+has salt_file known
+has salted True
+has fingerprint d03af759a72afc66
+has prefix 6b7662311a472cdbe252ef85e250a7f4bc9872c3
+for mode in 644 660 642 641; do
+	chmod $mode known
+	expect 1 'known: others may read it or its group may change it' keyspace --salt-file known "${tiny[@]}"
+	[ ! -s out ] || verdict 1 "a salt of mode $mode is used"
+done
+chmod 640 known
+for text in '' "$(printf %064d 0)" "$(printf %063d 0)\n" "$(printf %065d 0)\n" "$(printf %063d 0)A\n" "$(printf %063d 0)g\n" "$(printf %064d 0)\n\n" \
+		"$(printf %063d 0)\n\n" "$(printf %063d 0)\\0\n"; do
+	printf '%b' "$text" > known
+	expect 1 'known: it is not 64 hex digits in lower case and a newline' keyspace --salt-file known
+	expect 1 'known: it is not 64 hex digits' keyspace --new --salt-file known
+done
+expect 1 'made: it is not a regular file' keyspace --salt-file made
+mkfifo -m 600 pipe
+expect 1 'pipe: it is not a regular file' keyspace --salt-file pipe
+ln -s made/salt link
+expect 0 '^fingerprint' keyspace --salt-file link
+if [ "$(id -u)" != 0 ]; then
+	chmod 200 made/salt
+	expect 1 'made/salt: Permission denied' keyspace --salt-file made/salt
+fi
 
 echo "# prefetch"
 export KVBLK_FAKE_STORE=$dir/prefetch-store
@@ -642,7 +708,7 @@ verdict $? "hex digits name the same key"
 expect_fake 0 '' get fake key --offset 1000 --length 1K part
 cmp -s part <(tail -c +1001 block | head -c 1024)
 verdict $? "a part is got"
-expect_fake 1 'behind' get fake key --offset 1M part
+expect_fake 1 'not within the block' get fake key --offset 1M part
 expect_fake 0 'fetched' get fake key copy -o json
 has length 100000
 expect_fake 0 '' put fake tagged block --caller-tag 0xfeed --layout-tag 7

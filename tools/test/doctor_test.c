@@ -224,7 +224,7 @@ TEST_WITH(pools, setup, tree_remove)
 TEST_WITH(not_told, setup, tree_remove)
 {
 	doctor_look(root, "1.2", NULL, &doctor);
-	said(HEALTH_NOTE, "pool", "cannot be asked", "network namespace");
+	said(HEALTH_NOTE, "pool", "does not report", "group kvblk-monitor");
 }
 
 TEST(nothing)

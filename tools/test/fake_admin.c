@@ -17,7 +17,7 @@
 
 #include <jansson.h>
 
-#include "../lib/kvblk.h"
+#include "../lib/kvblk_admin.h"
 
 struct kvblk_admin {
 	char message[256];
@@ -102,10 +102,15 @@ static void fill_pool(struct kvblk_pool_state *pool, const json_t *json)
 	pool->leased_bytes = number(json, "leased_bytes");
 	pool->value_max = (uint32_t)number(json, "value_max");
 	pool->unsure = (uint32_t)number(json, "unsure");
+	pool->checksum_failures = number(json, "checksum_failures");
+	pool->read_errors = number(json, "read_errors");
+	pool->write_errors = number(json, "write_errors");
+	pool->put_nospace = number(json, "put_nospace");
+	pool->has_use = json_object_get(json, "free");
 }
 
-int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
-		   struct kvblk_pool_state **list)
+int kvblk_pool_list(struct kvblk_admin *admin, const char *name,
+		    struct kvblk_pool_state **list)
 {
 	struct kvblk_pool_state **last = list, *pool;
 	json_t *array = load("pools"), *json;
@@ -137,7 +142,7 @@ static void fill_member(struct kvblk_member_state *member, const json_t *json)
 	text(json, "name", member->name, sizeof(member->name));
 	text(json, "path", member->path, sizeof(member->path));
 	text(json, "state", state, sizeof(state));
-	while (strcmp(kvblk_member_status_name(member->state), state) != 0 &&
+	while (strcmp(kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state), state) != 0 &&
 	       member->state < 16)
 		member->state++;
 	member->slot = (uint32_t)number(json, "slot");
@@ -158,10 +163,11 @@ static void fill_member(struct kvblk_member_state *member, const json_t *json)
 	text(json, "device", member->device, sizeof(member->device));
 	text(json, "place", member->place, sizeof(member->place));
 	member->unread_segments = (uint32_t)number(json, "unread_segments");
+	member->has_use = json_object_get(json, "free_segments");
 }
 
-int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
-		     struct kvblk_member_state **list)
+int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
+		      struct kvblk_member_state **list)
 {
 	struct kvblk_member_state **last = list, *member;
 	json_t *array = load("members"), *json;
@@ -185,20 +191,17 @@ int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
 static void fill_stats(struct kvblk_stats *stats, const json_t *json, unsigned int calls)
 {
 	const json_t *latency = json_object_get(json, "latency"), *buckets;
+	const char *name;
 
 	text(json, "pool", stats->pool, sizeof(stats->pool));
-	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
-		const char *name = kvblk_counter_name(i);
-
-		if (name)
-			stats->counter[i] = number(json_object_get(json, "counters"), name) +
-				calls * number(json_object_get(json, "per_call"), name);
+	for (unsigned int i = KVBLK_A_COUNTER_PUTS; i <= KVBLK_A_COUNTER_MAX; i++) {
+		name = kvblk_name(KVBLK_NAME_COUNTER, i);
+		stats->has_counter[i] = true;
+		stats->counter[i] = number(json_object_get(json, "counters"), name) +
+			calls * number(json_object_get(json, "per_call"), name);
 	}
-	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
-		const char *name = kvblk_latency_name(i);
-
-		if (!name)
-			continue;
+	for (unsigned int i = KVBLK_A_LATENCY_PUT; i <= KVBLK_A_LATENCY_LOOKUP; i++) {
+		name = kvblk_name(KVBLK_NAME_LATENCY, i);
 		buckets = json_object_get(json_object_get(latency, name), "log2_buckets");
 		stats->nr_buckets[i] = (uint32_t)json_array_size(buckets);
 		for (uint32_t b = 0; b < stats->nr_buckets[i]; b++)
@@ -207,14 +210,17 @@ static void fill_stats(struct kvblk_stats *stats, const json_t *json, unsigned i
 	}
 }
 
-int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
-		    struct kvblk_stats **list)
+int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
+		     const char *pool, struct kvblk_stats **list)
 {
 	struct kvblk_stats **last = list, *stats;
-	json_t *array = load("stats"), *json;
+	json_t *array, *json;
 	size_t i;
 
 	*list = NULL;
+	if (scope != KVBLK_STATS_SCOPE_POOL)
+		return 0;
+	array = load("stats");
 	json_array_foreach(array, i, json) {
 		stats = calloc(1, sizeof(*stats));
 		fill_stats(stats, json, admin->nr_stats);
@@ -255,13 +261,9 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 		       spec->name ? " name=" : "", spec->name ? spec->name : "");
 }
 
-int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
-			     const uint8_t uuid[16])
+int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
+			const struct kvblk_member_spec *spec)
 {
-	return changed(admin, "remove %s uuid0=%u", pool, uuid[0]);
-}
-
-int kvblk_member_remove(struct kvblk_admin *admin, const char *pool, const char *member)
-{
-	return changed(admin, "remove %s %s", pool, member);
+	return spec->uuid ? changed(admin, "remove %s uuid0=%u", pool, spec->uuid[0]) :
+			    changed(admin, "remove %s %s", pool, spec->name);
 }

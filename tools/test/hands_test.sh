@@ -73,9 +73,20 @@ expect 0 $'^kv0\t2\t1 GiB\t' -H pool ls
 verdict $? "-H leaves the headings out"
 expect 0 '^kv0  *2  *1073741824 ' pool list -p
 expect 0 $'^kv0\tnvme0n1\tup\t537919488\t8388608\t64\t32\t28\t/dev/nvme0n1\tnvme3n1\t01000000-0000-0000-0000-000000000000\tnqn.a nsid 1$' member list -Hp kv0
-expect 0 $'^kv0\tnvme7n1\tmissing\t0\t0\t0\t0\t0\t\t\t07000000-0000-0000-0000-000000000000\tnqn.b nsid 2$' member list -Hp kv0
-expect 0 '^kv0 .* 0  *-  *-  *07000000-0000-0000-0000-000000000000 nqn.b nsid 2$' member list kv0
+expect 0 $'^kv0\tnvme7n1\tmissing\t0\t0\t0\t\t\t\t\t07000000-0000-0000-0000-000000000000\tnqn.b nsid 2$' member list -Hp kv0
+expect 0 '^kv0 .* 0  *-  *-  *-  *-  *07000000-0000-0000-0000-000000000000 nqn.b nsid 2$' member list kv0
 expect 0 '"capacity": 1073741824' pool list -o json -H
+
+echo "# a user who may not monitor"
+cp state state.all
+state 'd["pools"][0].pop("free")' 'd["members"][0].pop("free_segments")'
+expect 0 '^kv0  *2  *1 GiB  *-  *-  *65536$' pool list
+expect 0 $'^kv0\t2\t1073741824\t\t\t65536$' pool list -Hp
+expect 0 '"free": null' pool list -o json
+expect 0 '^use  *for root and the group kvblk-monitor$' pool show kv0
+expect 0 '^kv0  *nvme0n1  *up .* 64  *-  *-  */dev/nvme0n1' member list kv0
+expect 0 '"inflight": null' member list -o json kv0
+mv state.all state
 
 echo "# questions before a loss"
 truncate -s 32M "$flash/blank"
@@ -190,12 +201,13 @@ grep -q '^kv0: the index is full, 60000 of 65536 entries, while 512 MiB of flash
 verdict $? "an index that is too small is told"
 state 'd["pools"][0]["free_segments"] = 10'
 expect 0 '^kv0  *ok ' status
-state 'd["stats"][0]["counters"].update({"checksum_failures": 3, "read_errors": 1, "write_errors": 2, "put_nospace": 4})'
+state 'd["pools"][0].update(checksum_failures=3, read_errors=1, write_errors=2, put_nospace=4)'
 expect 0 '^kv0: 3 checksum failures, each a miss, since the pool was assembled; dmesg.*; then: kvblk pool clear kv0$' status
 expect 0 '^kv0: 1 failed read, each a miss, since' status
 [ "$(grep -c '^kv0: ' out)" = 4 ]
 verdict $? "each counter of failures is told"
-state 'd["stats"] = [{"pool": "kv0"}]' 'd["pools"].append(dict(d["pools"][0], name="kv1"))'
+state 'd["pools"][0].update(checksum_failures=0, read_errors=0, write_errors=0, put_nospace=0)' \
+	'd["pools"].append(dict(d["pools"][0], name="kv1"))'
 expect 5 '^kv1  *down  *0 of 0' status
 expect 0 '^kv0  *ok ' status kv0
 expect 1 'kv7: there is no pool kv7' status kv7
@@ -249,7 +261,7 @@ expect 1 'kv7: there is no pool kv7' iostat kv7 1
 
 echo "# top"
 expect 1 'needs a terminal; .* kvblk iostat' top
-state 'd["stats"][0]["counters"] = {"read_errors": 7}' 'd["pools"].pop()' 'd["pools"][0].update(index_used=10, index_slots=100)' \
+state 'd["pools"].pop()' 'd["pools"][0].update(read_errors=7, index_used=10, index_slots=100)' \
 	'd["members"] = [{"pool": "kv0", "name": "m0", "state": "up", "size": 1 << 30, "nr_segments": 128, "free_segments": 64,
 	 "sealed_segments": 60, "inflight": 3}]'
 python3 -c 'import json; d = json.load(open("state")); json.dump({"pools": [dict(d["pools"][0], name=f"kv{i}") for i in range(30)],

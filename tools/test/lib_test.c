@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT
 /*
- * libkvblk as a runtime uses it, on the pool of fake_pool.c; VM tests cover the rest.
+ * libkvblk, used as by a runtime, on the pool of libkvblk-fake; VM tests cover the rest.
  * install_test.sh builds and runs this program.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
-#include <stdatomic.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <kvblk.h>
@@ -39,54 +42,78 @@ static void opening(void)
 {
 	char fifo[] = "/tmp/kvblk-lib-test-XXXXXX", name[300];
 	struct kvblk *kv;
+	int fd;
 
 	memset(name, 'x', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
-	CHECK(kvblk_open(NULL, &kv) == -EINVAL);
-	CHECK(kvblk_open("", &kv) == -EINVAL);
-	CHECK(kvblk_open("absent", &kv) == -ENODEV);
-	CHECK(kvblk_open("/dev/absent", &kv) == -ENODEV);
-	CHECK(kvblk_open("/dev/null/absent", &kv) == -ENODEV);
-	CHECK(strstr(kvblk_strerror(-ENODEV), "no such pool"));
-	CHECK(kvblk_open(name, &kv) == -ENAMETOOLONG);
-	CHECK(kvblk_open("/dev/null", &kv) == -ENOTTY);
-	CHECK(kvblk_open("/etc/passwd", &kv) == -ENOTTY);
+	CHECK(kvblk_open(NULL, 0, &kv) == -EINVAL);
+	CHECK(kvblk_open("", 0, &kv) == -EINVAL);
+	CHECK(kvblk_open("fake", 2, &kv) == -EINVAL);
+	CHECK(kvblk_open("absent", 0, &kv) == -ENODEV);
+	CHECK(kvblk_open("/dev/absent", 0, &kv) == -ENODEV);
+	CHECK(kvblk_open("/dev/null/absent", 0, &kv) == -ENODEV);
+	CHECK(kvblk_open(name, 0, &kv) == -ENAMETOOLONG);
+	CHECK(kvblk_open("/dev/null", 0, &kv) == -ENOTTY);
+	CHECK(kvblk_open("/etc/passwd", KVBLK_OPEN_RDONLY, &kv) == -ENOTTY);
 	CHECK(mkdtemp(fifo) && !rmdir(fifo) && !mkfifo(fifo, 0600));
-	CHECK(kvblk_open(fifo, &kv) == -ENOTTY);
+	CHECK(kvblk_open(fifo, 0, &kv) == -ENOTTY);
 	unlink(fifo);
 	kvblk_close(NULL);
 	verdict("what is no pool is refused");
+
+	fd = open("/dev/null", O_RDWR);
+	CHECK(kvblk_open_fd(fd, &kv) == -ENOTTY && !close(fd));
+	CHECK(kvblk_open_fd(-1, &kv) == -EBADF);
+	CHECK(!kvblk_open("fake", KVBLK_OPEN_RDONLY, &kv));
+	CHECK(kvblk_put(kv, "k", 1, "x", 1, NULL) == -EBADF);
+	CHECK(kvblk_exists(kv, "k", 1, NULL) == -ENOENT);
+	kvblk_close(kv);
+	fd = open("/dev/kvblk/fake/default", O_RDWR);
+	CHECK(!kvblk_open_fd(fd, &kv) && kvblk_fd(kv) == fd);
+	kvblk_close(kv);
+	verdict("read-only pools, and pools of a descriptor");
 }
 
 static void single(struct kvblk *kv)
 {
-	struct kvblk_put_options options = { .priority = 3, .parent_len = 513 };
+	struct kvblk_put_options put = { .size = sizeof(put), .priority = 3, .parent_len = 513 };
+	struct kvblk_get_options part = { .size = sizeof(part), .flags = KVBLK_OPF_PARTIAL, .offset = 9950 };
+	struct kvblk_get_options layout = { .size = sizeof(layout), .flags = KVBLK_OPF_LAYOUT, .layout_tag = 7 };
 	static unsigned char data[10000], buf[20000], key[513];
 	struct kvblk_info info;
+	struct kvblk_mem *mem;
 	uint32_t size = 1;
 	size_t len;
 
 	for (size_t i = 0; i < sizeof(data); i++)
 		data[i] = (unsigned char)(i * 7);
-	CHECK(!kvblk_info(kv, &info) && !strcmp(info.pool_name, "fake"));
+	CHECK(!kvblk_get_info(kv, &info, sizeof(info)) && !strcmp(info.pool_name, "fake"));
+	CHECK(info.features & KVBLK_FEAT_URING && info.dma_align && info.chunk_size && info.value_max);
 	CHECK(kvblk_fd(kv) >= 0);
 	CHECK(kvblk_exists(kv, "k", 1, &size) == -ENOENT && !size);
 	CHECK(kvblk_delete(kv, "k", 1) == -ENOENT);
 	len = sizeof(buf);
-	CHECK(kvblk_get(kv, "k", 1, buf, &len) == -ENOENT);
+	CHECK(kvblk_get(kv, "k", 1, buf, &len, NULL) == -ENOENT);
+	len = 0;
+	CHECK(kvblk_get(kv, "k", 1, NULL, &len, NULL) == -ENOENT);
 	CHECK(!kvblk_put(kv, "k", 1, data, sizeof(data), NULL));
 	CHECK(kvblk_put(kv, "k", 1, data, 1, NULL) == -EEXIST);
 	CHECK(!kvblk_exists(kv, "k", 1, &size) && size == sizeof(data));
 	CHECK(!kvblk_exists(kv, "k", 1, NULL));
 	len = sizeof(buf);
-	CHECK(!kvblk_get(kv, "k", 1, buf, &len) && len == sizeof(data));
+	CHECK(!kvblk_get(kv, "k", 1, buf, &len, NULL) && len == sizeof(data));
 	CHECK(!memcmp(buf, data, sizeof(data)));
 	len = 9999;
-	CHECK(kvblk_get(kv, "k", 1, buf, &len) == -EMSGSIZE && len == 10000);
+	CHECK(kvblk_get(kv, "k", 1, buf, &len, NULL) == -EMSGSIZE && len == 10000);
+	len = 0;
+	CHECK(kvblk_get(kv, "k", 1, NULL, &len, NULL) == -EMSGSIZE && len == 10000);
 	len = 100;
-	CHECK(!kvblk_get_range(kv, "k", 1, 9950, buf, &len) && len == 50);
+	CHECK(!kvblk_get(kv, "k", 1, buf, &len, &part) && len == 50);
 	CHECK(!memcmp(buf, data + 9950, 50));
-	CHECK(kvblk_get_range(kv, "k", 1, 10000, buf, &len) == -ERANGE);
+	part.offset = 10000;
+	CHECK(kvblk_get(kv, "k", 1, buf, &len, &part) == -ERANGE);
+	len = sizeof(buf);
+	CHECK(kvblk_get(kv, "k", 1, buf, &len, &layout) == -ENOENT);
 	CHECK(!kvblk_delete(kv, "k", 1));
 	CHECK(kvblk_exists(kv, "k", 1, NULL) == -ENOENT);
 	verdict("single blocks");
@@ -94,65 +121,187 @@ static void single(struct kvblk *kv)
 	len = sizeof(buf);
 	CHECK(kvblk_put(kv, key, 0, data, 1, NULL) == -EINVAL);
 	CHECK(kvblk_put(kv, key, 513, data, 1, NULL) == -EINVAL);
-	CHECK(kvblk_put(kv, key, 512, data, 1, &options) == -EINVAL);
-	CHECK(kvblk_get(kv, key, 0, buf, &len) == -EINVAL);
-	CHECK(kvblk_get(kv, key, 513, buf, &len) == -EINVAL);
-	CHECK(kvblk_get_range(kv, key, 513, 0, buf, &len) == -EINVAL);
+	CHECK(kvblk_put(kv, key, 512, data, 1, &put) == -EINVAL);
+	CHECK(kvblk_get(kv, key, 0, buf, &len, NULL) == -EINVAL);
+	CHECK(kvblk_get(kv, key, 513, buf, &len, NULL) == -EINVAL);
+	CHECK(kvblk_get(kv, key, 513, buf, &len, &part) == -EINVAL);
 	CHECK(kvblk_delete(kv, key, 65537) == -EINVAL);
 	CHECK(kvblk_exists(kv, key, 513, NULL) == -EINVAL);
 	verdict("keys of a wrong length are refused");
+
+	put = (struct kvblk_put_options){ .size = sizeof(put), .parent = "p", .parent_len = 1, .layout_tag = 7 };
+	CHECK(!kvblk_mem_register(kv, data, sizeof(data), NULL, &mem));
+	put.mem = mem;
+	CHECK(!kvblk_put(kv, "m", 1, data + 100, 200, &put));
+	CHECK(kvblk_put(kv, "n", 1, data + 9900, 101, &put) == -EFAULT);
+	layout.mem = mem;
+	len = 300;
+	CHECK(!kvblk_get(kv, "m", 1, data + 5000, &len, &layout) && len == 200);
+	CHECK(!memcmp(data + 100, data + 5000, 200));
+	len = 1;
+	CHECK(kvblk_get(kv, "m", 1, data + sizeof(data), &len, &layout) == -EFAULT);
+	kvblk_mem_unregister(mem);
+	put = (struct kvblk_put_options){ .size = sizeof(put), .deadline_ns = 1 };
+	layout = (struct kvblk_get_options){ .size = sizeof(layout), .deadline_ns = 1 };
+	setenv("KVBLK_FAKE_DELAY_MS", "1", 1);
+	CHECK(kvblk_put(kv, "late", 4, data, 1, &put) == -ETIME);
+	len = 300;
+	CHECK(kvblk_get(kv, "m", 1, buf, &len, &layout) == -ETIME);
+	unsetenv("KVBLK_FAKE_DELAY_MS");
+	verdict("registered memory, tags and deadlines of single blocks");
 }
 
 static void batches(struct kvblk *kv)
 {
+	struct kvblk_prefix prefix = { .size = sizeof(prefix) };
 	struct kvblk_result results[3];
 	struct kvblk_piece pieces[2];
+	struct kvblk_op_ext ext;
 	struct kvblk_op ops[3];
 	char data[] = "0123456789", buf[10] = "";
-	unsigned int nr = 7;
-	uint64_t lease = 7;
+	unsigned int nr = 77;
 
-	kvblk_piece_user(&pieces[0], data, 4);
-	kvblk_piece_user(&pieces[1], data + 4, 6);
+	CHECK(!kvblk_prep_piece(&pieces[0], NULL, (uintptr_t)data, 4));
+	CHECK(!kvblk_prep_piece(&pieces[1], NULL, (uintptr_t)data + 4, 6));
 	kvblk_prep_put(&ops[0], "a0", 2, pieces, 2);
 	kvblk_prep_put(&ops[1], "a1", 2, pieces, 1);
 	kvblk_prep_delete(&ops[2], "zz", 2);
-	ops[0].caller_tag = 77;
+	kvblk_prep_ext(&ops[0], &ext);
+	ext.caller_tag = 77;
 	ops[2].cookie = 42;
 	CHECK(!kvblk_submit(kv, ops, 3, results, 0));
 	CHECK(results[0].res == 10 && results[1].res == 4);
 	CHECK(results[2].res == -ENOENT && results[2].cookie == 42);
-	kvblk_piece_user(&pieces[0], buf, sizeof(buf));
+	CHECK(!kvblk_prep_piece(&pieces[0], NULL, (uintptr_t)buf, sizeof(buf)));
 	kvblk_prep_get(&ops[0], "a0", 2, pieces, 1);
 	CHECK(!kvblk_submit(kv, ops, 1, results, 0));
 	CHECK(results[0].res == 10 && results[0].caller_tag == 77);
 	CHECK(!memcmp(buf, data, 10));
 	CHECK(kvblk_submit(kv, ops, 0, results, 0) == -EINVAL);
+	CHECK(kvblk_submit(kv, ops, KVBLK_OPS_MAX + 1, results, 0) == -EINVAL);
 	verdict("a batch has a result for each operation");
 
-	CHECK(!kvblk_lookup_prefix(kv, "a0a1a2", 2, 3, 1000, &nr, &lease));
-	CHECK(nr == 2 && lease && lease != 7);
-	CHECK(!kvblk_lease_release(kv, lease));
-	CHECK(!kvblk_lookup_prefix(kv, "b0", 2, 1, 0, &nr, &lease));
-	CHECK(!nr && !lease);
-	CHECK(kvblk_lookup_prefix(kv, "b0", 0, 1, 0, &nr, NULL) == -EINVAL);
-	CHECK(kvblk_cancel(kv, 1, NULL) == -ENOENT);
-	verdict("prefix lookups, leases, cancel");
+	CHECK(!kvblk_lookup_prefix(kv, "a0a1a2", 2, 3, 1000, &prefix));
+	CHECK(prefix.nr_leading == 2 && prefix.nr_leased == 2 && prefix.lease && prefix.lease_end_ns);
+	CHECK(!kvblk_lease_release(kv, prefix.lease));
+	CHECK(kvblk_lease_release(kv, prefix.lease) == -ENOENT);
+	CHECK(!kvblk_lease_release(kv, 0));
+	/* a block without a lease may be evicted before the fetch */
+	setenv("KVBLK_FAKE_LEASE_KEYS", "1", 1);
+	CHECK(!kvblk_lookup_prefix(kv, "a0a1a2", 2, 3, 1000, &prefix));
+	CHECK(prefix.nr_leading == 1 && prefix.nr_leased == 1);
+	CHECK(!kvblk_lease_release(kv, prefix.lease));
+	unsetenv("KVBLK_FAKE_LEASE_KEYS");
+	CHECK(!kvblk_lookup_prefix(kv, "a0a1a2", 2, 3, 0, &prefix));
+	CHECK(prefix.nr_leading == 2 && !prefix.nr_leased && !prefix.lease && !prefix.lease_end_ns);
+	CHECK(!kvblk_lookup_prefix(kv, "b0", 2, 1, 1000, &prefix));
+	CHECK(!prefix.nr_leading && !prefix.lease);
+	CHECK(kvblk_lookup_prefix(kv, "b0", 0, 1, 0, &prefix) == -EINVAL);
+	verdict("prefix lookups and leases");
+
+	CHECK(kvblk_cancel(kv, 1, &nr) == -ENOENT && !nr);
+	CHECK(kvblk_cancel(kv, 0, NULL) == -EINVAL);
+	CHECK(!kvblk_drain(kv, 0));
+	verdict("cancel and drain of nothing");
 
 	/* truncated to 16 bits, both numbers would be valid */
 	kvblk_prep_put(&ops[0], "a", 65536 + 1, pieces, 65536 + 1);
 	CHECK(ops[0].key_len > KVBLK_KEY_MAX);
 	CHECK(ops[0].nr_pieces > KVBLK_PIECES_MAX);
+	CHECK(kvblk_prep_piece(&pieces[0], NULL, (uintptr_t)data, 0) == -EINVAL);
+	CHECK(sizeof(size_t) == 4 ||
+	      kvblk_prep_piece(&pieces[0], NULL, (uintptr_t)data, (size_t)(1ull << 32)) == -EINVAL);
 	verdict("lengths are never cut to fit");
 }
 
+/* Structures of programs built with another version: shorter or longer than the library's. */
+static void versions(struct kvblk *kv)
+{
+	struct { struct kvblk_prefix prefix; uint64_t more, guard; } prefix;
+	struct { struct kvblk_info info; uint64_t guard; } info = { .guard = 7 };
+	struct { struct kvblk_lookup lookup; uint64_t guard; } lookup = { .guard = 7 };
+	struct { struct kvblk_put_options o; uint64_t more; } put = { .o.size = sizeof(put) };
+	struct { struct kvblk_queue_options o; uint64_t more; } options = { .o.size = sizeof(options), .more = 1 };
+	struct { struct kvblk_result result; uint64_t more; } results[2];
+	struct kvblk_mem_options memory = { .size = 8 };
+	struct kvblk_get_options get = { .size = 8 };
+	struct kvblk_queue *queue;
+	struct kvblk_piece piece;
+	struct kvblk_mem *mem;
+	struct kvblk_op ops[2];
+	size_t len = 1;
+
+	lookup.lookup.nr_keys = 1;
+	lookup.lookup.key_stride = 1;
+	lookup.lookup.keys = (uintptr_t)"v";
+	CHECK(!kvblk_lookup_keys(kv, &lookup.lookup, KVBLK_LOOKUP_SIZE_VER0) && lookup.guard == 7);
+	CHECK(lookup.lookup.size <= KVBLK_LOOKUP_SIZE_VER0);
+	CHECK(kvblk_lookup_keys(kv, &lookup.lookup, KVBLK_LOOKUP_SIZE_VER0 - 8) == -EINVAL);
+	CHECK(!kvblk_get_info(kv, &info.info, KVBLK_INFO_SIZE_VER0) && info.guard == 7);
+	CHECK(kvblk_get_info(kv, &info.info, KVBLK_INFO_SIZE_VER0 - 1) == -EINVAL);
+	memset(&prefix, 7, sizeof(prefix));
+	prefix.prefix.size = sizeof(prefix.prefix) + sizeof(prefix.more);
+	CHECK(!kvblk_lookup_prefix(kv, "v", 1, 1, 0, &prefix.prefix));
+	CHECK(prefix.prefix.size == sizeof(prefix.prefix) && !prefix.prefix.lease);
+	CHECK(prefix.guard == 0x0707070707070707);
+	prefix.prefix.size = sizeof(prefix.prefix) - 8;
+	prefix.prefix.lease_end_ns = 7;
+	CHECK(kvblk_lookup_prefix(kv, "v", 1, 1, 0, &prefix.prefix) == -EINVAL && prefix.prefix.lease_end_ns == 7);
+
+	put.more = 1;
+	CHECK(kvblk_put(kv, "v", 1, "x", 1, &put.o) == -E2BIG);
+	put.more = 0;
+	CHECK(!kvblk_put(kv, "v", 1, "x", 1, &put.o));
+	CHECK(kvblk_get(kv, "v", 1, &piece, &len, &get) == -EINVAL);
+	CHECK(kvblk_mem_alloc(kv, "host", 1, &memory, &mem) == -EINVAL);
+	CHECK(kvblk_queue_create(kv, &options.o, &queue) == -E2BIG);
+
+	CHECK(!kvblk_prep_piece(&piece, NULL, (uintptr_t)&len, 1));
+	for (int i = 0; i < 2; i++)
+		kvblk_prep_get(&ops[i], "v", 1, &piece, 1);
+	memset(results, 7, sizeof(results));
+	CHECK(!kvblk_submit_sized(kv, ops, 2, &results[0].result, sizeof(results[0]), 0));
+	CHECK(results[0].result.res == 1 && !results[0].more && results[1].result.res == 1 && !results[1].more);
+	CHECK(kvblk_submit_sized(kv, ops, 2, &results[0].result, 32, 0) == -EINVAL);
+	CHECK(!kvblk_delete(kv, "v", 1));
+	verdict("structures of other versions");
+}
+
+/* Leases and registered memory belong to a handle, and end with it. */
+static void handles(struct kvblk *kv)
+{
+	struct kvblk_prefix prefix = { .size = sizeof(prefix) };
+	struct kvblk_result result;
+	struct kvblk_piece piece;
+	struct kvblk *other;
+	struct kvblk_mem *mem;
+	struct kvblk_op op;
+
+	CHECK(!kvblk_open("fake", 0, &other) && !kvblk_mem_alloc(other, "host", 4096, NULL, &mem));
+	CHECK(!kvblk_prep_piece(&piece, mem, 0, 10));
+	kvblk_prep_put(&op, "h", 1, &piece, 1);
+	CHECK(!kvblk_submit(kv, &op, 1, &result, 0) && result.res == -ENXIO);
+	CHECK(!kvblk_submit(other, &op, 1, &result, 0) && result.res == 10);
+	CHECK(!kvblk_lookup_prefix(other, "h", 1, 1, 1000, &prefix) && prefix.lease);
+	CHECK(kvblk_lease_release(kv, prefix.lease) == -ENOENT);
+	setenv("KVBLK_FAKE_LEASE", "1", 1);
+	op.opcode = KVBLK_OP_GET;
+	CHECK(!kvblk_submit(other, &op, 1, &result, 0) && result.res == 10);
+	kvblk_mem_unregister(mem);
+	kvblk_close(other);
+	CHECK(kvblk_get(kv, "h", 1, &result, &(size_t){ sizeof(result) }, NULL) == -ENOENT);
+	unsetenv("KVBLK_FAKE_LEASE");
+	CHECK(!kvblk_delete(kv, "h", 1));
+	verdict("what belongs to a handle");
+}
+
 /* Returns a letter for the state of each of the @nr keys at @got. */
-static const char *states(const struct kvblk_prefetched *got, unsigned int nr)
+static const char *states(const struct kvblk_prestaged *got, unsigned int nr)
 {
 	static char text[KVBLK_OPS_MAX * 3];
 
 	for (unsigned int i = 0; i < nr; i++)
-		text[i] = "?LRMCE"[got[i].state <= KVBLK_PREFETCH_EXPIRED ? got[i].state : 0];
+		text[i] = "?LRMCE"[got[i].state <= KVBLK_PRESTAGE_EXPIRED ? got[i].state : 0];
 	text[nr] = '\0';
 	return text;
 }
@@ -160,274 +309,416 @@ static const char *states(const struct kvblk_prefetched *got, unsigned int nr)
 #define NR_MANY	(KVBLK_OPS_MAX * 2 + 5)
 
 /* More keys than a batch: states keep the order, and clipped keys are at the end. */
-static void prefetch_many(struct kvblk *kv)
+static void prestage_many(struct kvblk *kv)
 {
-	struct kvblk_prefetch_options options = { .max_bytes = KVBLK_OPS_MAX + 3 };
-	static struct kvblk_prefetched got[NR_MANY];
+	struct kvblk_prestage_options options = { .size = sizeof(options), .max_bytes = KVBLK_OPS_MAX + 3 };
+	static struct kvblk_prestaged got[NR_MANY];
 	static uint16_t lens[NR_MANY];
 	static char keys[NR_MANY * 5 + 1];
-	struct kvblk_prefetch_sum sum;
+	struct kvblk_prestage_sum sum = { .size = sizeof(sum) };
 
 	for (int i = 0; i < NR_MANY; i++) {
 		snprintf(keys + 5 * i, 6, "M%04d", i);
 		lens[i] = 5;
 		CHECK(!kvblk_put(kv, keys + 5 * i, 5, "x", 1, NULL));
 	}
-	CHECK(!kvblk_prefetch(kv, keys, lens, NR_MANY, &options, got, &sum));
+	CHECK(!kvblk_prestage(kv, keys, lens, NR_MANY, &options, got, &sum));
 	CHECK(sum.nr_leading == KVBLK_OPS_MAX + 3 && sum.loaded_bytes == sum.nr_leading);
 	options.max_bytes = 0;
-	CHECK(!kvblk_prefetch(kv, keys, lens, NR_MANY, &options, got, &sum));
+	CHECK(!kvblk_prestage(kv, keys, lens, NR_MANY, &options, got, &sum));
 	CHECK(sum.nr_leading == NR_MANY && sum.loaded_bytes == KVBLK_OPS_MAX + 2);
 	CHECK(strspn(states(got, NR_MANY), "R") == KVBLK_OPS_MAX + 3);
-	verdict("prefetches of more than a batch");
+	verdict("prestaging of more than a batch");
 }
 
-static void prefetches(struct kvblk *kv)
+static void prestages(struct kvblk *kv)
 {
 	static const uint16_t lens[] = { 2, 3, 2, 2, 2 };
 	static const char keys[] = "p0p-1p2p3p4", data[100];
-	struct kvblk_prefetch_options options = { .max_bytes = 250 };
-	struct kvblk_prefetched got[5];
-	struct kvblk_prefetch_sum sum;
+	struct kvblk_prestage_options options = { .size = sizeof(options), .max_bytes = 250 };
+	struct kvblk_prestaged got[5];
+	struct kvblk_prestage_sum sum = { .size = sizeof(sum) };
 	uint16_t bad = 0;
 
 	CHECK(!kvblk_put(kv, "p0", 2, data, 100, NULL));
 	CHECK(!kvblk_put(kv, "p2", 2, data, 50, NULL));
 	CHECK(!kvblk_put(kv, "p3", 2, data, 100, NULL));
 	CHECK(!kvblk_put(kv, "p4", 2, data, 1, NULL));
-	CHECK(kvblk_prefetch(kv, keys, lens, 5, &options, got, NULL) == -EOPNOTSUPP);
+	CHECK(kvblk_prestage(kv, keys, lens, 5, &options, got, NULL) == -EOPNOTSUPP);
 	setenv("KVBLK_FAKE_DRAM", "251", 1);
-	CHECK(kvblk_prefetch(kv, keys, lens, 0, NULL, got, NULL) == -EINVAL);
-	CHECK(kvblk_prefetch(kv, keys, lens, KVBLK_LOOKUP_MAX + 1, NULL, got, NULL) == -EINVAL);
-	CHECK(kvblk_prefetch(kv, keys, &bad, 1, NULL, got, NULL) == -EINVAL);
+	CHECK(kvblk_prestage(kv, keys, lens, 0, NULL, got, NULL) == -EINVAL);
+	CHECK(kvblk_prestage(kv, keys, lens, KVBLK_LOOKUP_MAX + 1, NULL, got, NULL) == -EINVAL);
+	CHECK(kvblk_prestage(kv, keys, &bad, 1, NULL, got, NULL) == -EINVAL);
 	bad = KVBLK_KEY_MAX + 1;
-	CHECK(kvblk_prefetch(kv, keys, &bad, 1, NULL, got, NULL) == -EINVAL);
+	CHECK(kvblk_prestage(kv, keys, &bad, 1, NULL, got, NULL) == -EINVAL);
+	options.lease_ms = 1000;
+	/* a lease that the caller could not release */
+	CHECK(kvblk_prestage(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
 	options.lease_ms = KVBLK_LEASE_MS_MAX + 1;
-	CHECK(kvblk_prefetch(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
-	options = (struct kvblk_prefetch_options){ .priority = KVBLK_PRIORITY_MAX + 1 };
-	CHECK(kvblk_prefetch(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
-	verdict("prefetches that make no sense are refused");
+	CHECK(kvblk_prestage(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
+	options = (struct kvblk_prestage_options){ .size = sizeof(options), .priority = KVBLK_PRIORITY_MAX + 1 };
+	CHECK(kvblk_prestage(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
+	verdict("prestaging that makes no sense is refused");
 
-	options = (struct kvblk_prefetch_options){ .stop_at_miss = true, .priority = 3 };
-	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
+	options = (struct kvblk_prestage_options){ .size = sizeof(options), .stop_at_miss = true, .priority = 3 };
+	CHECK(!kvblk_prestage(kv, keys, lens, 5, &options, got, &sum));
 	CHECK(!strcmp(states(got, 5), "LMCCC") && got[0].length == 100);
 	CHECK(sum.nr_leading == 1 && sum.nr_here == 1 && sum.loaded_bytes == 100 && !sum.lease);
-	options = (struct kvblk_prefetch_options){ .max_bytes = 149, .lease_ms = 1000 };
-	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
+	options = (struct kvblk_prestage_options){ .size = sizeof(options), .max_bytes = 149, .lease_ms = 1000 };
+	CHECK(!kvblk_prestage(kv, keys, lens, 5, &options, got, &sum));
 	/* p3 exceeds max_bytes, which clips all blocks behind it */
 	CHECK(!strcmp(states(got, 5), "RMLCC") && got[1].length == 0 && got[3].length == 100);
 	CHECK(sum.nr_leading == 1 && sum.nr_here == 2 && sum.loaded_bytes == 50);
-	CHECK(sum.nr_leased == 2 && sum.lease && !kvblk_lease_release(kv, sum.lease));
-	CHECK(!kvblk_prefetch(kv, keys, lens, 5, NULL, got, NULL));
+	CHECK(sum.nr_leased == 2 && sum.lease && sum.lease_end_ns && !kvblk_lease_release(kv, sum.lease));
+	CHECK(!kvblk_prestage(kv, keys, lens, 5, NULL, got, NULL));
 	CHECK(!strcmp(states(got, 5), "RMRLL"));
 	CHECK(!kvblk_put(kv, "p-1", 3, data, 1, NULL));
-	CHECK(!kvblk_prefetch(kv, keys, lens, 5, NULL, got, &sum));
+	CHECK(!kvblk_prestage(kv, keys, lens, 5, NULL, NULL, NULL));
+	CHECK(!kvblk_prestage(kv, keys, lens, 5, NULL, got, &sum));
 	CHECK(!strcmp(states(got, 5), "RCRRR") && sum.nr_leading == 1);
-	verdict("prefetches: limits, a miss, what is there, no room");
+	verdict("prestaging: limits, a miss, what is there, no room");
 
 	setenv("KVBLK_FAKE_DELAY_MS", "1", 1);
-	options = (struct kvblk_prefetch_options){ .deadline_ns = 1, .lease_ms = 1000 };
-	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
+	options = (struct kvblk_prestage_options){ .size = sizeof(options), .deadline_ns = 1, .lease_ms = 1000 };
+	CHECK(!kvblk_prestage(kv, keys, lens, 5, &options, got, &sum));
 	CHECK(!strcmp(states(got, 5), "EEEEE") && !sum.nr_here && !sum.lease);
 	unsetenv("KVBLK_FAKE_DELAY_MS");
-	verdict("prefetches that are late");
+	verdict("prestaging that is late");
 	setenv("KVBLK_FAKE_DRAM", "100000", 1);
-	prefetch_many(kv);
+	prestage_many(kv);
 }
 
-static void names(void)
+static void results(void)
 {
-	struct kvblk_notice notice = { .pool = "kv0" };
-	char text[256];
+	static const struct { int res; enum kvblk_action action; } table[] = {
+		{ 0, KVBLK_DO_NOTHING }, { 4096, KVBLK_DO_NOTHING }, { -EEXIST, KVBLK_DO_NOTHING },
+		{ -ENOENT, KVBLK_DO_RECOMPUTE }, { -ETIME, KVBLK_DO_RECOMPUTE }, { -EIO, KVBLK_DO_RECOMPUTE },
+		{ -ENOBUFS, KVBLK_DO_SKIP }, { -ENOSPC, KVBLK_DO_SKIP }, { -EALREADY, KVBLK_DO_SKIP },
+		{ -ECANCELED, KVBLK_DO_SKIP }, { -EBUSY, KVBLK_DO_RETRY }, { -ENOMEM, KVBLK_DO_RETRY },
+		{ -EAGAIN, KVBLK_DO_RETRY }, { -EINVAL, KVBLK_DO_REPORT }, { -EMSGSIZE, KVBLK_DO_REPORT },
+		{ -12345, KVBLK_DO_REPORT },
+	};
+	char version[32];
 
-	for (unsigned int i = KVBLK_A_COUNTER_PUTS; i <= KVBLK_A_COUNTER_MAX; i++)
-		CHECK(kvblk_counter_name(i));
-	for (unsigned int i = KVBLK_A_GAUGE_INFLIGHT; i <= KVBLK_A_GAUGE_MAX; i++)
-		CHECK(kvblk_gauge_name(i));
-	for (unsigned int i = KVBLK_A_LATENCY_PUT; i <= KVBLK_A_LATENCY_LOOKUP; i++)
-		CHECK(kvblk_latency_name(i));
-	CHECK(!kvblk_counter_name(0) && !kvblk_counter_name(KVBLK_A_COUNTER_MAX + 1));
-	CHECK(!kvblk_gauge_name(0) && !kvblk_gauge_name(KVBLK_A_GAUGE_MAX + 1));
-	CHECK(!kvblk_latency_name(0) && !kvblk_latency_name(KVBLK_A_LATENCY_LOOKUP + 1));
-	CHECK(!strcmp(kvblk_member_status_name(KVBLK_MEMBER_STATUS_UP), "up"));
-	CHECK(!strcmp(kvblk_member_status_name(99), "unknown"));
-	CHECK(!strcmp(kvblk_route_status_name(KVBLK_ROUTE_STATUS_TRIAL), "trial"));
-	CHECK(!kvblk_route_status_name(99));
-	for (unsigned int i = KVBLK_EVENT_POOL_UP; i <= KVBLK_EVENT_NO_SPACE; i++) {
-		notice.type = i;
-		kvblk_event_text(&notice, text, sizeof(text));
-		CHECK(strcmp(kvblk_event_name(i), "unknown"));
-		CHECK(!strstr(text, "unknown"));
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		CHECK(kvblk_result_action(table[i].res) == table[i].action);
+		CHECK(*kvblk_result_text(table[i].res));
 	}
-	notice.type = KVBLK_EVENT_MEMBER_FAILING;
-	notice.number[KVBLK_A_EVENT_IO_ERRORS] = UINT64_MAX;
-	kvblk_event_text(&notice, text, sizeof(text));
-	CHECK(strstr(text, "18446744073709551615 I/O errors"));
-	notice.type = KVBLK_EVENT_RESTORE_FAILED;
-	notice.number[KVBLK_A_EVENT_ERROR] = EIO;
-	kvblk_event_text(&notice, text, sizeof(text));
-	CHECK(strstr(text, "error 5"));
-	notice.type = KVBLK_EVENT_REQUEST_DONE;
-	kvblk_event_text(&notice, text, sizeof(text));
-	CHECK(strstr(text, "failed: error 5"));
-	notice.number[KVBLK_A_EVENT_ERROR] = 0;
-	kvblk_event_text(&notice, text, sizeof(text));
-	CHECK(strstr(text, "succeeded"));
-	CHECK(!strcmp(kvblk_event_number_name(KVBLK_A_EVENT_BLOCKS), "blocks"));
-	for (unsigned int i = KVBLK_PREFETCH_LOADED; i <= KVBLK_PREFETCH_EXPIRED; i++)
-		CHECK(kvblk_prefetch_state_name(i));
-	CHECK(!strcmp(kvblk_prefetch_state_name(KVBLK_PREFETCH_EXPIRED), "expired"));
-	CHECK(!kvblk_prefetch_state_name(0) && !kvblk_prefetch_state_name(KVBLK_PREFETCH_EXPIRED + 1));
-	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_TYPE));
-	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_MAX + 1));
-	notice.type = KVBLK_EVENT_NO_SPACE + 1;
-	kvblk_event_text(&notice, text, sizeof(text));
-	CHECK(strstr(text, "unknown") && !strcmp(kvblk_event_name(notice.type), "unknown"));
-	kvblk_event_text(&notice, text, 8);
-	CHECK(!strcmp(text, "pool kv"));
-	CHECK(!strcmp(kvblk_strerror(-ENOENT), kvblk_strerror(ENOENT)));
-	CHECK(strcmp(kvblk_strerror(-ENOBUFS), strerror(ENOBUFS)));
-	CHECK(strstr(kvblk_strerror(-ENOMEM), "RLIMIT_MEMLOCK"));
-	CHECK(*kvblk_strerror(12345) && *kvblk_version());
-	verdict("everything has a name");
+	CHECK(!strcmp(kvblk_result_text(-ENOENT), "no such block"));
+	for (unsigned int i = KVBLK_PRESTAGE_LOADED; i <= KVBLK_PRESTAGE_EXPIRED; i++)
+		CHECK(kvblk_prestage_state_name(i));
+	CHECK(!strcmp(kvblk_prestage_state_name(KVBLK_PRESTAGE_EXPIRED), "expired"));
+	CHECK(!kvblk_prestage_state_name(0) && !kvblk_prestage_state_name(KVBLK_PRESTAGE_EXPIRED + 1));
+	snprintf(version, sizeof(version), "%d.%d", KVBLK_VERSION_MAJOR, KVBLK_VERSION_MINOR);
+	CHECK(!strcmp(kvblk_version(), version));
+	verdict("results have a text and an action");
 }
 
-#define NR_JOBS	40
+/* Queues. Each test runs with both backends. */
 
-static atomic_uint nr_done;
+#define NR_BLOCKS	40u
 
-static void done(struct kvblk_job *job)
+static char keys[NR_BLOCKS][4], tags[NR_BLOCKS];
+static struct kvblk_piece piece;
+static struct kvblk_op ops[NR_BLOCKS];
+
+static struct kvblk_queue *queue_of(struct kvblk *kv, unsigned int threads, unsigned int depth)
 {
-	if (!job->err && !job->results->res)
-		nr_done++;
+	struct kvblk_queue_options options = { .size = sizeof(options), .depth = depth, .threads = threads };
+	struct kvblk_queue *queue = NULL;
+
+	CHECK(!kvblk_queue_create(kv, &options, &queue));
+	return queue;
 }
 
-/* a job with its own run() */
-static int own_run(struct kvblk *kv, struct kvblk_job *job)
+static void prepare(uint8_t opcode)
 {
-	(void)kv;
-	job->results->res = 0;
-	return job->nr_ops == 77 ? -EXDEV : 0;
+	kvblk_prep_piece(&piece, NULL, (uintptr_t)keys, sizeof(keys));
+	for (unsigned int i = 0; i < NR_BLOCKS; i++) {
+		snprintf(keys[i], sizeof(keys[i]), "q%02u", i);
+		kvblk_prep_put(&ops[i], keys[i], 3, &piece, 1);
+		ops[i].opcode = opcode;
+		ops[i].cookie = 100 + i;
+		if (opcode == KVBLK_OP_DELETE)
+			ops[i].pieces = ops[i].nr_pieces = 0;
+	}
 }
 
-static void background(struct kvblk *kv)
+static uint64_t later(unsigned int ms)
 {
-	struct kvblk_result results[NR_JOBS];
-	struct kvblk_job jobs[NR_JOBS], *over;
-	struct kvblk_op ops[NR_JOBS];
-	struct kvblk_piece piece;
-	char keys[NR_JOBS][4];
-	struct kvblk_async *async = NULL;
-	struct pollfd ready;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + ms * 1000000ull;
+}
+
+/* Collect completions in an event loop, three at a time, without reading the descriptor. */
+static unsigned int collect(struct kvblk_queue *queue, unsigned int nr, int expected)
+{
+	struct pollfd ready = { .fd = kvblk_queue_eventfd(queue), .events = POLLIN };
+	struct kvblk_completion c[3];
+	unsigned int good = 0, taken = 0;
+
+	while (taken < nr && poll(&ready, 1, 10000) == 1) {
+		int got = kvblk_queue_wait(queue, c, 3, 0, 0);
+
+		for (int i = 0; i < got; i++)
+			good += c[i].res == expected && !c[i].reserved &&
+				c[i].cookie == 100 + (uint64_t)((char *)c[i].tag - tags) + c[i].index;
+		taken += got > 0 ? (unsigned int)got : 0;
+	}
+	CHECK(poll(&ready, 1, 0) == 0);
+	return good;
+}
+
+static void queue_basics(struct kvblk *kv, unsigned int threads)
+{
+	struct kvblk_queue *queue = queue_of(kv, threads, NR_BLOCKS);
+	struct kvblk_completion c[NR_BLOCKS];
+
+	CHECK(!kvblk_queue_wait(queue, c, 1, 1, 0));
+	prepare(KVBLK_OP_PUT);
+	for (unsigned int i = 0; i < NR_BLOCKS; i++)
+		CHECK(!kvblk_queue_submit(queue, &ops[i], 1, 0, &tags[i]));
+	CHECK(kvblk_queue_submit(queue, ops, 1, 0, NULL) == -EAGAIN);
+	CHECK(collect(queue, NR_BLOCKS, sizeof(keys)) == NR_BLOCKS);
+	/* many operations in one submission */
+	prepare(KVBLK_OP_GET);
+	CHECK(!kvblk_queue_submit(queue, ops, NR_BLOCKS, 0, &tags[0]));
+	CHECK(collect(queue, NR_BLOCKS, sizeof(keys)) == NR_BLOCKS);
+	prepare(KVBLK_OP_DELETE);
+	CHECK(!kvblk_queue_submit(queue, ops, NR_BLOCKS - 1, KVBLK_SUBMIT_CHAIN, &tags[0]));
+	CHECK(!kvblk_queue_submit(queue, &ops[NR_BLOCKS - 1], 1, 0, &tags[NR_BLOCKS - 1]));
+	CHECK(!kvblk_queue_drain(queue, 0));
+	CHECK(kvblk_queue_wait(queue, c, NR_BLOCKS, NR_BLOCKS, later(10000)) == NR_BLOCKS);
+	for (unsigned int i = 0, nr_last = 0; i < NR_BLOCKS; i++) {
+		nr_last += !c[i].left;
+		CHECK(!c[i].res && nr_last <= 2 && (i < NR_BLOCKS - 1 || nr_last == 2));
+	}
+	CHECK(kvblk_queue_submit(queue, ops, 0, 0, NULL) == -EINVAL);
+	CHECK(kvblk_queue_submit(queue, ops, 1, KVBLK_SUBMIT_INTERRUPTIBLE, NULL) == -EINVAL);
+	CHECK(kvblk_queue_submit(queue, ops, NR_BLOCKS + 1, 0, NULL) == -EINVAL);
+	CHECK(kvblk_queue_wait(queue, c, 0, 0, 0) == -EINVAL && kvblk_queue_wait(queue, c, 1, 2, 0) == -EINVAL);
+	CHECK(kvblk_queue_cancel(queue, &tags[0]) == -ENOENT);
+	kvblk_queue_destroy(queue);
+	kvblk_queue_destroy(NULL);
+	verdict(threads ? "a queue with threads" : "a queue with a ring");
+}
+
+/* A chain is a single batch of the pool: if declined, no block is stored. */
+static void queue_chain(struct kvblk *kv, unsigned int threads)
+{
+	struct kvblk_queue *queue = queue_of(kv, threads, 0);
+
+	prepare(KVBLK_OP_PUT);
+	setenv("KVBLK_FAKE_DECLINE", "1", 1);
+	CHECK(!kvblk_queue_submit(queue, ops, NR_BLOCKS, KVBLK_SUBMIT_CHAIN, &tags[0]));
+	CHECK(collect(queue, NR_BLOCKS, -ENOBUFS) == NR_BLOCKS);
+	unsetenv("KVBLK_FAKE_DECLINE");
+	kvblk_queue_destroy(queue);
+	verdict(threads ? "chains of threads" : "chains of a ring");
+}
+
+/* Results have the tags of the block, and lengths where the operation failed. */
+static void queue_results(struct kvblk *kv, unsigned int threads)
+{
+	struct kvblk_put_options put = { .size = sizeof(put), .layout_tag = 1ull << 63, .caller_tag = 5 };
+	struct kvblk_queue *queue = queue_of(kv, threads, 0);
+	struct { struct kvblk_completion c; uint64_t more; } long_one;
+	struct kvblk_completion c;
+	struct kvblk_piece one;
+	struct kvblk_op op;
+	char byte;
+
+	CHECK(!kvblk_put(kv, "tagged", 6, "x", 1, &put) && !kvblk_put(kv, "long", 4, "xy", 2, NULL));
+	CHECK(!kvblk_prep_piece(&one, NULL, (uintptr_t)&byte, 1));
+	kvblk_prep_get(&op, "tagged", 6, &one, 1);
+	CHECK(!kvblk_queue_submit(queue, &op, 1, 0, &op));
+	CHECK(kvblk_queue_wait(queue, &c, 1, 1, 0) == 1);
+	CHECK(c.res == 1 && c.value_len == 1 && c.layout_tag == 1ull << 63 && c.caller_tag == 5 && byte == 'x');
+	CHECK(c.tag == &op && !c.left && c.flags == KVBLK_RES_DIRECT && !c.cookie);
+	kvblk_prep_get(&op, "long", 4, &one, 1);
+	CHECK(!kvblk_queue_submit(queue, &op, 1, 0, &op));
+	memset(&long_one, 7, sizeof(long_one));
+	CHECK(kvblk_queue_wait_sized(queue, &long_one.c, sizeof(long_one), 1, 1, 0) == 1);
+	CHECK(long_one.c.res == -EMSGSIZE && long_one.c.value_len == 2 && !long_one.more);
+	CHECK(kvblk_queue_wait_sized(queue, &c, sizeof(c) - 8, 1, 0, 0) == -EINVAL);
+	kvblk_prep_delete(&op, "long", 4);
+	CHECK(!kvblk_queue_submit(queue, &op, 1, 0, &op));
+	/* the completion is dropped, the operation is not */
+	CHECK(!kvblk_queue_drain(queue, later(10000)));
+	kvblk_queue_destroy(queue);
+	CHECK(kvblk_exists(kv, "long", 4, NULL) == -ENOENT && !kvblk_delete(kv, "tagged", 6));
+	verdict(threads ? "results of threads" : "results of a ring");
+}
+
+/* Cancel a chain that the pool has not looked at: it never begins. */
+static void queue_revokes(struct kvblk *kv)
+{
+	struct kvblk_queue *queue = queue_of(kv, 0, 0);
+	struct kvblk_completion c[2];
+	char gate[16];
+	int ends[2];
+
+	CHECK(!pipe(ends));
+	snprintf(gate, sizeof(gate), "%d", ends[0]);
+	prepare(KVBLK_OP_PUT);
+	setenv("KVBLK_FAKE_GATE", gate, 1);
+	CHECK(!kvblk_queue_submit(queue, ops, 2, KVBLK_SUBMIT_CHAIN, &tags[0]));
+	CHECK(!kvblk_queue_wait(queue, c, 2, 1, later(10)));
+	CHECK(!kvblk_queue_cancel(queue, &tags[0]));
+	CHECK(write(ends[1], "", 1) == 1);
+	CHECK(kvblk_queue_wait(queue, c, 2, 2, later(10000)) == 2);
+	CHECK(c[0].res == -ECANCELED && c[1].res == -ECANCELED && c[0].cookie == 100);
+	unsetenv("KVBLK_FAKE_GATE");
+	CHECK(kvblk_exists(kv, keys[0], 3, NULL) == -ENOENT);
+	kvblk_queue_destroy(queue);
+	close(ends[0]);
+	close(ends[1]);
+	verdict("a chain that is canceled before it begins");
+}
+
+/* Cancel running and waiting submissions by tag; then stop the queue, and destroy a busy one. */
+static void queue_cancels(struct kvblk *kv, unsigned int threads)
+{
+	struct kvblk_queue *queue = queue_of(kv, threads, 0);
+	uint64_t end = later(20000);
 	unsigned int nr = 0;
 
-	CHECK(kvblk_async_create(kv, 0, &async) == -EINVAL);
-	CHECK(kvblk_async_create(kv, KVBLK_ASYNC_THREADS_MAX + 1, &async) == -EINVAL && !async);
-	CHECK(!kvblk_async_create(kv, 4, &async));
-	ready = (struct pollfd){ .fd = kvblk_async_eventfd(async), .events = POLLIN };
-	CHECK(!kvblk_async_take(async));
-	CHECK(poll(&ready, 1, 0) == 0);
-	kvblk_piece_user(&piece, keys, sizeof(keys));
-	for (int i = 0; i < NR_JOBS; i++) {
-		snprintf(keys[i], sizeof(keys[i]), "j%02d", i);
-		kvblk_prep_put(&ops[i], keys[i], 3, &piece, 1);
-		jobs[i] = (struct kvblk_job){ .ops = &ops[i], .nr_ops = 1, .results = &results[i] };
-		kvblk_async_submit(async, &jobs[i]);
-	}
-	while (nr < NR_JOBS && poll(&ready, 1, 60000) == 1) {
-		while ((over = kvblk_async_take(async))) {
-			CHECK(!over->err && over->results->res == sizeof(keys));
-			nr++;
-		}
-	}
-	CHECK(nr == NR_JOBS && poll(&ready, 1, 0) == 0);
-	for (int i = 0; i < NR_JOBS; i++) {
-		kvblk_prep_delete(&ops[i], keys[i], 3);
-		jobs[i].done = done;
-		kvblk_async_submit(async, &jobs[i]);
-	}
-	while (nr_done < NR_JOBS)
-		usleep(1000);
-	CHECK(!kvblk_async_take(async));
-	/* an error of the whole batch, and one of the caller's run() */
-	jobs[0] = (struct kvblk_job){ .ops = ops, .nr_ops = 0, .results = results };
-	jobs[1] = (struct kvblk_job){ .nr_ops = 77, .results = results, .run = own_run };
-	kvblk_async_submit(async, &jobs[0]);
-	kvblk_async_submit(async, &jobs[1]);
-	kvblk_async_destroy(async);
-	CHECK(jobs[0].err == -EINVAL || jobs[0].err == -ECANCELED);
-	CHECK(jobs[1].err == -EXDEV || jobs[1].err == -ECANCELED);
-	kvblk_async_destroy(NULL);
-	verdict("batches in the background");
+	setenv("KVBLK_FAKE_DELAY_MS", "30000", 1);
+	prepare(KVBLK_OP_PUT);
+	for (unsigned int i = 0; i < 8; i++)
+		CHECK(!kvblk_queue_submit(queue, &ops[i], 1, 0, &tags[i]));
+	CHECK(kvblk_queue_drain(queue, later(1)) == -ETIME);
+	CHECK(!kvblk_queue_cancel(queue, &tags[7]) && !kvblk_queue_cancel(queue, &tags[0]));
+	CHECK(collect(queue, 2, -ECANCELED) == 2);
+	CHECK(kvblk_queue_cancel(queue, &tags[20]) == -ENOENT);
+	kvblk_queue_stop(queue);
+	CHECK(kvblk_queue_submit(queue, ops, 1, 0, NULL) == -ECANCELED);
+	CHECK(collect(queue, 6, -ECANCELED) == 6);
+	CHECK(kvblk_queue_submit(queue, ops, 1, 0, NULL) == -ECANCELED);
+	kvblk_queue_destroy(queue);
+
+	queue = queue_of(kv, threads, 0);
+	for (unsigned int i = 0; i < 8; i++)
+		CHECK(!kvblk_queue_submit(queue, ops, 4, i % 2 ? KVBLK_SUBMIT_CHAIN : 0, NULL));
+	kvblk_queue_destroy(queue);
+	CHECK(later(0) < end);
+	for (unsigned int i = 0; i < NR_BLOCKS; i++)
+		nr += !kvblk_exists(kv, keys[i], 3, NULL);
+	CHECK(!nr);
+	unsetenv("KVBLK_FAKE_DELAY_MS");
+	verdict(threads ? "cancel, stop and destroy with threads" : "cancel, stop and destroy with a ring");
 }
 
-/* Compare @bytes with the hexadecimal @text. */
-static int is_hex(const uint8_t *bytes, size_t len, const char *text)
-{
-	char hex[KVBLK_KEY_MAX * 2 + 1];
+/* Threads submit until refused, while the main thread stops the queue. */
+static sem_t begun;	/* posted by each submitter, after its first submission */
 
-	for (size_t i = 0; i < len; i++)
-		snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-	return !strcmp(hex, text);
+static void *submitter(void *arg)
+{
+	struct kvblk_queue *queue = arg;
+	struct kvblk_completion c[4];
+	struct kvblk_op op;
+	long nr = 0;
+	int err;
+
+	kvblk_prep_delete(&op, "none", 4);
+	do {
+		err = kvblk_queue_submit(queue, &op, 1, 0, NULL);
+		if (!err && !nr++)
+			sem_post(&begun);
+		err = err == -EAGAIN ? 0 : err;
+		while (kvblk_queue_wait(queue, c, 4, 1, later(1)) > 0)
+			;
+	} while (!err);
+	return (void *)(err == -ECANCELED ? nr : -1);
 }
 
-/* test vectors of Documentation/keys.rst */
-static void keyspaces(void)
+static void queue_shared(struct kvblk *kv, unsigned int threads)
 {
-	struct kvblk_keyspace_spec spec = {
-		.runtime = "example/1",
-		.model = "tiny",
-		.dtype = "float16",
-		.layout = "LKTHD",
-		.block_tokens = 64,
-	};
-	const struct kvblk_keyspace_spec other = {
-		.runtime = "vllm-offload/1",
-		.model = "meta-llama/Llama-3.1-8B@d04e592",
-		.tokenizer = "llama-3.1",
-		.dtype = "bfloat16",
-		.layout = "32x2x16x8x128",
-		.salt = "tenant-7",
-		.block_tokens = 16,
-		.tp_rank = 3,
-		.tp_size = 8,
-		.pp_rank = 1,
-		.pp_size = 2,
-	};
-	uint8_t id[KVBLK_BLOCK_ID_LEN], key[KVBLK_KEY_MAX];
-	struct kvblk_keyspace space, space2;
-	uint32_t tokens[128];
-	size_t len;
+	struct kvblk_queue *queue = queue_of(kv, threads, 8);
+	pthread_t ids[4];
+	void *nr;
 
-	for (uint32_t i = 0; i < 128; i++)
-		tokens[i] = i;
-	CHECK(!kvblk_keyspace_init(&space, &spec));
-	CHECK(is_hex(space.digest, 16, "e7940858f1756b790e5d78b122ca70f1"));
-	CHECK(!kvblk_keyspace_init(&space2, &other));
-	CHECK(is_hex(space2.digest, 16, "d577bf42b1a739d4f899025fd276a19a"));
-	kvblk_block_id(NULL, tokens, 64, NULL, 0, id);
-	CHECK(is_hex(id, 32, "b31003adecd2f3f3f642002cd91d93c8cfe37080230027887ca70c22ca578ee6"));
-	len = 52;
-	CHECK(!kvblk_keyspace_key(&space, id, sizeof(id), key, &len) && len == 52);
-	CHECK(is_hex(key, len, "6b766231e7940858f1756b790e5d78b122ca70f1"
-			       "b31003adecd2f3f3f642002cd91d93c8cfe37080230027887ca70c22ca578ee6"));
-	kvblk_block_id(id, tokens + 64, 64, "picture", 7, key);
-	CHECK(is_hex(key, 32, "878c98ba4f20051de973b1c109e200b0a9da6759608a8be236e1f99e2af9b2bb"));
-	kvblk_block_id(id, tokens + 64, 64, NULL, 0, id);
-	CHECK(is_hex(id, 32, "c644ae874c9d3f3f8aa6cd3539b743c9b37d125608c330405646971387367fd4"));
-	len = 51;
-	CHECK(kvblk_keyspace_key(&space, id, sizeof(id), key, &len) == -EMSGSIZE);
-	len = sizeof(key);
-	CHECK(kvblk_keyspace_key(&space, id, 0, key, &len) == -EINVAL);
-	CHECK(kvblk_keyspace_key(&space, key, KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN + 1, key, &len) == -EINVAL);
-	spec.tp_rank = 1;
-	CHECK(kvblk_keyspace_init(&space, &spec) == -EINVAL);
-	spec.tp_rank = 0;
-	spec.model = "";
-	CHECK(kvblk_keyspace_init(&space, &spec) == -EINVAL);
-	spec.model = NULL;
-	CHECK(kvblk_keyspace_init(&space, &spec) == -EINVAL);
-	verdict("key spaces");
+	sem_init(&begun, 0, 0);
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_create(&ids[i], NULL, submitter, queue));
+	for (int i = 0; i < 4; i++)
+		sem_wait(&begun);
+	kvblk_queue_stop(queue);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(ids[i], &nr);
+		CHECK((long)nr > 0);
+	}
+	CHECK(!kvblk_queue_drain(queue, 0));
+	kvblk_queue_destroy(queue);
+	verdict(threads ? "a queue with threads, of many threads" : "a queue with a ring, of many threads");
+}
+
+static void *waiter(void *arg)
+{
+	struct kvblk_completion c;
+
+	return (void *)(long)kvblk_queue_wait(arg, &c, 1, 1, 0);
+}
+
+/* Two threads wait for the only completion: a thread gets the completion, both return. */
+static void queue_waiters(struct kvblk *kv, unsigned int threads)
+{
+	struct kvblk_op op;
+	void *got[2];
+
+	kvblk_prep_delete(&op, "none", 4);
+	setenv("KVBLK_FAKE_DELAY_MS", "20", 1);
+	for (int round = 0; round < 10; round++) {
+		struct kvblk_queue *queue = queue_of(kv, threads, 0);
+		pthread_t ids[2];
+
+		CHECK(!kvblk_queue_submit(queue, &op, 1, 0, NULL));
+		for (int i = 0; i < 2; i++)
+			CHECK(!pthread_create(&ids[i], NULL, waiter, queue));
+		for (int i = 0; i < 2; i++)
+			pthread_join(ids[i], &got[i]);
+		CHECK((long)got[0] + (long)got[1] == 1);
+		kvblk_queue_destroy(queue);
+	}
+	unsetenv("KVBLK_FAKE_DELAY_MS");
+	verdict(threads ? "two waiting threads and a queue with threads" : "two waiting threads and a ring");
+}
+
+static void *foreign(void *arg)
+{
+	struct kvblk_completion c;
+
+	return (void *)(long)(kvblk_queue_submit(arg, ops, 1, 0, NULL) == -EEXIST &&
+			      kvblk_queue_wait(arg, &c, 1, 0, 0) == -EEXIST &&
+			      kvblk_queue_eventfd(arg) == -EEXIST);
+}
+
+static void queue_options(struct kvblk *kv)
+{
+	static const struct kvblk_queue_options bad[] = {
+		{ .size = sizeof(bad[0]), .depth = KVBLK_QUEUE_DEPTH_MAX + 1 },
+		{ .size = sizeof(bad[0]), .threads = KVBLK_QUEUE_THREADS_MAX + 1 },
+		{ .size = sizeof(bad[0]), .flags = 4 },
+		{ .size = 4 },
+	};
+	struct kvblk_queue_options one = { .size = sizeof(one), .flags = KVBLK_QUEUE_ONE_THREAD };
+	struct kvblk_queue *queue = NULL;
+	pthread_t id;
+	void *good;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CHECK(kvblk_queue_create(kv, &bad[i], &queue) == -EINVAL && !queue);
+	for (one.threads = 0; one.threads < 2; one.threads++) {
+		CHECK(!kvblk_queue_create(kv, &one, &queue));
+		CHECK(!pthread_create(&id, NULL, foreign, queue) && !pthread_join(id, &good) && good);
+		kvblk_queue_destroy(queue);
+	}
+	setenv("KVBLK_FAKE_NO_RING", "1", 1);
+	CHECK(kvblk_queue_create(kv, NULL, &queue) == -ENOSYS);
+	unsetenv("KVBLK_FAKE_NO_RING");
+	verdict("options of queues");
 }
 
 int main(void)
@@ -435,16 +726,26 @@ int main(void)
 	struct kvblk *kv;
 
 	opening();
-	names();
-	if (kvblk_open("fake", &kv)) {
+	results();
+	if (kvblk_open("fake", 0, &kv)) {
 		printf("not ok %d lib: the fake pool is not there\n", ++nr_tests);
 		return 1;
 	}
 	single(kv);
 	batches(kv);
-	prefetches(kv);
-	background(kv);
-	keyspaces();
+	versions(kv);
+	handles(kv);
+	prestages(kv);
+	queue_options(kv);
+	queue_revokes(kv);
+	for (unsigned int threads = 0; threads < 4; threads += 3) {
+		queue_chain(kv, threads);
+		queue_basics(kv, threads);
+		queue_results(kv, threads);
+		queue_cancels(kv, threads);
+		queue_shared(kv, threads);
+		queue_waiters(kv, threads);
+	}
 	kvblk_close(kv);
 	return !!nr_failed;
 }

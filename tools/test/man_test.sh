@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # usage: man_test.sh
-# The library's man pages match the header: every function with its prototype, no other function, and structures
+# The libraries' man pages match the headers: every function with its prototype, no other function, and structures
 # without a difference. The example is one that tests run, and groff reports no errors.
 set -u
 export LC_ALL=C
 tools=$(dirname "$(readlink -f "$0")")/..
 cd "$tools/lib/man" || exit
+headers=(../kvblk.h ../kvblk_admin.h ../kvblk_keys.h)
+maps=(../libkvblk.map ../*/libkvblk-*.map)
 number=0
 failed=0
 
@@ -30,7 +32,7 @@ bare() {
 
 # functions: print prototypes
 functions() {
-	grep -oE '(constchar\*|unsignedint|int|uint64_t|structkvblk_[a-z_]+\*|void\*?)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
+	grep -oE '(constchar\*|unsignedint|int|uint64_t|structkvblk_[a-z_]+\*|enumkvblk_[a-z]+|void\*?)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
 }
 
 # names FILE...: print the names in the NAME sections, without the overview's
@@ -39,46 +41,61 @@ names() {
 }
 
 prototypes() {
-	diff <(bare ../kvblk.h | functions) <(sed -n '/^\.SH SYNOPSIS/,/^\.SH DESC/p' ./*.3 | bare | functions)
+	diff <(bare "${headers[@]}" | functions) <(sed -n '/^\.SH SYNOPSIS/,/^\.SH DESC/p' ./*.3 | bare | functions)
 }
 
 named() {
-	diff <(bare ../kvblk.h | functions | grep -o 'kvblk_[a-z_]*(' | tr -d '(' | sort) <(names ./*.3)
+	diff <(bare "${headers[@]}" | functions | sed -E 's,^enumkvblk_[a-z]+kvblk_,kvblk_,' | grep -o 'kvblk_[a-z_]*(' | tr -d '(' | sort) <(names ./*.3)
 }
 
 # shown: print exported functions that are missing in the pages
 shown() {
-	sed -n 's/^\t\(kvblk_.*\);/\1/p' ../libkvblk.map | sort | comm -23 - <(names ./*.3)
+	sed -n 's/^\t\(kvblk_.*\);/\1/p' "${maps[@]}" | sort | comm -23 - <(names ./*.3)
 }
 
 # mentioned: print names that a page uses as a function or page, and that are neither
 mentioned() {
-	grep -ohE 'kvblk_[a-z_]+ ?\((3?)\)' ./*.3 | sed 's/ *(.*//' | sort -u | comm -23 - <(names ./*.3)
+	grep -ohE 'kvblk_[a-z_]+ ?\((3?)\)' ./*.[37] | sed 's/ *(.*//' | sort -u | comm -23 - <(names ./*.3)
 }
 
 structures() {
 	bare ./*.3 | grep -oE 'structkvblk_[a-z_]+\{([^{}]|\{[^{}]*\})*\};' | while IFS= read -r s; do
-		bare ../kvblk.h ../../../uapi/linux/kvblk.h | grep -qF -- "$s" || echo "$s"
+		bare "${headers[@]}" ../../../uapi/linux/kvblk.h | grep -qF -- "$s" || echo "$s"
 	done
+}
+
+# actions: compare the table of results with the code's
+actions() {
+	diff <(tr -d '\n\t' < ../result.c | grep -oE '\{ E[A-Z0-9]+, *KVBLK_DO_[A-Z]+, *"[^"]*" \}' |
+		sed -E 's/\{ (E[A-Z0-9]+), *KVBLK_DO_([A-Z]+), *"(.*)" \}/\1 \L\2\E \3/') \
+		<(sed -nE 's/^\\-(E[A-Z0-9]+) +([a-z]+) +/\1 \2 /p' libkvblk.3)
+}
+
+# variables: compare the environment of the fake pool with the code's
+variables() {
+	diff <(grep -ohE 'KVBLK_FAKE_[A-Z_]+' ../../fake/*.[ch] | grep -vxE 'KVBLK_FAKE_(RING|H)' | sort -u) \
+		<(grep -oE '^\.B KVBLK_FAKE_[A-Z_]+' libkvblk-fake.7 | cut -c 4- | sort -u)
 }
 
 example() {
 	diff <(sed -n '/^#include/,$p' ../examples/put_get.c | expand -t 4) \
-		<(sed -n '/^\.EX$/,/^\.EE$/{/^\.E/d;s/\\-/-/g;s/\\e/\\/g;p;}' libkvblk.3)
+		<(sed -n '/^\.SH EXAMPLE/,$p' libkvblk.3 | sed -n '/^\.EX$/,/^\.EE$/{/^\.E/d;s/\\-/-/g;s/\\e/\\/g;p;}')
 }
 
 warnings() {
 	local page
-	for page in ./*.3 ../../man/*.8 ../../../daemon/doc/*.8; do
+	for page in ./*.[37] ../../man/*.8 ../../../daemon/doc/*.8; do
 		groff -man -Tutf8 -ww -Z "$page" > /dev/null
 	done
 }
 
-expect "prototypes are the header's" prototypes
+expect "prototypes are the headers'" prototypes
 expect "each page is named for its functions" named
-expect "every function that the library shows has one" shown
+expect "every function that a library shows has one" shown
 expect "no other function is mentioned" mentioned
-expect "structures are the header's" structures
+expect "structures are the headers'" structures
+expect "results have the actions of the code" actions
+expect "the fake pool has the variables of the code" variables
 expect "the example is the one that is tested" example
 if command -v groff > /dev/null; then
 	expect "no warnings" warnings

@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * kvblk: key-value blocks on NVMe-oF namespaces, the data path's ABI.
+ * kvblk: key-value blocks on NVMe-oF namespaces, the data path's ABI, version 2.
  *
- * Every ioctl takes one structure whose first member, @size, is the caller's
+ * Every command takes one structure whose first member, @size, is the caller's
  * sizeof(). The kernel accepts a structure longer than it knows when the unknown
- * tail is zero (else -E2BIG), and reads a shorter one as zero-extended. The kernel
- * writes back as many bytes as both sides know, and sets @size to that number: the
- * kernel does not know a field that lies behind them.
+ * tail is zero (else -E2BIG), and reads a shorter one, of at least its
+ * KVBLK_*_SIZE_VER0, as zero-extended. A structure with out fields is written back as
+ * far as both sides know, with @size set to that number of bytes: the kernel does not
+ * know a field that lies behind them.
+ *
+ * How the structures grow:
+ *  - The argument of a command and &struct kvblk_op_ext begin with @size and get new
+ *    fields at the end. So they have reserved fields only where alignment needs them.
+ *  - &struct kvblk_result and &struct kvblk_change are arrays with a stride that the
+ *    caller passes: they get new fields at the end, too.
+ *  - &struct kvblk_op has the size of an SQE's command area and keeps it; new fields of
+ *    an operation go into &struct kvblk_op_ext.
+ *  - &struct kvblk_piece keeps its size; a new @type gives its fields another meaning.
+ * Addresses have 64 bits and are aligned, so that 32-bit callers have the same layout.
+ * Lengths and counts have 32 bits, because KVBLK_VALUE_MAX and all other limits fit.
  *
  * -EOPNOTSUPP means that this kernel does not know an opcode, a flag or a type; a
  * later version may. -EINVAL means that a known field does not fit: it is out of
@@ -18,22 +30,22 @@
  *  -EFAULT      a structure or array can't be read, or results can't be written.
  *               A batch tests that by a write to its results before it starts. If
  *               the results can't be written at its end, its operations were done
- *               all the same. A lease or a registered buffer that can't be reported
- *               is undone
- *  -E2BIG       a structure is longer than the kernel knows, and its tail is not
- *               zero
+ *               all the same. A cancel that can't be reported was done, too. A lease
+ *               or a registered buffer that can't be reported is undone
+ *  -E2BIG       a structure is longer than KVBLK_STRUCT_MAX; or it is longer than the
+ *               kernel knows, and its tail is not zero
  *  -EOPNOTSUPP  an unknown flag or type
- *  -EINVAL      @size too small, a field out of its range, a reserved field not
- *               zero, a count of zero or above the limit of KVBLK_IOC_INFO
+ *  -EINVAL      @size below KVBLK_*_SIZE_VER0, a field out of its range, a reserved
+ *               field not zero, a count of zero or above the limit of KVBLK_IOC_INFO
  *  -ENOMEM      no memory for the batch, or for the lookup and its lease
  *  -EBADF       lookup, lease release: the node is not open for reading
  *  -ENODEV      the pool is being destroyed. What gives back or waits for what the
  *               file holds works all the same: KVBLK_IOC_LEASE_RELEASE,
  *               KVBLK_IOC_UNREG_BUF and KVBLK_IOC_DRAIN
  *  -EINTR       a signal. KVBLK_IOC_REG_BUF has registered nothing;
- *               KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only waited. Only a fatal
- *               signal interrupts a batch; its operations end like canceled ones.
- *               As with read(2), the task waits until no device writes to memory
+ *               KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only waited. A batch returns
+ *               it to no one but a task that was killed, see &enum kvblk_submit_flags.
+ *               As with read(2), such a task waits until no device writes to memory
  *               that others may use, see &struct kvblk_drain
  *
  * Errors of a single operation (&struct kvblk_result.res):
@@ -58,25 +70,27 @@
  *               block is not stored; delete: the member failed, and the block may
  *               come back after a restart
  *  -ETIME       the deadline passed first
- *  -ECANCELED   KVBLK_IOC_CANCEL came first, the ring was closed, or its task
- *               exited
+ *  -ECANCELED   a cancel or a signal came first, the ring was closed, or its task
+ *               exited. A put is not stored. A delete has not begun, except if the
+ *               ring was closed, its task exited, or the batch was canceled with
+ *               IORING_OP_ASYNC_CANCEL: then it may happen
  *  -EOPNOTSUPP  an opcode, flag, hint or piece type that this kernel does not
  *               know, or a ring's buffer that is not in whole pages
- *  -EFAULT      key, extension, parent, checksums or pieces can't be read, memory
- *               can't be pinned, or a piece is not within its buffer
+ *  -EFAULT      key, extension, parent, checksums or pieces can't be read, @result
+ *               can't be written, memory can't be pinned, or a piece is not within its
+ *               buffer
  *  -EBADF       the node is not open for reading (get) or writing (put, delete)
- *  -E2BIG       the extension is longer than the kernel knows, and its tail is
- *               not zero
+ *  -E2BIG       the extension is longer than KVBLK_STRUCT_MAX, or longer than the
+ *               kernel knows, and its tail is not zero
  *  -EINVAL      a field is out of its range, or this opcode does not take it
  *  -ENOMEM      no memory for the operation, or too much memory is held by
  *               operations of this open file that were given up or do not end
  *  -ENODEV      the pool is being destroyed
  * When a get fails, the pieces hold zeroes or what was there before, never bytes
- * that failed a check. If the get's task was killed or exited, or its ring was closed,
- * the pieces hold anything until the device has let go of them. If the room for
+ * that failed a check. If the get's task was killed or exited, its ring was closed, or
+ * its batch was canceled with IORING_OP_ASYNC_CANCEL, the pieces hold anything, and the
+ * device may write to them until KVBLK_IOC_DRAIN has returned 0. If the room for
  * checksums can't be written, the result is -EFAULT although the block was delivered.
- * If the result of a ring's operation can't be written, the completion is -EFAULT,
- * whatever the operation did.
  */
 #ifndef _UAPI_LINUX_KVBLK_H
 #define _UAPI_LINUX_KVBLK_H
@@ -87,50 +101,53 @@
 
 #define KVBLK_IOC_TYPE		0xDC
 
+#define KVBLK_STRUCT_MAX	4096u		/* bytes in a structure or a stride */
 #define KVBLK_KEY_MAX		512		/* bytes in a key */
 #define KVBLK_VALUE_MAX		(64u << 20)	/* bytes in a block */
 #define KVBLK_PIECES_MAX	1024		/* pieces in an operation */
 #define KVBLK_OPS_MAX		1024		/* operations in a batch */
 #define KVBLK_LOOKUP_MAX	65536		/* keys in a lookup */
 #define KVBLK_LEASE_MS_MAX	3600000		/* longest lease: an hour */
+#define KVBLK_TTL_MAX		0x40000000u	/* longest time to live, seconds: 34 years */
 #define KVBLK_PRIORITY_MAX	3
 #define KVBLK_CHECKSUMS_MAX	1024		/* checksums of an operation */
-#define KVBLK_JOURNAL_MIN	1024		/* records that a journal holds */
-#define KVBLK_JOURNAL_MAX	4194304		/* likewise, at most */
+#define KVBLK_CHANGES_MIN	1024		/* unread records that a change feed holds */
+#define KVBLK_CHANGES_MAX	4194304		/* likewise, at most */
+
+/* Least sizes that a kernel accepts: those of the first version with the structure. */
+#define KVBLK_INFO_SIZE_VER0		120
+#define KVBLK_OP_SIZE_VER0		80
+#define KVBLK_OP_EXT_SIZE_VER0		56
+#define KVBLK_RESULT_SIZE_VER0		40
+#define KVBLK_SUBMIT_SIZE_VER0		40
+#define KVBLK_LOOKUP_SIZE_VER0		96
+#define KVBLK_LEASE_RELEASE_SIZE_VER0	16
+#define KVBLK_CANCEL_SIZE_VER0		24
+#define KVBLK_REG_BUF_SIZE_VER0		40
+#define KVBLK_UNREG_BUF_SIZE_VER0	16
+#define KVBLK_DRAIN_SIZE_VER0		16
+#define KVBLK_CHANGES_SIZE_VER0		16
+#define KVBLK_CHANGE_SIZE_VER0		48
 
 /*
- * Features of this kernel: bits of &struct kvblk_info.features.
- *  LEASE        lookups can lease the blocks found
- *  CALLER_TAGS  lookups return caller tags
- *  REGISTERED   KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
- *  URING        io_uring commands, see &struct kvblk_uring_op
- *  CHECKSUMS    &struct kvblk_op_ext.checksums
- *  P2P          this kernel supports PCI P2PDMA between devices
- *  HINTS        the pool uses hints; version 1 does not
- *  PREFETCH     KVBLK_OP_PREFETCH
- *  DMABUF       KVBLK_BUF_DMABUF; not in version 1
- *  JOURNAL      KVBLK_IOC_JOURNAL
- *  DRAM         pools may keep blocks in the host's memory: &enum kvblk_dram_mode,
- *               KVBLK_OPF_DURABLE, KVBLK_RES_MEMORY
+ * What a kernel or a pool may lack: bits of &struct kvblk_info.features. All else that
+ * this header documents works on every kernel with version 2.
+ *  P2P    transfers between PCI devices: the kernel has CONFIG_PCI_P2PDMA
+ *  URING  io_uring commands, see KVBLK_URING_OP: the kernel has CONFIG_IO_URING
+ *  DRAM   the pool keeps blocks in the host's memory now (tunable dram_bytes): &enum
+ *         kvblk_dram_mode, KVBLK_OP_PREFETCH
  */
-#define KVBLK_FEAT_LEASE	_BITULL(0)
-#define KVBLK_FEAT_CALLER_TAGS	_BITULL(1)
-#define KVBLK_FEAT_REGISTERED	_BITULL(2)
-#define KVBLK_FEAT_URING	_BITULL(3)
-#define KVBLK_FEAT_CHECKSUMS	_BITULL(4)
-#define KVBLK_FEAT_P2P		_BITULL(5)
-#define KVBLK_FEAT_HINTS	_BITULL(6)
-#define KVBLK_FEAT_PREFETCH	_BITULL(7)
-#define KVBLK_FEAT_DMABUF	_BITULL(8)
-#define KVBLK_FEAT_JOURNAL	_BITULL(9)
-#define KVBLK_FEAT_DRAM		_BITULL(10)
+#define KVBLK_FEAT_P2P		_BITULL(0)
+#define KVBLK_FEAT_URING	_BITULL(1)
+#define KVBLK_FEAT_DRAM		_BITULL(2)
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
- * @KVBLK_POOL_STRICT: every transfer is bounced, none is direct
+ * @KVBLK_POOL_STRICT: every transfer is bounced, none is direct; netlink's
+ *	KVBLK_POOL_FLAG_STRICT
  */
 enum kvblk_info_pool_flags {
-	KVBLK_POOL_STRICT	= 1 << 0,
+	KVBLK_POOL_STRICT	= 1U << 0,
 };
 
 /**
@@ -173,7 +190,7 @@ enum kvblk_dram_mode {
  * @flags: in: must be 0
  * @tenant: out: tenant id of this node, 0 for "default"
  * @pool_flags: out: the pool's state, &enum kvblk_info_pool_flags
- * @features: out: what the kernel can do, KVBLK_FEAT_*
+ * @features: out: what the kernel and the pool can do now, KVBLK_FEAT_*
  * @value_max: out: longest block that this pool takes now, bytes
  * @key_max: out: longest key, bytes
  * @pieces_max: out: most pieces in an operation
@@ -191,6 +208,9 @@ enum kvblk_dram_mode {
  * @integrity: out: the pool's policy now, &enum kvblk_check
  *
  * Context: any thread. Return: 0 or an error of the whole ioctl.
+ *
+ * 120 bytes. @tenant has 32 bits here and in the change feed, although ids have fewer
+ * today. Grows at the end.
  */
 struct kvblk_info {
 	__u32 size;
@@ -241,6 +261,9 @@ enum kvblk_piece_type {
  * @addr: address or offset, any alignment
  * @length: bytes, not 0
  * @reserved: must be 0
+ *
+ * 24 bytes, the least for a handle, an address and a length, because an operation has
+ * up to KVBLK_PIECES_MAX of them. Keeps its size.
  */
 struct kvblk_piece {
 	__u16 type;
@@ -259,9 +282,8 @@ struct kvblk_piece {
  * @KVBLK_OP_PREFETCH: read the block into host memory, before a get; gets of the same
  *	member go first. Takes the fields of a get, but no pieces. The result is the
  *	length of the block, or 0 if the block was in memory already; -ENOSPC: no memory
- *	is free now; -EOPNOTSUPP: the pool has no host memory, or the kernel lacks
- *	KVBLK_FEAT_PREFETCH; other errors as of a get. The pool evicts prefetched blocks
- *	when memory runs short, the coldest first
+ *	is free now; -EOPNOTSUPP: the pool lacks KVBLK_FEAT_DRAM; other errors as of a
+ *	get. The pool evicts prefetched blocks when memory runs short, the coldest first
  *
  * As with read(2) and write(2), gets, prefetches, lookups and leases need a node
  * that is open for reading, puts and deletes one that is open for writing. All
@@ -279,34 +301,35 @@ enum kvblk_opcode {
  * enum kvblk_op_flags - &struct kvblk_op.flags
  * @KVBLK_OPF_PARTIAL: get: fetch @length bytes from @offset, or as many as the
  *	block has; without this flag the get fetches the whole block, which must fit
- * @KVBLK_OPF_LAYOUT: get: a block with another layout tag is a miss
+ * @KVBLK_OPF_LAYOUT: get, prefetch: a block whose layout tag is not
+ *	&struct kvblk_op_ext.layout_tag is a miss. Needs an extension, else -EINVAL
  * @KVBLK_OPF_HARD_DEADLINE: get with a @deadline_ns: go through kernel memory
  *	and complete on time. Without this flag a get that is past its deadline
  *	completes when the device no longer owns the caller's memory
  * @KVBLK_OPF_DURABLE: put: complete when a crash of the host can't lose the block,
  *	in every &enum kvblk_dram_mode: the record has checksums and is past the
  *	member's volatile cache. Holds for -EEXIST, too, unless the length differs.
- *	-EIO: the flush of a block that existed has failed. Needs KVBLK_FEAT_DRAM
+ *	-EIO: the flush of a block that existed has failed
  */
 enum kvblk_op_flags {
-	KVBLK_OPF_PARTIAL	= 1 << 0,
-	KVBLK_OPF_LAYOUT	= 1 << 1,
-	KVBLK_OPF_HARD_DEADLINE	= 1 << 2,
-	KVBLK_OPF_DURABLE	= 1 << 3,
+	KVBLK_OPF_PARTIAL	= 1U << 0,
+	KVBLK_OPF_LAYOUT	= 1U << 1,
+	KVBLK_OPF_HARD_DEADLINE	= 1U << 2,
+	KVBLK_OPF_DURABLE	= 1U << 3,
 };
 
 /**
- * struct kvblk_op - one operation; fits the command area of a 128-byte SQE
+ * struct kvblk_op - one operation
  * @opcode: &enum kvblk_opcode
  * @priority: put: 0 (evicted first) to KVBLK_PRIORITY_MAX; prefetch: 0 to
  *	KVBLK_PRIORITY_MAX, higher ones are read first when prefetches wait for gets;
  *	else 0
  * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
- * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; delete: 0
+ * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; else 0
  * @reserved: must be 0
  * @flags: &enum kvblk_op_flags
- * @ttl_s: put: time to live of the block in seconds, which may be exceeded by two;
- *	0: the block does not expire; other opcodes: 0
+ * @ttl_s: put: time to live of the block in seconds, 1 to KVBLK_TTL_MAX, which may be
+ *	exceeded by two; 0: the block does not expire; other opcodes: 0
  * @cookie: the caller's name for this operation, returned in the result and
  *	used by KVBLK_IOC_CANCEL; need not be unique. 0: no name, the operation
  *	can't be canceled
@@ -317,12 +340,17 @@ enum kvblk_op_flags {
  *	there is (get, below 4 GiB)
  * @offset: partial get: first byte wanted; else 0
  * @length: partial get: bytes wanted, 0 for as many as the pieces hold; else 0
- * @layout_tag: put: stored with the block; get: see KVBLK_OPF_LAYOUT
- * @caller_tag: put: stored with the block and reported by lookups; else 0. The tag
- *	0x766b2d656d766e is for keys of NVMe's key space alone: "nvme-kv", a NUL, and 1
- *	to 16 bytes
  * @deadline_ns: CLOCK_MONOTONIC time, as the caller reads it in its time namespace,
  *	at which the operation is given up; 0 for none
+ * @result: KVBLK_URING_OP: user address of a &struct kvblk_result, or 0; in a batch: 0
+ * @result_size: bytes at @result, KVBLK_RESULT_SIZE_VER0 to KVBLK_STRUCT_MAX; 0 without
+ *	@result. The kernel sets bytes behind what it knows to zero
+ * @reserved2: must be 0
+ *
+ * 80 bytes, because that is the command area of a 128-byte SQE. So an operation does not
+ * grow: new fields go into &struct kvblk_op_ext, which few operations need. 16 bits
+ * suffice for @key_len and @nr_pieces, whose limits have 10 bits. @flags has room for 28
+ * more.
  */
 struct kvblk_op {
 	__u8  opcode;
@@ -338,9 +366,10 @@ struct kvblk_op {
 	__aligned_u64 pieces;
 	__u32 offset;
 	__u32 length;
-	__aligned_u64 layout_tag;
-	__aligned_u64 caller_tag;
 	__aligned_u64 deadline_ns;
+	__aligned_u64 result;
+	__u32 result_size;
+	__u32 reserved2;
 };
 
 /**
@@ -355,8 +384,8 @@ struct kvblk_op {
  * put holds for all puts.
  */
 enum kvblk_hints {
-	KVBLK_HINT_CONTINUES	= 1 << 0,
-	KVBLK_HINT_MISSED	= 1 << 1,
+	KVBLK_HINT_CONTINUES	= 1U << 0,
+	KVBLK_HINT_MISSED	= 1U << 1,
 };
 
 /**
@@ -365,8 +394,10 @@ enum kvblk_hints {
  * @flags: must be 0
  * @parent: put: user address of the key of the block before this one in its
  *	chain, or 0; else 0
+ * @parent_len: bytes at @parent, 1 to KVBLK_KEY_MAX; 0 without @parent
+ * @nr_checksums: 1 to KVBLK_CHECKSUMS_MAX; 0 without @checksums
  * @checksums: put, get: user address of @nr_checksums words of 32 bits, or 0;
- *	delete: 0. A word is the &enum kvblk_checksum of a chunk of &struct
+ *	else 0. A word is the &enum kvblk_checksum of a chunk of &struct
  *	kvblk_info.chunk_size bytes, the last one of a block excepted.
  *	Put: checksums that the block's producer made, one for each chunk. The
  *	kernel stores them instead of its own and does not check them. If they are
@@ -375,21 +406,24 @@ enum kvblk_hints {
  *	The kernel fills them in if the block has checksums, and reports
  *	KVBLK_RES_CHECKSUMS. In that case the caller has to check the bytes if the
  *	get went straight into device memory.
- * @nr_checksums: 1 to KVBLK_CHECKSUMS_MAX, 0 without @checksums
- * @parent_len: bytes at @parent, 1 to KVBLK_KEY_MAX, 0 without @parent
- * @session: a hint: the caller's name for the session of the operation, such as a
- *	conversation, or 0. It is not stored or used
- * @hints: &enum kvblk_hints
+ * @layout_tag: put: stored with the block; with KVBLK_OPF_LAYOUT: the tag that the
+ *	block must have; else 0
+ * @caller_tag: put: stored with the block, reported by lookups, gets and the change
+ *	feed; else 0. The kernel gives it no meaning; a block put without a tag has tag 0
+ * @hints: put: &enum kvblk_hints; else 0
  * @reserved: must be 0
+ *
+ * Grows at the end. 64 bits for the tags, so that they hold hashes or addresses.
  */
 struct kvblk_op_ext {
 	__u32 size;
 	__u32 flags;
 	__aligned_u64 parent;
-	__aligned_u64 checksums;
-	__u32 nr_checksums;
 	__u32 parent_len;
-	__aligned_u64 session;
+	__u32 nr_checksums;
+	__aligned_u64 checksums;
+	__aligned_u64 layout_tag;
+	__aligned_u64 caller_tag;
 	__u32 hints;
 	__u32 reserved;
 };
@@ -405,14 +439,20 @@ struct kvblk_op_ext {
  *	put from there
  * @KVBLK_RES_MEMORY: put: the block is in host memory and on no member yet; get: the
  *	block was read from host memory. Set with KVBLK_RES_BOUNCED
+ * @KVBLK_RES_UNREPORTED: only in a 32-byte completion of KVBLK_URING_OP: @result could
+ *	not be written, because its memory changed since the start of the operation. The
+ *	completion's res is the operation's all the same
+ *
+ * Later versions define further bits: ignore unknown ones.
  */
 enum kvblk_result_flags {
-	KVBLK_RES_DIRECT	= 1 << 0,
-	KVBLK_RES_BOUNCED	= 1 << 1,
-	KVBLK_RES_LEN_DIFFERS	= 1 << 2,
-	KVBLK_RES_CHECKSUMS	= 1 << 3,
-	KVBLK_RES_DEVICE_READ	= 1 << 4,
-	KVBLK_RES_MEMORY	= 1 << 5,
+	KVBLK_RES_DIRECT	= 1U << 0,
+	KVBLK_RES_BOUNCED	= 1U << 1,
+	KVBLK_RES_LEN_DIFFERS	= 1U << 2,
+	KVBLK_RES_CHECKSUMS	= 1U << 3,
+	KVBLK_RES_DEVICE_READ	= 1U << 4,
+	KVBLK_RES_MEMORY	= 1U << 5,
+	KVBLK_RES_UNREPORTED	= 1U << 6,
 };
 
 /**
@@ -425,6 +465,9 @@ enum kvblk_result_flags {
  * @reserved: 0
  * @layout_tag: get: the block's layout tag
  * @caller_tag: get: the block's caller tag
+ *
+ * Grows at the end: the caller passes the bytes from one result to the next. @res has
+ * 32 bits, as an io_uring completion, because KVBLK_VALUE_MAX fits.
  */
 struct kvblk_result {
 	__aligned_u64 cookie;
@@ -442,21 +485,35 @@ struct kvblk_result {
  *	first block first. A chain is the run of blocks of a prompt; the key of a block
  *	names the prefix up to and including the block. The pool admits a leading part
  *	of the chain, which may be nothing or all
+ * @KVBLK_SUBMIT_INTERRUPTIBLE: a signal that has a handler or kills the task ends the
+ *	batch. Operations that have not begun, and those in flight through kernel memory,
+ *	end with -ECANCELED. A transfer between a device and the caller's memory ends
+ *	with -ECANCELED or its own result when the device has completed it, a delete in
+ *	flight with its own result. The call then returns 0 with all results. Stops,
+ *	continues, debuggers and the freezer do not end the batch. Without this flag
+ *	only a fatal signal ends a batch
+ *
+ * The call returns within 0.2 seconds after the signal, unless
+ *  - a delete, or a transfer between a device and the caller's memory, is in flight: no
+ *    I/O is recalled. The device completes it, or its driver ends it (for NVMe over
+ *    Fabrics after io_timeout, and fast_io_fail_tmo without a connection);
+ *  - the kernel needs a page of the caller: then when the pager provides it.
  */
 enum kvblk_submit_flags {
-	KVBLK_SUBMIT_CHAIN	= 1 << 0,
+	KVBLK_SUBMIT_CHAIN		= 1U << 0,
+	KVBLK_SUBMIT_INTERRUPTIBLE	= 1U << 1,
 };
 
 /**
- * struct kvblk_submit - argument of KVBLK_IOC_SUBMIT
+ * struct kvblk_submit - argument of KVBLK_IOC_SUBMIT and KVBLK_URING_SUBMIT
  * @size: sizeof(struct kvblk_submit)
  * @flags: &enum kvblk_submit_flags
  * @nr_ops: operations, 1 to KVBLK_OPS_MAX
- * @op_size: bytes from one operation to the next, at least 80; bytes behind
- *	what the kernel knows must be zero
- * @result_size: bytes from one result to the next, at least 40; bytes behind what
- *	the kernel knows are set to zero
- * @reserved: 0
+ * @op_size: bytes from one operation to the next, KVBLK_OP_SIZE_VER0 to
+ *	KVBLK_STRUCT_MAX; bytes behind what the kernel knows must be zero
+ * @result_size: bytes from one result to the next, KVBLK_RESULT_SIZE_VER0 to
+ *	KVBLK_STRUCT_MAX; bytes behind what the kernel knows are set to zero
+ * @reserved: must be 0
  * @ops: user address of the operations
  * @results: user address of the results, one for each operation, same order
  *
@@ -464,6 +521,8 @@ enum kvblk_submit_flags {
  * result. The call may sleep. It returns 0 when there are results, even if
  * operations failed, so look at each result. Operations of a batch on the same key
  * are not ordered.
+ *
+ * Grows at the end.
  */
 struct kvblk_submit {
 	__u32 size;
@@ -481,10 +540,12 @@ struct kvblk_submit {
  * @KVBLK_LOOKUP_LEASE: lease what is found, see @lease_ms
  * @KVBLK_LOOKUP_PREFIX: stop at the first absent key; nothing behind it is
  *	reported or leased
+ * @KVBLK_LOOKUP_QUIET: do not refresh what is found
  */
 enum kvblk_lookup_flags {
-	KVBLK_LOOKUP_LEASE	= 1 << 0,
-	KVBLK_LOOKUP_PREFIX	= 1 << 1,
+	KVBLK_LOOKUP_LEASE	= 1U << 0,
+	KVBLK_LOOKUP_PREFIX	= 1U << 1,
+	KVBLK_LOOKUP_QUIET	= 1U << 2,
 };
 
 /**
@@ -513,21 +574,27 @@ enum kvblk_tier {
  * @sizes: user address of a __u32 for each key: the block's length, 0 for an
  *	absent one; or 0
  * @caller_tags: user address of a __u64 for each key, 0 for an absent one; or 0
+ * @tiers: user address of a byte for each key: &enum kvblk_tier; or 0
  * @lease_ms: with KVBLK_LOOKUP_LEASE: 1 to KVBLK_LEASE_MS_MAX; else 0
- * @reserved: 0
  * @nr_leading: out: present keys before the first absent one
  * @nr_present: out: present keys
- * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
- *	KVBLK_IOC_LEASE_RELEASE, after @lease_ms, or when the file is closed
  * @nr_leased: out: keys leased, from the first on. Less than @nr_present if the open
  *	file reaches a limit on leases (keys; bytes of a member; bytes of host memory),
  *	or if a block is evicted or deleted during the lookup
- * @reserved2: 0
- * @tiers: user address of a byte for each key: &enum kvblk_tier; or 0. Needs
- *	KVBLK_FEAT_DRAM
+ * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
+ *	KVBLK_IOC_LEASE_RELEASE, at @lease_end_ns, or when the file is closed
+ * @lease_end_ns: out: CLOCK_MONOTONIC time, as the caller reads it in its time
+ *	namespace, at which the lease ends; 0 without @lease
  *
  * Does no I/O. A leased block stays readable until the lease ends, unless its
  * member fails, the block expires, or a caller deletes the block.
+ *
+ * Refreshes the present blocks before the first absent one: as after a get, the pool
+ * evicts them later, and &enum kvblk_dram_mode counts them as asked for. Other found
+ * blocks, and all with KVBLK_LOOKUP_QUIET, keep their age. The counters of the pool count
+ * every lookup.
+ *
+ * Grows at the end. 32 bits for the counts, because KVBLK_LOOKUP_MAX may grow.
  */
 struct kvblk_lookup {
 	__u32 size;
@@ -539,23 +606,24 @@ struct kvblk_lookup {
 	__aligned_u64 bitmap;
 	__aligned_u64 sizes;
 	__aligned_u64 caller_tags;
+	__aligned_u64 tiers;
 	__u32 lease_ms;
-	__u32 reserved;
 	__u32 nr_leading;
 	__u32 nr_present;
-	__aligned_u64 lease;
 	__u32 nr_leased;
-	__u32 reserved2;
-	__aligned_u64 tiers;
+	__aligned_u64 lease;
+	__aligned_u64 lease_end_ns;
 };
 
 /**
  * struct kvblk_lease_release - argument of KVBLK_IOC_LEASE_RELEASE
  * @size: sizeof(struct kvblk_lease_release)
  * @flags: must be 0
- * @lease: the lease's id, from a lookup through the same open file
+ * @lease: the lease's id, from a lookup through the same open file; not 0
  *
  * Return: 0, or -ENOENT when there is no such lease, or it has ended.
+ *
+ * Grows at the end.
  */
 struct kvblk_lease_release {
 	__u32 size;
@@ -564,7 +632,7 @@ struct kvblk_lease_release {
 };
 
 /**
- * struct kvblk_cancel - argument of KVBLK_IOC_CANCEL
+ * struct kvblk_cancel - argument of KVBLK_IOC_CANCEL and KVBLK_URING_CANCEL
  * @size: sizeof(struct kvblk_cancel)
  * @flags: must be 0
  * @cookie: of the operations, submitted through the same open file; not 0
@@ -576,7 +644,9 @@ struct kvblk_lease_release {
  * stored. Too late to cancel are a get whose bytes are being delivered and a delete that
  * has begun: such an operation completes with its own result.
  *
- * Return: 0, or -ENOENT when @nr_found is 0.
+ * Return: 0, or -ENOENT when @nr_found is 0; the structure is written back in both cases.
+ *
+ * Grows at the end.
  */
 struct kvblk_cancel {
 	__u32 size;
@@ -613,6 +683,8 @@ struct kvblk_cancel {
  * own such ring has operations in flight waits until the deadline.
  *
  * Return: 0; -ETIME: the deadline passed first; -EINTR: a signal.
+ *
+ * Grows at the end.
  */
 struct kvblk_drain {
 	__u32 size;
@@ -623,11 +695,9 @@ struct kvblk_drain {
 /**
  * enum kvblk_buf_type - kind of memory to register
  * @KVBLK_BUF_USER: memory of the calling process
- * @KVBLK_BUF_DMABUF: a dma-buf. -EOPNOTSUPP without KVBLK_FEAT_DMABUF
  */
 enum kvblk_buf_type {
 	KVBLK_BUF_USER		= 0,
-	KVBLK_BUF_DMABUF	= 1,
 };
 
 /**
@@ -635,12 +705,11 @@ enum kvblk_buf_type {
  * @size: sizeof(struct kvblk_reg_buf)
  * @flags: must be 0
  * @type: &enum kvblk_buf_type
- * @fd: KVBLK_BUF_DMABUF: descriptor of the dma-buf; else 0
- * @addr: KVBLK_BUF_USER: user address of the memory, any alignment;
- *	KVBLK_BUF_DMABUF: offset in the dma-buf
+ * @reserved: must be 0
+ * @addr: user address of the memory, any alignment
  * @length: bytes, 1 to 64 GiB
  * @handle: in: 0; out: name of the buffer in this open file, not 0
- * @reserved: must be 0
+ * @reserved2: must be 0
  *
  * The pages stay pinned, and count as locked memory of the caller's user, until
  * KVBLK_IOC_UNREG_BUF or the file's release, and then until operations on the
@@ -662,16 +731,19 @@ enum kvblk_buf_type {
  * device, or of two devices, or of a device on a kernel without
  * CONFIG_MMU_NOTIFIER; -ENOSPC: the file has 65536 regions; -EINTR: a signal, try
  * again.
+ *
+ * Grows at the end. @length has 64 bits, because a region may be longer than a block;
+ * @handle has 32, as &struct kvblk_piece.handle.
  */
 struct kvblk_reg_buf {
 	__u32 size;
 	__u32 flags;
 	__u32 type;
-	__s32 fd;
+	__u32 reserved;
 	__aligned_u64 addr;
 	__aligned_u64 length;
 	__u32 handle;
-	__u32 reserved;
+	__u32 reserved2;
 };
 
 /**
@@ -682,7 +754,7 @@ struct kvblk_reg_buf {
  *	unregister without this flag. Rings count as for &struct kvblk_drain.
  */
 enum kvblk_unreg_flags {
-	KVBLK_UNREG_WAIT	= 1 << 0,
+	KVBLK_UNREG_WAIT	= 1U << 0,
 };
 
 /**
@@ -694,6 +766,8 @@ enum kvblk_unreg_flags {
  *
  * Return: 0; -ENOENT: no such buffer, or it has been unregistered; with
  * KVBLK_UNREG_WAIT: -EINTR: a signal; -EBUSY: another thread already waits.
+ *
+ * Grows at the end.
  */
 struct kvblk_unreg_buf {
 	__u32 size;
@@ -703,135 +777,111 @@ struct kvblk_unreg_buf {
 };
 
 /**
- * struct kvblk_uring_op - argument of KVBLK_URING_OP_PTR
- * @size: sizeof(struct kvblk_uring_op)
- * @flags: must be 0
- * @op_size: bytes at @op, at least 80; bytes behind what the kernel knows must be
- *	zero
- * @result_size: bytes at @result, at least 40, 0 without @result; bytes behind what
- *	the kernel knows are set to zero
- * @op: user address of a &struct kvblk_op
- * @result: user address of a &struct kvblk_result to be filled in, or 0
- *
- * Operations of io_uring are IORING_OP_URING_CMD on the node. cmd_op is
- *  KVBLK_URING_OP      a &struct kvblk_op in the command area of a 128-byte SQE
- *  KVBLK_URING_OP_PTR  the user address of a &struct kvblk_uring_op in the first 8
- *                      bytes of the command area
- *  an ioctl's number   the user address of the ioctl's structure in these 8 bytes
- * All other fields of the SQE must be zero (else -EINVAL): the rest of the command
- * area, which has 80 bytes in a 128-byte SQE; addr, len, file_index;
- * uring_cmd_flags except IORING_URING_CMD_FIXED; buf_index without that flag.
- *
- * The completion's res is &struct kvblk_result.res, or the ioctl's return value. All
- * memory that an operation points to must stay valid until the completion. A command
- * that is refused before it becomes an operation fills in no result; its res is an error
- * of a whole ioctl, see the top of this file. With IORING_SETUP_CQE32 the first
- * extra word holds &enum kvblk_result_flags in its low 16 bits. The bits above hold
- * the low 48 bits of the layout tag (get, res >= 0), or else the block's length
- * where that is known.
- *
- * IORING_URING_CMD_FIXED: the operation's memory is one registered buffer of the
- * ring (sqe->buf_index): nr_pieces is 0, pieces is the address in the buffer, and
- * length is the bytes to put, or the room for the get.
- *
- * When a ring is closed or its task exits, its operations end at once, except those
- * on fixed buffers and gets into memory that others may use (see &struct kvblk_drain),
- * which wait for the device. In a worker of the ring, as with IOSQE_ASYNC, such a get
- * goes through kernel memory.
+ * enum kvblk_changes_flags - bits of &struct kvblk_changes.flags
+ * @KVBLK_CHANGES_PRESENT: begin with records of all present blocks
  */
-struct kvblk_uring_op {
-	__u32 size;
-	__u32 flags;
-	__u32 op_size;
-	__u32 result_size;
-	__aligned_u64 op;
-	__aligned_u64 result;
+enum kvblk_changes_flags {
+	KVBLK_CHANGES_PRESENT	= 1U << 0,
 };
 
 /**
- * enum kvblk_journal_flags - bits of &struct kvblk_journal.flags
- * @KVBLK_JOURNAL_PRESENT: begin with records of all present blocks
- * @KVBLK_JOURNAL_NONBLOCK: as if the descriptor had been opened with O_NONBLOCK
+ * struct kvblk_changes - argument of KVBLK_IOC_CHANGES
+ * @size: sizeof(struct kvblk_changes)
+ * @flags: &enum kvblk_changes_flags; -EOPNOTSUPP: an unknown one
+ * @nr_records: unread records that the feed holds: a power of two from
+ *	KVBLK_CHANGES_MIN to KVBLK_CHANGES_MAX. The memory, sizeof(struct kvblk_change)
+ *	of the kernel for each, is charged to the caller
+ * @record_size: bytes from one record to the next, KVBLK_CHANGE_SIZE_VER0 to
+ *	KVBLK_STRUCT_MAX; bytes behind what the kernel knows are set to zero
+ *
+ * Starts the feed of an open /dev/kvblk/POOL/changes: the changes from the call on of
+ * the pool's blocks that have a caller tag, of all tenants except that of the node for
+ * NVMe commands. The node knows no other command. Its owner and group decide who may
+ * read it; no capability is needed. Each open of the node has a feed of its own.
+ *
+ * read() returns whole &struct kvblk_change, each @record_size bytes behind the previous
+ * one. It waits until there is one, but not on a file with O_NONBLOCK. poll() reports
+ * EPOLLIN when read() would not wait. A record that can't be copied (-EFAULT) is not lost.
+ * Errors of read():
+ *  -EINVAL  the feed was not started (poll() reports EPOLLERR), or the buffer is too short
+ *	     for 4 records
+ *  -EAGAIN  O_NONBLOCK: there is no record, or another thread is reading
+ *  -EINTR   a signal came before the first record
+ * An open node does not delay the end of its pool. At the end poll() reports EPOLLHUP, and
+ * read() returns 0 after the last record.
+ *
+ * With KVBLK_CHANGES_PRESENT the records add up to the set of tokens in the pool: STORED
+ * adds a token, or changes its fields; REMOVED removes one, if it is in the set. When all
+ * records were read, the last one of a token is its state. For a block that reclaim
+ * dropped, that expired, or whose member failed, REMOVED is reported when the index frees
+ * the entry: up to half a minute later.
+ *
+ * Puts and deletes do not wait for readers. If the feed is full, it drops records until all
+ * unread ones were read; then KVBLK_CHANGE_LOST has their number. The reader no longer
+ * knows the set, and opens the node again.
+ *
+ * Return: 0; -EBUSY: the feed was started before; -EMFILE: the pool has 16 feeds;
+ * -ENODEV: the pool is destroyed; -ENOMEM; -EINVAL.
+ *
+ * Grows at the end.
  */
-enum kvblk_journal_flags {
-	KVBLK_JOURNAL_PRESENT	= 1 << 0,
-	KVBLK_JOURNAL_NONBLOCK	= 1 << 1,
-};
-
-/**
- * struct kvblk_journal - argument of KVBLK_IOC_JOURNAL
- * @size: sizeof(struct kvblk_journal)
- * @flags: &enum kvblk_journal_flags; -EOPNOTSUPP: an unknown one
- * @nr_records: capacity of the journal, in unread records: a power of two from
- *	KVBLK_JOURNAL_MIN to KVBLK_JOURNAL_MAX. The memory, 32 bytes a record, is
- *	charged to the caller
- * @reserved: must be 0
- *
- * Opens a journal of the pool's blocks that have a caller tag, of all tenants: a new
- * descriptor. read() returns whole &struct kvblk_journal_record and needs space for at
- * least 4 (else -EINVAL); poll() works. The node need not stay open. If the pool is
- * destroyed, read() returns 0 after the last record.
- *
- * With KVBLK_JOURNAL_PRESENT the records add up to the set of tokens in the pool: STORED
- * adds a token, REMOVED removes one. A reader who has lost records opens a new journal.
- * For a block that reclaim dropped, that expired, or whose member failed, REMOVED is
- * reported when the index frees the entry: up to half a minute later.
- *
- * Needs CAP_SYS_ADMIN.
- *
- * Return: the descriptor, close-on-exec; -EPERM; -EMFILE: no more descriptors, or the
- * pool has 16 journals; -ENOMEM; -EINVAL.
- */
-struct kvblk_journal {
+struct kvblk_changes {
 	__u32 size;
 	__u32 flags;
 	__u32 nr_records;
-	__u32 reserved;
+	__u32 record_size;
 };
 
 /**
- * enum kvblk_journal_op - kind of a record
- * @KVBLK_JOURNAL_STORED: the block is in the pool; may be repeated for a block
- * @KVBLK_JOURNAL_REMOVED: the block is not in the pool any more
- * @KVBLK_JOURNAL_CAUGHT_UP: all blocks present when the journal was opened have been
+ * enum kvblk_change_op - kind of a record
+ * @KVBLK_CHANGE_STORED: the block is in the pool; may be repeated for a block
+ * @KVBLK_CHANGE_REMOVED: the block is not in the pool any more
+ * @KVBLK_CHANGE_CAUGHT_UP: all blocks present at the start of the feed have been
  *	reported; records of later changes may come before and after
- * @KVBLK_JOURNAL_LOST: the journal was full: &struct kvblk_journal_record.token records
- *	are missing here
+ * @KVBLK_CHANGE_LOST: records are missing here, because the feed was full: &struct
+ *	kvblk_change.token[0] of them, from the number &struct kvblk_change.seq on
  */
-enum kvblk_journal_op {
-	KVBLK_JOURNAL_STORED	= 1,
-	KVBLK_JOURNAL_REMOVED	= 2,
-	KVBLK_JOURNAL_CAUGHT_UP	= 3,
-	KVBLK_JOURNAL_LOST	= 4,
+enum kvblk_change_op {
+	KVBLK_CHANGE_STORED	= 1,
+	KVBLK_CHANGE_REMOVED	= 2,
+	KVBLK_CHANGE_CAUGHT_UP	= 3,
+	KVBLK_CHANGE_LOST	= 4,
 };
 
 /**
- * struct kvblk_journal_record - a change of a block
- * @seq: number of the record in this journal, from 1 on; lost records are counted.
- *	0 for blocks that were present at the opening, and for CAUGHT_UP
- * @token: identifies the block as long as the pool is up: a hash of 64 bits, which two
- *	of a billion blocks may share
+ * struct kvblk_change - a change of a block
+ * @seq: number of the record in this feed, from 1 on. Lost records have numbers, LOST has
+ *	that of the first of them. 0 for blocks that were present at the start, and for
+ *	CAUGHT_UP, which have no place among the changes
+ * @token: identifies the block while the pool is up, the same in all feeds: a hash of 128
+ *	bits (SipHash-2-4) of the part of the block's id that the pool keeps in memory, which
+ *	no two of its blocks have in common. The key of the hash is random, and new whenever
+ *	the pool is created or imported, so a token says nothing about the block's key. A
+ *	block has its token also after reclaim moved it, and when it is stored again
  * @caller_tag: of the put
  * @length: of the block, bytes
  * @tenant: owner of the block
- * @op: &enum kvblk_journal_op; skip records with an unknown one
+ * @op: &enum kvblk_change_op; skip records with an unknown one
  * @reserved: 0
+ *
+ * 48 bytes in version 2: @token has 128 bits, so that sets of tokens are right, because
+ * hashes of 64 bits of a billion blocks collide; @op has the 32 bits that alignment
+ * leaves. Grows at the end, see &struct kvblk_changes.record_size.
  */
-struct kvblk_journal_record {
+struct kvblk_change {
 	__aligned_u64 seq;
-	__aligned_u64 token;
+	__aligned_u64 token[2];
 	__aligned_u64 caller_tag;
 	__u32 length;
-	__u16 tenant;
-	__u8 op;
-	__u8 reserved;
+	__u32 tenant;
+	__u32 op;
+	__u32 reserved;
 };
 
 /*
  * The rule for numbers: a command that takes the address of a structure has a
  * number without a size, because the structure begins with its size and may grow. A
- * command that carries the structure itself has the structure's size in its number:
- * a longer structure makes another command.
+ * command that carries the structure itself has the structure's size in its number.
  */
 #define KVBLK_IOC_INFO		_IO(KVBLK_IOC_TYPE, 0x00)
 #define KVBLK_IOC_SUBMIT	_IO(KVBLK_IOC_TYPE, 0x01)
@@ -841,9 +891,41 @@ struct kvblk_journal_record {
 #define KVBLK_IOC_REG_BUF	_IO(KVBLK_IOC_TYPE, 0x05)
 #define KVBLK_IOC_UNREG_BUF	_IO(KVBLK_IOC_TYPE, 0x06)
 #define KVBLK_IOC_DRAIN		_IO(KVBLK_IOC_TYPE, 0x07)
-#define KVBLK_IOC_JOURNAL	_IO(KVBLK_IOC_TYPE, 0x08)
+#define KVBLK_IOC_CHANGES	_IO(KVBLK_IOC_TYPE, 0x08)	/* of the node "changes" */
 
+/*
+ * Commands of io_uring: IORING_OP_URING_CMD on the node, with cmd_op
+ *  KVBLK_URING_OP      runs the &struct kvblk_op in the command area of a 128-byte SQE
+ *  KVBLK_URING_SUBMIT  runs the batch of the &struct kvblk_submit whose address is in the
+ *                      first 8 bytes of the command area. A worker of the ring runs it;
+ *                      IORING_OP_ASYNC_CANCEL ends it as a signal ends an interruptible
+ *                      one, but at once: use KVBLK_IOC_DRAIN before its memory is reused
+ *  KVBLK_URING_CANCEL  as KVBLK_IOC_CANCEL, with the address of the &struct kvblk_cancel
+ *                      in the first 8 bytes of the command area
+ * All other fields of the SQE must be zero (else -EINVAL): the rest of the command
+ * area, which has 80 bytes in a 128-byte SQE; addr, len, file_index;
+ * uring_cmd_flags except IORING_URING_CMD_FIXED; buf_index without that flag.
+ *
+ * The completion's res of KVBLK_URING_OP is &struct kvblk_result.res, always; that of
+ * the other commands is 0 or an error of the whole ioctl. With IORING_SETUP_CQE32 the
+ * first extra word has the result's @flags in its low and @value_len in its high 32 bits;
+ * the second is 0. More is in &struct kvblk_op.result, which the kernel sets to zero when the
+ * operation starts (-EFAULT: it can't, nothing was done) and fills in before the
+ * completion. A command that is refused before it becomes an operation has no result: its
+ * res is an error of the whole ioctl, and @result holds zeroes or what was there before.
+ * All memory that an operation or a batch points to must stay valid until the completion.
+ *
+ * IORING_URING_CMD_FIXED, with KVBLK_URING_OP: the operation's memory is one registered
+ * buffer of the ring (sqe->buf_index): nr_pieces is 0, pieces is the address in the
+ * buffer, and length is the bytes to put, or the room for the get.
+ *
+ * When a ring is closed or its task exits, its operations end at once, except those
+ * on fixed buffers and gets into memory that others may use (see &struct kvblk_drain),
+ * which wait for the device. In a worker of the ring, as with IOSQE_ASYNC, such a get
+ * goes through kernel memory.
+ */
 #define KVBLK_URING_OP		_IOWR(KVBLK_IOC_TYPE, 0x40, struct kvblk_op)
-#define KVBLK_URING_OP_PTR	_IO(KVBLK_IOC_TYPE, 0x41)
+#define KVBLK_URING_SUBMIT	_IO(KVBLK_IOC_TYPE, 0x41)
+#define KVBLK_URING_CANCEL	_IO(KVBLK_IOC_TYPE, 0x42)
 
 #endif /* _UAPI_LINUX_KVBLK_H */

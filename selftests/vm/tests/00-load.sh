@@ -7,6 +7,6 @@
 kv_load
 [ "kvblk $(</sys/module/kvblk/version)" = "$(kvblk --version)" ] || fail "module $(</sys/module/kvblk/version), command $(kvblk --version)"
 check kv_unload
-for left in /dev/kvblk /sys/class/kvblk /sys/class/kvblk-nvme /sys/module/kvblk /sys/kernel/debug/kvblk; do
+for left in /dev/kvblk /sys/class/kvblk /sys/class/kvblk-nvme /sys/class/kvblk-changes /sys/module/kvblk /sys/kernel/debug/kvblk; do
 	[ ! -e "$left" ] || fail "left behind: $left"
 done

@@ -9,7 +9,7 @@
 kv_load
 flash 2 200
 pool_format /dev/flash0
-check guest_uring $node inline_operations small_entries bad_commands bad_entries fixed_buffers registered_memory bad_registrations one_page_often huge_region ten_thousand
+check guest_uring $node inline_operations inline_results small_entries bad_commands bad_entries fixed_buffers registered_memory bad_registrations one_page_often huge_region ten_thousand
 no_failures
 expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
 check pool_destroy
@@ -25,7 +25,7 @@ check guest_uring $node store
 answers_after() { dm_set slow /dev/flash1 "0 %s delay /dev/flash1 0 $1"; }
 answers_after 600000
 # none of these tests waits for the device
-check timeout $((60 * KVBLK_SLOW)) guest_uring $node slow_hard_deadline slow_result slow_cancel slow_cancels slow_exit slow_bystander slow_killed_put slow_drain
+check timeout $((60 * KVBLK_SLOW)) guest_uring $node slow_hard_deadline slow_result slow_cancel slow_cancels slow_interrupted slow_batch_canceled slow_exit slow_bystander slow_killed_put slow_drain
 guest_uring $node slow_ghosts >"$tmp/ghosts" &
 ghosts=$!
 wait_for 60 grep -q killed "$tmp/ghosts"
@@ -33,6 +33,7 @@ answers_after 0
 wait $ghosts || fail "$(cat "$tmp/ghosts")"
 answers_after 600000
 put $sysfs/queue_bytes $((1 << 20))
+check timeout $((60 * KVBLK_SLOW)) guest_uring $node slow_interrupted
 check timeout $((60 * KVBLK_SLOW)) guest_uring $node slow_memory
 put $sysfs/queue_bytes $((256 << 20))
 put $sysfs/suspect_ms 500
@@ -40,7 +41,7 @@ wait_for 10 event member-suspect
 check guest_uring $node suspect_large_put
 put $sysfs/suspect_ms 3600000
 answers_after 5000
-check guest_uring $node slow_unregister slow_drained slow_unregister_waiting
+check guest_uring $node slow_deletes slow_unregister slow_drained slow_unregister_waiting
 answers_after 0
 check guest_uring $node killed_put_is_absent
 no_failures

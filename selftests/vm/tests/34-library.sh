@@ -8,23 +8,26 @@
 kv_load
 flash 2 200
 pool_format /dev/flash0 /dev/flash1
-for example in put_get prefix queue; do
+examples=/build/user/tools/lib/examples
+for example in put_get ring; do
 	echo "-- $example"
-	check "/build/user/tools/lib/examples/$example" $pool
+	check $examples/$example $pool
 done
-echo "-- memory"
-check /build/user/tools/lib/examples/memory $pool host
-check env LD_LIBRARY_PATH=/build/user/selftests/.bin/cuda /build/user/tools/lib/examples/memory $pool cuda:0
+# the root file system may lack rustc
+[ ! -e $examples/put_get-rs ] || check $examples/put_get-rs $pool
+echo "-- scatter"
+check $examples/scatter $pool host
+check env LD_LIBRARY_PATH=/build/user/selftests/.bin/cuda $examples/scatter $pool cuda:0
 for op in put get exists; do
 	check kvblk bench $pool --op $op --size 100K --depth 8 --threads 2 --count 300
 done
 check kvblk bench $pool --op get --engine ioctl --size 100K --depth 8 --count 100
-code 1 'tt: no such pool' /build/user/tools/lib/examples/put_get tt
+code 1 'tt: no such pool' $examples/put_get tt
 echo "-- 64 KiB of locked memory"
 user=(setpriv --reuid 65534 --regid 65534 --groups 4242 --inh-caps -all --bounding-set -all bash -c "ulimit -l 64; exec \"\$@\"" -)
 check chgrp 4242 $node
 bench=(kvblk bench "$pool" --op put --size 100K --depth 8 --count 100 --engine)
 check "${user[@]}" "${bench[@]}" uring
 code 1 '800 KiB .* 64 KiB of locked memory (RLIMIT_MEMLOCK); raise that (ulimit -l)' "${user[@]}" "${bench[@]}" uring-fixed
-code 1 'RLIMIT_MEMLOCK: raise it (ulimit -l)' "${user[@]}" /build/user/tools/lib/examples/memory $pool host
+code 1 'RLIMIT_MEMLOCK: raise it (ulimit -l)' "${user[@]}" $examples/scatter $pool host
 no_failures

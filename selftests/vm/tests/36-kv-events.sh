@@ -66,7 +66,7 @@ followed late
 more tokens 0
 more removed 0
 
-echo "-- kvblkd is held up, and the journal loses records"
+echo "-- kvblkd is held up, and the change feed loses records"
 follow over
 kill -STOP $daemon
 blocks put 100000 1500 5000 7

@@ -93,7 +93,7 @@ lookups() {
 library() {
 	local memory engine op
 	for memory in "${gpus[0]}" "$gpu"; do
-		code 0 "pinned once, $1" /build/user/tools/lib/examples/memory $pool "$memory"
+		code 0 "pinned once, $1" /build/user/tools/lib/examples/scatter $pool "$memory"
 	done
 	for engine in uring ioctl; do
 		for op in put "get --blocks 50"; do

@@ -11,7 +11,7 @@ pool_format /dev/flash0
 nvme_node=/dev/kvblk/$pool/nvme-kv
 expect "mode of the node" "$(stat -c %a "$nvme_node")" "$(stat -c %a $node)"
 check guest_nvme_kv "$nvme_node" $node each_opcode short_buffers replace store_options key_lengths key_space bad_fields bad_memory bad_vectors \
-	failed_stores store_meets_delete other_ioctls callers_of_32_bits bad_ring_commands many_in_flight threads open_modes list_keys journal identify_data bad_admin_commands
+	failed_stores store_meets_delete other_ioctls callers_of_32_bits bad_ring_commands many_in_flight threads open_modes list_keys changes identify_data bad_admin_commands
 expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
 check guest_nvme_kv "$nvme_node" $node list_meets_reclaim
 

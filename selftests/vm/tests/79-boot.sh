@@ -7,6 +7,11 @@
 # slow: three boots with systemd, by an emulated CPU.
 . "${0%/*}/boot.bash"
 
+# monitored: the udev rule has written the group that may read counters
+monitored() {
+	[ "$(cat /sys/module/kvblk/parameters/monitor_gid)" = "$(getent group kvblk-monitor | cut -d: -f3)" ]
+}
+
 if [ "$phase" = 1 ]; then
 	echo "-- from a bare host"
 	host_install
@@ -16,6 +21,8 @@ if [ "$phase" = 1 ]; then
 	check systemctl enable --now kvblkd
 	wait_for 30 page 200 '^ready$' /ready
 	blocks put 1 100 50000
+	expect "the salt's owner, group and mode" "$(stat -c '%U %G %a' /etc/kvblk/salt)" "root kvblk 640"
+	kvblk keyspace >/etc/kvblk/before
 	power_cut
 fi
 
@@ -30,7 +37,10 @@ if [ "$phase" = 2 ]; then
 	check daemon_told "connect to $nqn:left, .*: failed: "
 	check daemon_told "import pool $pool from /dev/nvme.*: done"
 	expect "failing_run" "$(cat $sysfs/failing_run)" 7
+	expect "the salt" "$(kvblk keyspace)" "$(cat /etc/kvblk/before)"
 	expect "the node's group and mode" "$(stat -c '%G %a' $node)" "kvblk 660"
+	wait_for 10 monitored
+	expect "the counters' group and mode" "$(stat -c '%G %a' $sysfs/counters/gets)" "kvblk-monitor 440"
 	expect "the daemon's rights" "$(awk '/^(CapEff|CapBnd|NoNewPrivs|Seccomp):/ { print $2 }' "/proc/$(daemon_pid)/status" | xargs)" \
 		"0000000000210000 0000000000210001 1 2"
 

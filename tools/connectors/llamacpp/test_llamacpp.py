@@ -26,6 +26,7 @@ from unittest import mock
 
 import kvblk
 import tap
+from salts import salt_file
 
 from kvblk_llamacpp import Library, PrefixCache, Session, model_digest, state
 from kvblk_llamacpp.cache import Options
@@ -115,7 +116,7 @@ class Case(unittest.TestCase):
         output = generate(session, 0)
         cache = self.cache(session)
         cache.save(PROMPT + output)
-        self.assertGreaterEqual(cache.stats.stored + cache.stats.exists, WHOLE)
+        self.assertGreaterEqual(cache.report.counts()["store_blocks"] + cache.report.counts()["store_present"], WHOLE)
         return cache, output
 
     def again(self, **params: Any) -> tuple[PrefixCache, int, list[int]]:
@@ -123,7 +124,7 @@ class Case(unittest.TestCase):
         session = self.session(**params)
         cache = self.cache(session)
         restored = cache.restore(PROMPT)
-        self.assertEqual(cache.stats.errors, 0)
+        self.assertEqual(cache.report.errors(), 0)
         return cache, restored, generate(session, restored)
 
 
@@ -171,7 +172,7 @@ class Commands(unittest.TestCase):
         first = self.run_one()
         lossy = self.run_one(LOSE=5)
         self.assertEqual(lossy["restored_tokens"], 4 * BLOCK)
-        self.assertEqual(lossy["stats"]["lost"], 1)
+        self.assertEqual(lossy["stats"]["load_misses"], 1)
         self.assertEqual(first["tokens"], lossy["tokens"])
 
     def test_other_model(self) -> None:
@@ -179,13 +180,13 @@ class Commands(unittest.TestCase):
         first, second = self.run_one(), self.run_one(other)
         self.assertEqual(second["restored_tokens"], 0)
         self.assertNotEqual(first["tokens"], second["tokens"])
-        self.assertEqual(second["stats"]["stored"], first["stats"]["stored"])
+        self.assertEqual(second["stats"]["store_blocks"], first["stats"]["store_blocks"])
 
     def test_other_dtype(self) -> None:
         """another type of K and V misses, and restores its own"""
         self.run_one()
         quantized = self.run_one(model, ("--kv-type", "q8_0"))
-        self.assertEqual((quantized["restored_tokens"], quantized["stats"]["found"]), (0, 0))
+        self.assertEqual((quantized["restored_tokens"], quantized["stats"]["lookup_hits"]), (0, 0))
         again = self.run_one(model, ("--kv-type", "q8_0"))
         self.assertGreater(again["restored_tokens"], 0)
         self.assertEqual(quantized["tokens"], again["tokens"])
@@ -225,7 +226,7 @@ class Restoring(Case):
         """The block is not used, the tokens are right, and the right block is stored again."""
         cache, restored, output = self.again()
         self.assertEqual((restored, output), (block * BLOCK, self.output))
-        self.assertEqual(cache.stats.refused, 1)
+        self.assertEqual(cache.report.counts()["wrong_blocks"], 1)
         self.assertEqual(cache.save(PROMPT), 1)
         self.assertEqual(self.again()[1:], (WHOLE * BLOCK, self.output))
 
@@ -265,7 +266,7 @@ class Restoring(Case):
         """a block of wrong length is not fetched"""
         self.foreign(2, b"short")
         cache = self.cache(self.session())
-        with mock.patch.object(cache._worker, "get", side_effect=cache._worker.get) as get:
+        with mock.patch.object(cache._queue, "get", side_effect=cache._queue.get) as get:
             cache.restore(PROMPT)
         self.assertEqual([call.args[0] for call in get.call_args_list], [cache.keys(PROMPT)[:2]])
 
@@ -314,7 +315,7 @@ class Restoring(Case):
         for lose in (1, 2, 3):
             self.env(LOSE=lose)
             cache = self.again()[0]
-            self.assertEqual((cache.stats.lost, cache.stats.refused), (1, 0))
+            self.assertEqual((cache.report.counts()["load_misses"], cache.report.counts()["wrong_blocks"]), (1, 0))
             self.env(LOSE=0)
             self.assertEqual(self.again()[1], WHOLE * BLOCK)
 
@@ -328,7 +329,7 @@ class Restoring(Case):
             self.env(FAIL=1)
             for _ in range(3):
                 self.assertEqual(cache.restore(PROMPT), 0)
-        self.assertEqual(cache.stats.errors, 3)
+        self.assertEqual(cache.report.errors(), 3)
         self.assertEqual(len(logs.output), 1)
         self.assertIn(f"[Errno {errno.EIO}]", logs.output[0])
         self.assertEqual(generate(session, 0), output)
@@ -342,23 +343,23 @@ class Restoring(Case):
             self.assertEqual(cache.restore(PROMPT), 0)
             self.assertEqual(generate(session, 0), output)
             self.assertEqual(cache.save(PROMPT), 0)
-        self.assertEqual(cache.stats.errors, 2)
+        self.assertEqual(cache.report.errors(), 2)
 
     def test_submit_fails(self) -> None:
         """a batch that fails as a whole is a miss"""
         _, output = self.stored()
         session = self.session()
         cache = self.cache(session)
-        real = cache._worker.get
+        real = cache._queue.get
 
         def broken(*args: Any, **options: Any) -> kvblk.Job:
             job = real(*args, **options)
             while job.results is None:
-                cache._worker.wait()
-            job.results, job.error = None, kvblk.KvblkError(errno.EIO)
+                cache._queue.wait()
+            job.results = [kvblk.KvblkError(errno.EIO)] * len(job.results)
             return job
 
-        with mock.patch.object(cache._worker, "get", broken):
+        with mock.patch.object(cache._queue, "get", broken):
             self.assertEqual(cache.restore(PROMPT), 0)
         self.assertEqual(generate(session, 0), output)
 
@@ -368,7 +369,7 @@ class Restoring(Case):
         session = self.session()
         with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 2):
             cache = self.cache(session)
-        real, calls = cache._worker.get, []
+        real, calls = cache._queue.get, []
 
         def third_fails(*args: Any, **options: Any) -> kvblk.Job:
             calls.append(1)
@@ -376,9 +377,17 @@ class Restoring(Case):
                 raise kvblk.KvblkError(errno.ENOMEM)
             return real(*args, **options)
 
-        with mock.patch.object(cache._worker, "get", third_fails):
+        with mock.patch.object(cache._queue, "get", third_fails):
             restored = cache.restore(PROMPT)
         self.assertEqual((restored, generate(session, restored)), (2 * BLOCK, output))
+
+    def test_prestage(self) -> None:
+        """a prompt's blocks are in the pool's memory; without such memory nothing happens"""
+        cache, _ = self.stored()
+        self.assertEqual(cache.prestage(PROMPT), 0)
+        self.env(DRAM=1 << 30)
+        self.assertGreaterEqual(cache.prestage(PROMPT), WHOLE)
+        self.assertEqual(set(self.pool.lookup(cache.keys(PROMPT)[:WHOLE], tiers=True).tiers), {"memory"})
 
     def test_lease(self) -> None:
         """blocks are fetched under a lease, which is released"""
@@ -460,7 +469,7 @@ class Restoring(Case):
             with self.subTest(have=have):
                 restored = cache.restore(PROMPT, have=have)
                 self.assertEqual(restored, max(WHOLE * BLOCK, min(have, len(PROMPT) - 1)))
-                self.assertEqual(cache.stats.restored, WHOLE - have // BLOCK)
+                self.assertEqual(cache.report.counts()["load_blocks"], WHOLE - have // BLOCK)
                 self.assertEqual(generate(session, restored), output)
 
     def test_have_and_wrong(self) -> None:
@@ -492,7 +501,7 @@ class Restoring(Case):
         cache = self.cache(session)
         session.library.decode(session.context, PROMPT[:200], 0, 1)
         self.assertEqual(cache.restore(PROMPT), (512 - 200) // BLOCK * BLOCK)
-        self.assertEqual(cache.stats.refused, 0)
+        self.assertEqual(cache.report.counts()["wrong_blocks"], 0)
 
     def test_small_buffer(self) -> None:
         """a round-robin buffer of a few blocks restores and saves the same"""
@@ -577,12 +586,12 @@ class Events(Case):
                    "session = t.Session(sys.argv[1], n_ctx=2048); output = t.generate(session, 0)\n"
                    "with mock.patch('kvblk_llamacpp.cache.BATCH_MOST', 2):\n"
                    "    cache = t.PrefixCache.of(session, pool=t.POOL, salt=sys.argv[2], timeout_s=30)\n"
-                   "put, calls = cache._worker.put, []\n"
+                   "put, calls = cache._queue.put, []\n"
                    "def killed(*args, **options):\n"
                    "    job = put(*args, **options); calls.append(job)\n"
                    "    if len(calls) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
                    "    return job\n"
-                   "cache._worker.put = killed\n"
+                   "cache._queue.put = killed\n"
                    "cache.save(t.PROMPT + output)\n")
         failures = carried.counters()["checksum_failures"]
         done = subprocess.run([sys.executable, "-c", program, model, self.salt], check=False, timeout=120,
@@ -623,7 +632,7 @@ class Class(Case):
         expected = self.plain(TEXT)
         first = self.llama()
         self.assertEqual(self.say(first, TEXT), expected)
-        self.assertEqual(first.prefixes.stats.restored, 0)
+        self.assertEqual(first.prefixes.report.counts()["load_blocks"], 0)
         second = self.llama()
         real, computed = second.eval, []
 
@@ -635,7 +644,7 @@ class Class(Case):
             self.assertEqual(self.say(second, TEXT), expected)
         tokens = second.tokenize(TEXT.encode())
         restored = (len(tokens) - 1) // BLOCK * BLOCK
-        self.assertEqual((second.prefixes.stats.restored_tokens, computed[0]), (restored, len(tokens) - restored))
+        self.assertEqual((second.prefixes.report.counts()["restored_tokens"], computed[0]), (restored, len(tokens) - restored))
 
     def test_turns(self) -> None:
         """turns of a conversation, the second one in another process; repeated and other prompts"""
@@ -645,10 +654,10 @@ class Class(Case):
         for prompt in TEXT, TEXT, longer, another, TEXT, longer:
             self.assertEqual(self.say(llama, prompt), expected[prompt])
         # blocks that the context has are not requested
-        wanted = llama.prefixes.stats.wanted
+        wanted = llama.prefixes.report.counts()["lookup_blocks"]
         self.say(llama, longer)
         self.say(llama, f"{longer}?")
-        self.assertLess(llama.prefixes.stats.wanted, wanted + 3)
+        self.assertLess(llama.prefixes.report.counts()["lookup_blocks"], wanted + 3)
         self.assertEqual(self.say(self.llama(), longer), expected[longer])
 
     def test_stream(self) -> None:
@@ -658,10 +667,10 @@ class Class(Case):
         stream = llama(TEXT, max_tokens=24, temperature=0, stream=True)
         next(stream)
         stream.close()
-        self.assertGreater(llama.prefixes.stats.stored, 0)
+        self.assertGreater(llama.prefixes.report.counts()["store_blocks"], 0)
         second = self.llama()
         self.assertEqual(self.say(second, TEXT), expected)
-        self.assertGreater(second.prefixes.stats.restored, 0)
+        self.assertGreater(second.prefixes.report.counts()["load_blocks"], 0)
 
     def test_lost(self) -> None:
         """lost gets only cost time"""
@@ -670,14 +679,14 @@ class Class(Case):
         for restored in 0, 2, 2:
             llama = self.llama()
             self.assertEqual(self.say(llama, TEXT), expected)
-            self.assertLessEqual(llama.prefixes.stats.restored, restored)
+            self.assertLessEqual(llama.prefixes.report.counts()["load_blocks"], restored)
 
     def test_logits(self) -> None:
         """with logits_all nothing is restored"""
         self.say(self.llama(), TEXT)
         llama = self.llama(logits_all=True)
         answer = llama(TEXT, max_tokens=2, temperature=0, echo=True, logprobs=1)
-        self.assertEqual(llama.prefixes.stats.wanted, 0)
+        self.assertEqual(llama.prefixes.report.counts()["lookup_blocks"], 0)
         self.assertGreater(len(answer["choices"][0]["logprobs"]["token_logprobs"]), 900)
 
     def test_refused(self) -> None:
@@ -699,7 +708,7 @@ class Saving(Case):
         with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 4):
             cache = self.cache(session)
         keys = cache.keys(PROMPT)
-        with mock.patch.object(cache._worker, "put", side_effect=cache._worker.put) as put:
+        with mock.patch.object(cache._queue, "put", side_effect=cache._queue.put) as put:
             cache.save(PROMPT)
         self.assertEqual([call.args[0] for call in put.call_args_list], [keys[:4], keys[4:8], keys[8:]])
         self.assertEqual([call.kwargs["parent"] for call in put.call_args_list], [b"", keys[3], keys[7]])
@@ -715,7 +724,7 @@ class Saving(Case):
         cache.save(PROMPT)
         for i in 2, 3, 6:
             self.pool.delete(keys[i])
-        with mock.patch.object(cache._worker, "put", side_effect=cache._worker.put) as put:
+        with mock.patch.object(cache._queue, "put", side_effect=cache._queue.put) as put:
             self.assertEqual(cache.save(PROMPT), 3)
         self.assertEqual([(call.args[0], call.kwargs["parent"]) for call in put.call_args_list],
                          [(keys[2:4], keys[1]), ([keys[6]], keys[5])])
@@ -737,7 +746,7 @@ class Saving(Case):
             cache = self.cache(session)
         self.assertEqual(cache.save(PROMPT), 0)
         # two batches were in flight
-        self.assertEqual((cache.stats.declined, cache.stats.errors), (2, 0))
+        self.assertEqual((cache.report.counts()["store_declined"], cache.report.errors()), (2, 0))
         self.assertEqual(generate(session, cache.restore(PROMPT, have=len(PROMPT))), output)
 
     def test_failed(self) -> None:
@@ -747,8 +756,8 @@ class Saving(Case):
         cache = self.cache(session)
         self.env(FAIL=3)
         stored = cache.save(PROMPT)
-        self.assertEqual(stored + cache.stats.errors, len(PROMPT) // BLOCK)
-        self.assertGreater(cache.stats.errors, 0)
+        self.assertEqual(stored + cache.report.errors(), len(PROMPT) // BLOCK)
+        self.assertGreater(cache.report.errors(), 0)
 
     def test_not_decoded(self) -> None:
         """blocks that the context does not have are not stored"""
@@ -773,7 +782,7 @@ class Saving(Case):
         session = self.session()
         generate(session, 0)
         cache = self.cache(session, priority=3, ttl_s=60, timeout_s=1.5)
-        with mock.patch.object(cache._worker, "put", side_effect=cache._worker.put) as put:
+        with mock.patch.object(cache._queue, "put", side_effect=cache._queue.put) as put:
             cache.save(PROMPT)
         options = put.call_args.kwargs
         self.assertEqual((options["priority"], options["ttl"], options["timeout"]), (3, 60, 1.5))
@@ -784,18 +793,20 @@ class Keys(Case):
 
     def test_all_differ(self) -> None:
         """different models, types, forms, RoPE, blocks, salts and builds have different keys"""
-        plain = {"pool": POOL}
+        plain = {"pool": POOL, "salt_file": ""}
+        salted = {"salt_file": salt_file(self)}
         origins: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             (model, {}, {}), (other, {}, {}), (model, {"type_k": 0, "type_v": 0}, {}), (model, q8_0, {}),
             (model, {"type_k": 8}, {}), (model, {"type_v": 8}, {}), (model, {"flash_attn_type": 0}, {}),
             (model, {"rope_freq_base": 5e5}, {}), (model, {"rope_freq_scale": 0.5}, {}),
             (model, {"yarn_orig_ctx": 999}, {}),
             (model, {}, {"salt": "adapter"}), (model, {}, {"block_tokens": 32}),
+            (model, {}, salted), (model, {}, {**salted, "salt": "adapter"}),
         ]
         seen = {}
         for path, params, options in origins:
             session = self.session(path, **params)
-            with PrefixCache.of(session, **plain, **options) as cache:
+            with PrefixCache.of(session, **{**plain, **options}) as cache:
                 seen[cache.space.prefix] = path, params, options
         session = self.session()
         with mock.patch.object(session.library, "build", "another"), PrefixCache.of(session, **plain) as cache:
@@ -892,6 +903,11 @@ class Starting(Case):
                 PrefixCache.of(session, **{"pool": POOL, **options})
         self.assertEqual(Options(), Options.read({}, "the test"))
 
+    def test_salt(self) -> None:
+        """a salt that others may read"""
+        with self.assertRaisesRegex(RuntimeError, "others may read it"):
+            PrefixCache.of(self.session(), pool=POOL, salt_file=salt_file(self, 0o644))
+
     def test_no_pool(self) -> None:
         """a missing pool"""
         with self.assertRaisesRegex(RuntimeError, "'nopool' can't be opened: no such pool"):
@@ -907,7 +923,7 @@ class Starting(Case):
 
     def test_block_too_large(self) -> None:
         """blocks longer than the pool accepts"""
-        if self.pool.info().value_max > 8 << 20:
+        if self.pool.get_info().value_max > 8 << 20:
             self.skipTest("the pool takes larger ones")
         with self.assertRaisesRegex(ValueError, "lower block_tokens"):
             PrefixCache.of(self.session(n_ctx=8192), pool=POOL, block_tokens=4096)

@@ -48,6 +48,7 @@ from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, Tensor
 from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.platform import consume_fd
 from lmcache.v1.storage_backend.storage_manager import StorageManager
+from salts import salt_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 POOL = os.environ.get("KVBLK_POOL", "fake")
@@ -192,7 +193,7 @@ class L2Cases:
             self.assertFalse(l2.store(keys, objects([1, 2])))
         self.assertEqual(l2.lookup(keys), [False, False])
         self.assertEqual(l2.adapter.get_usage().total_bytes_used, 0)
-        self.assertEqual(l2.client.store.report.counts()["puts_declined"], 2)
+        self.assertEqual(l2.client.store.report.counts()["store_declined"], 2)
 
     @on_fake
     def test_lost(self):
@@ -233,7 +234,7 @@ class L2Cases:
     def test_too_long(self):
         l2 = self.open()
         with kvblk.Pool(POOL) as pool:
-            longest = pool.info().value_max
+            longest = pool.get_info().value_max
         keys = self.keys(2)
         long = objects([0], numel=longest + 1, dtype=torch.uint8)
         self.assertFalse(l2.store(keys, long + objects([2])))
@@ -260,7 +261,7 @@ class L2Cases:
             {"chunk_hash": chunk_hash(number)[1:]}, {"chunk_hash": chunk_hash(number) + b"\0"})]
         self.assertEqual(l2.lookup([one, *others]), [True] + [False] * len(others))
         self.assertEqual(l2.load(others, objects([0] * len(others))), [False] * len(others))
-        for params in ({"salt": SALT + "other"}, {"layout": "float16"}):
+        for params in ({"salt": SALT + "other"}, {"layout": "float16"}, {"salt_file": salt_file(self)}):
             self.assertEqual(self.open(**params).lookup([one]), [False], params)
 
     def test_leases(self):
@@ -388,6 +389,8 @@ class L2Cases:
                 L2(self.spec(**params))
         with self.assertRaisesRegex(RuntimeError, "'nowhere' can't be opened: no such pool"):
             L2(self.spec(pool="nowhere"))
+        with self.assertRaisesRegex(RuntimeError, "others may read it"):
+            L2(self.spec(salt_file=salt_file(self, 0o644)))
 
 
 class NativePlugin(L2Cases, unittest.TestCase):
@@ -549,7 +552,7 @@ class Plugin(L2Cases, unittest.TestCase):
             while l2.store(keys, mixed):
                 l2.adapter.delete(keys)
                 l2.client.store.pool.delete_many(self.pool_keys(l2, keys))
-        self.assertEqual(l2.client.store.report.counts()["puts_declined"], 1)
+        self.assertEqual(l2.client.store.report.counts()["store_declined"], 1)
         self.assertEqual(self.told(l2), (1, 2048, {"": 2048}))
 
     def test_mixed_layouts(self):
@@ -634,6 +637,7 @@ class Keys(unittest.TestCase):
             keys = ObjectKeys(runtime=runtime, layout=layout, salt=salt)
             made |= {keys.key(text) for text in texts}
         self.assertEqual(len(made), len(texts) * 8)
+        self.assertNotIn(ObjectKeys(runtime="a", layout="bf16", salt="", secret="s").key(texts[0]), made)
         # the boundary between the two salts matters
         self.assertNotEqual(ObjectKeys(runtime="r", layout="l", salt="a").key("m@0@0@00@b"),
                             ObjectKeys(runtime="r", layout="l", salt="").key("m@0@0@00@ab"))
@@ -762,7 +766,7 @@ class Engine(unittest.TestCase):
         with fault(DECLINE=1):
             objs = self.chunks(manager, [1, 2])
             self.backend(manager).batched_submit_put_task(keys, objs, on_complete_callback=told.append)
-            self.assertTrue(wait_until(lambda: self.backend(manager).counts().get("puts_declined") == 2))
+            self.assertTrue(wait_until(lambda: self.backend(manager).counts().get("store_declined") == 2))
         for obj in objs:
             obj.ref_count_down()
         self.assertEqual(manager.batched_contains(keys), (0, {}))
@@ -829,7 +833,8 @@ class Engine(unittest.TestCase):
         self.assertEqual([manager.contains(key) for key in keys + others], ["kvblk"] + [None] * len(others))
         backend = self.backend(manager)
         self.assertEqual(len({*backend._keys(keys + others)}), 1 + len(others))
-        for extra, metadata in (({"kvblk.salt": "other"}, {}), ({"kvblk.layout": "other"}, {}), ({}, {"use_mla": True}),
+        for extra, metadata in (({"kvblk.salt": "other"}, {}), ({"kvblk.salt_file": salt_file(self)}, {}),
+                                ({"kvblk.layout": "other"}, {}), ({}, {"use_mla": True}),
                                 ({}, {"kv_shape": (2, 2, 16, 1, 16)}), ({}, {"kv_shape": (4, 2, 16, 2, 4)}),
                                 ({}, {"kv_dtype": torch.float16}), ({}, {"chunk_size": 8})):
             got = self.open(extra, metadata).contains(keys[0])

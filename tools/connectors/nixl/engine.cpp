@@ -19,47 +19,37 @@ const nixl_mem_list_t &Engine::mems()
 }
 
 Engine::Engine(const nixlBackendInitParams *init) :
-	nixlBackendEngine(init), params_(parse_params(*init->customParams)), keys_(params_)
+	nixlBackendEngine(init), params_(parse_params(*init->customParams)),
+	keys_(params_, read_secret(params_))
 {
+	auto options = libkvblk::sized<struct kvblk_queue_options>();
 	struct kvblk_info info;
-	struct kvblk_async *async;
-	struct kvblk *kv;
-	unsigned int threads, batch;
-	int err = kvblk_open(params_.pool.c_str(), &kv);
+	std::error_code error = pool_.open(params_.pool);
 
-	if (err)
+	if (error)
 		throw std::runtime_error("pool " + params_.pool + " can't be opened: " +
-					 kvblk_strerror(err) + " (errno " + std::to_string(-err) +
-					 ")");
-	kv_.reset(kv);
-	err = kvblk_info(kv, &info);
-	if (err)
-		throw std::runtime_error("pool " + params_.pool + ": " + kvblk_strerror(err));
+					 (error == std::errc::no_such_device ? "no such pool" :
+									      error.message()));
+	error = pool_.info(info);
+	if (error)
+		throw std::runtime_error("pool " + params_.pool + ": " + error.message());
 	check_nguid(params_.nguid, info);
 	lookup_max_ = info.lookup_max;
-	threads = std::min(params_.threads, params_.num_tasks);
-	err = kvblk_async_create(kv, threads, &async);
-	if (err)
+	options.depth = std::min<uint32_t>(params_.num_tasks, KVBLK_QUEUE_DEPTH_MAX);
+	options.threads = std::min(params_.threads, options.depth);
+	error = queue_.create(pool_, &options);
+	if (error)
 		throw std::runtime_error("no threads for pool " + params_.pool + ": " +
-					 kvblk_strerror(err));
-	async_.reset(async);
-	/* keeps at most num_tasks operations in flight */
-	batch = std::max(1u, std::min(params_.num_tasks / threads, info.ops_max));
-	flights_ = std::make_unique<Flights>(kv);
-	context_.reset(new Context{ params_, keys_, kv, async, *flights_, batch, info.pool_name });
+					 error.message());
+	context_.reset(new Context{ params_, keys_,
+				    std::min(options.depth / options.threads, info.ops_max),
+				    info.pool_name, Flights(queue_.get()) });
 	if (params_.assume_success)
 		NIXL_WARN << "query_mem_mode=assume_success is answered as actual: the pool is "
 			     "asked, which takes no I/O";
 	if (params_.ignore_read_not_found)
 		NIXL_WARN << "ignore_read_not_found=true: a read of what is not there is reported "
 			     "as done, and its memory is as it was before";
-}
-
-Engine::~Engine()
-{
-	/* wait for requests first, because their threads use the other members */
-	flights_->stop();
-	async_.reset();
 }
 
 nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &type,
@@ -98,7 +88,6 @@ nixl_status_t Engine::register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 				      nixlBackendMD *&out)
 {
 	auto memory = std::make_shared<Memory>();
-	int err;
 
 	if (desc.addr + desc.len < desc.addr) {
 		NIXL_ERROR << "memory of " << desc.len << " bytes goes beyond all addresses";
@@ -107,20 +96,23 @@ nixl_status_t Engine::register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 	memory->type = type;
 	memory->addr = desc.addr;
 	memory->len = desc.len;
-	err = kvblk_mem_register(kv_.get(), reinterpret_cast<void *>(desc.addr), desc.len, nullptr,
-				 &memory->mem);
+	std::error_code error = pool_.add(reinterpret_cast<void *>(desc.addr), desc.len, memory->mem);
+
 	/* host memory may also be pinned for each operation */
-	if (type == DRAM_SEG && (err == -ENOMEM || err == -ENOSPC)) {
+	if (type == DRAM_SEG && (error == std::errc::not_enough_memory ||
+				 error == std::errc::no_space_on_device)) {
 		if (!warned_.exchange(true))
-			NIXL_WARN << "memory can't be pinned once (errno " << -err
+			NIXL_WARN << "memory can't be pinned once (" << error.message()
 				  << "), so each transfer pins it: raise RLIMIT_MEMLOCK (ulimit -l, "
 				     "LimitMEMLOCK=, docker --ulimit memlock=-1)";
-		err = 0;
+		error.clear();
 	}
-	if (err) {
+	if (error) {
 		NIXL_ERROR << "memory of " << desc.len << " bytes can't be registered: "
-			   << kvblk_strerror(err) << " (errno " << -err << ")";
-		return err == -EINVAL || err == -EFAULT ? NIXL_ERR_INVALID_PARAM : NIXL_ERR_BACKEND;
+			   << error.message();
+		return error == std::errc::invalid_argument || error == std::errc::bad_address ?
+			       NIXL_ERR_INVALID_PARAM :
+			       NIXL_ERR_BACKEND;
 	}
 	out = new MemoryMD(std::move(memory));
 	return NIXL_SUCCESS;
@@ -132,8 +124,8 @@ nixl_status_t Engine::deregisterMem(nixlBackendMD *md)
 	auto *place = dynamic_cast<PlaceMD *>(md);
 
 	if (memory) {
-		flights_->retire(memory->memory.get());
-		kvblk_mem_unregister(memory->memory->mem);
+		context_->flights.retire(memory->memory.get());
+		memory->memory->mem.reset();
 	}
 	if (place && place->type == OBJ_SEG)
 		ids_.remove(place->id);
@@ -161,8 +153,7 @@ nixl_status_t Engine::prepXfer(const nixl_xfer_op_t &operation, const nixl_meta_
 		return NIXL_ERR_INVALID_PARAM;
 	}
 	try {
-		status = Request::make(*context_, operation, local, remote, next_cookie_++, request,
-				       why);
+		status = Request::make(*context_, operation, local, remote, request, why);
 	} catch (const std::bad_alloc &) {
 		why = "no memory";
 		status = NIXL_ERR_BACKEND;
@@ -200,10 +191,9 @@ nixl_status_t Engine::lookup(const std::vector<std::string> &keys,
 {
 	sizes.assign(keys.size(), 0);
 	for (size_t done = 0, nr; done < keys.size(); done += nr) {
-		struct kvblk_lookup lookup = {};
+		auto lookup = libkvblk::sized<struct kvblk_lookup>();
 		std::vector<uint16_t> lens;
 		std::string blob;
-		int err;
 
 		nr = std::min<size_t>(keys.size() - done, lookup_max_);
 		for (size_t i = done; i < done + nr; i++) {
@@ -214,10 +204,12 @@ nixl_status_t Engine::lookup(const std::vector<std::string> &keys,
 		lookup.keys = reinterpret_cast<uintptr_t>(blob.data());
 		lookup.key_lens = reinterpret_cast<uintptr_t>(lens.data());
 		lookup.sizes = reinterpret_cast<uintptr_t>(sizes.data() + done);
-		err = kvblk_lookup(kv_.get(), &lookup);
-		if (err) {
+		const std::error_code error = libkvblk::call_error(
+			kvblk_lookup_keys(pool_.get(), &lookup, sizeof(lookup)));
+
+		if (error) {
 			NIXL_ERROR << "pool " << context_->pool << " can't be asked: "
-				   << kvblk_strerror(err) << " (errno " << -err << ")";
+				   << error.message();
 			return NIXL_ERR_BACKEND;
 		}
 	}

@@ -19,7 +19,6 @@ class Engine : public nixlBackendEngine {
 public:
 	/* Throws std::exception with a message. */
 	explicit Engine(const nixlBackendInitParams *init);
-	~Engine() override;
 
 	static const nixl_mem_list_t &mems();
 
@@ -75,17 +74,6 @@ public:
 			       std::vector<nixl_query_resp_t> &resp) const override;
 
 private:
-	struct Close {
-		void operator()(struct kvblk *kv) const
-		{
-			kvblk_close(kv);
-		}
-		void operator()(struct kvblk_async *async) const
-		{
-			kvblk_async_destroy(async);
-		}
-	};
-
 	nixl_status_t register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 				      nixlBackendMD *&out);
 	nixl_status_t lookup(const std::vector<std::string> &keys,
@@ -94,12 +82,10 @@ private:
 	/* in the order of construction; each is constant or has its own lock */
 	const Params params_;
 	const Keys keys_;
-	std::unique_ptr<struct kvblk, Close> kv_;
-	std::unique_ptr<struct kvblk_async, Close> async_;
-	std::unique_ptr<Flights> flights_;
+	libkvblk::Pool pool_;
+	libkvblk::Queue queue_;
 	std::unique_ptr<Context> context_;
 	uint32_t lookup_max_ = 1;
-	mutable std::atomic<uint64_t> next_cookie_{ 1 };
 	Ids ids_;
 	std::atomic<bool> warned_{ false };	/* the warning about unpinned memory was logged */
 };

@@ -2,10 +2,14 @@
 #include "params.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <functional>
 #include <stdexcept>
 #include <vector>
+
+#include "common/nixl_log.h"
 
 #ifndef KVBLK_KEY_RULE
 #define KVBLK_KEY_RULE "kvblk"
@@ -107,13 +111,14 @@ const std::vector<Row> &rows()
 		{ "nguid", "", word(&Params::nguid) },
 		{ "salt", "", word(&Params::salt) },
 		{ "bucket", "", alias(&Params::salt, "salt and bucket") },
+		{ "salt_file", KVBLK_SALT_FILE, word(&Params::salt_file) },
 		{ "active", "", ignore },
 		{ "key_rule", KVBLK_KEY_RULE, set_key_rule },
 		{ "query_mem_mode", "actual", set_query_mode },
-		{ "threads", "4", number(&Params::threads, 1, KVBLK_ASYNC_THREADS_MAX) },
+		{ "threads", "4", number(&Params::threads, 1, KVBLK_QUEUE_THREADS_MAX) },
 		{ "num_tasks", "8192", number(&Params::num_tasks, 1, UINT32_MAX) },
 		{ "timeout_ms", "10000", number(&Params::timeout_ms, 0, 3600000) },
-		{ "ttl_s", "0", number(&Params::ttl_s, 0, UINT32_MAX) },
+		{ "ttl_s", "0", number(&Params::ttl_s, 0, KVBLK_TTL_MAX) },
 		{ "priority", "0", number(&Params::priority, 0, KVBLK_PRIORITY_MAX) },
 		{ "blk_size", "65536", number(&Params::blk_size, 512, KVBLK_VALUE_MAX, 512) },
 		{ "hard_deadline", "false", yes_or_no(&Params::hard_deadline) },
@@ -160,6 +165,26 @@ Params parse_params(const nixl_b_params_t &texts)
 	if (params.key_rule == KeyRule::DocaMemos && !params.salt.empty())
 		throw std::invalid_argument("key_rule=doca_memos leaves no place for a salt");
 	return params;
+}
+
+std::string read_secret(const Params &params)
+{
+	static std::atomic<bool> warned;
+	char salt[KVBLK_SALT_LEN + 1] = "";
+	const char *why;
+	int err;
+
+	if (params.salt_file.empty())
+		return "";
+	err = kvblk_keyspace_salt(params.salt_file.c_str(), salt, &why);
+	if (err && err != -ENOENT)
+		throw std::runtime_error("the salt " + params.salt_file + " can't be used: " + why +
+					 "; the parameter salt_file names another file (\"\": none)");
+	if (err && !warned.exchange(true))
+		NIXL_WARN << params.salt_file << ": no such file, so the keys have no secret, and "
+			  << "anybody who can open the pool and guess a key can store a wrong block; "
+			  << "start kvblkd first, or copy the file of a host that shares blocks";
+	return salt;
 }
 
 const nixl_b_params_t &default_params()

@@ -13,6 +13,7 @@
 #include <string>
 
 #include <kvblk.h>
+#include <kvblk_keys.h>
 
 #include "nixl_types.h"
 
@@ -20,13 +21,14 @@ namespace kvblk_nixl {
 
 enum class KeyRule {
 	Keyspace,	/* a key space of libkvblk, with names of up to 492 bytes */
-	DocaMemos,	/* as in DOCA_MEMOS, in the key space of NVMe commands */
+	DocaMemos,	/* as in DOCA_MEMOS, behind a prefix, which no key space of libkvblk has */
 };
 
 struct Params {
 	std::string pool;	/* name, or path of a node */
 	std::string nguid;
 	std::string salt;
+	std::string salt_file;	/* of the deployment's salt; empty: none */
 	KeyRule key_rule = KeyRule::Keyspace;
 	uint32_t threads = 0;
 	uint32_t num_tasks = 0;
@@ -43,6 +45,12 @@ struct Params {
 
 /* Throws std::invalid_argument with a message. */
 Params parse_params(const nixl_b_params_t &texts);
+
+/*
+ * Read the deployment's salt. Returns "", with one warning, if there is no file. Throws
+ * std::runtime_error if the salt can't be used.
+ */
+std::string read_secret(const Params &params);
 
 /* Defaults of all parameters, for getPluginParams(); empty: not set. */
 const nixl_b_params_t &default_params();

@@ -14,7 +14,7 @@
 #include <string>
 #include <unordered_map>
 
-#include <kvblk.h>
+#include <kvblk.hpp>
 
 #include "backend/backend_engine.h"
 #include "params.h"
@@ -26,20 +26,14 @@ struct Memory {
 	nixl_mem_t type = DRAM_SEG;
 	uintptr_t addr = 0;
 	size_t len = 0;
-	struct kvblk_mem *mem = nullptr;	/* NULL if it could not be pinned */
+	libkvblk::Memory mem;	/* false if it could not be pinned */
 	/* protected by Flights::lock_: */
 	unsigned int users = 0;	/* requests in flight */
 	bool gone = false;	/* deregistration has started */
 
-	/* Describe @length bytes at @from. Returns false if they are not within the memory. */
-	bool piece(uintptr_t from, size_t length, struct kvblk_piece *piece) const
+	bool contains(uintptr_t from, size_t length) const
 	{
-		if (from < addr || length > len || from - addr > len - length)
-			return false;
-		if (mem)
-			return !kvblk_mem_piece(mem, from - addr, length, piece);
-		kvblk_piece_user(piece, reinterpret_cast<void *>(from), length);
-		return true;
+		return from >= addr && length <= len && from - addr <= len - length;
 	}
 };
 
@@ -129,10 +123,12 @@ class Keys {
 		return std::string(text, sizeof(text));
 	}
 
-	void init(struct kvblk_keyspace *space, const std::string &layout, const std::string &salt)
+	void init(struct kvblk_keyspace *space, const std::string &layout, const std::string &salt,
+		  const std::string &secret)
 	{
 		struct kvblk_keyspace_spec spec = {};
 
+		spec.size = sizeof(spec);
 		spec.runtime = "nixl/1";
 		/*
 		 * fixed, because NIXL moves untyped bytes; the object's name identifies their
@@ -143,6 +139,7 @@ class Keys {
 		spec.block_tokens = 1;
 		spec.layout = layout.c_str();
 		spec.salt = salt.c_str();
+		spec.secret = secret.c_str();
 		kvblk_keyspace_init(space, &spec);
 	}
 
@@ -151,26 +148,27 @@ public:
 	static constexpr size_t DOCA_KEY_MAX = 16;
 	static constexpr size_t ID_MAX = KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN;
 
-	explicit Keys(const Params &params) : rule_(params.key_rule)
+	Keys(const Params &params, const std::string &secret) : rule_(params.key_rule)
 	{
-		init(&by_name_, "object", params.salt);
-		init(&by_id_, "object by id", params.salt);
-		init(&volumes_, "volume, blocks of " + std::to_string(params.blk_size), params.salt);
+		init(&by_name_, "object", params.salt, secret);
+		init(&by_id_, "object by id", params.salt, secret);
+		init(&volumes_, "volume, blocks of " + std::to_string(params.blk_size), params.salt,
+		     secret);
 	}
 
 	/* Returns the key of an object, or "" if its name is too long. */
 	std::string object(const std::string &name, uint64_t id) const
 	{
-		/* the key space of NVMe commands on a pool's node */
-		const std::string nvme("nvme-kv", 8);
+		/* separates the keys from those of key spaces, which begin with "kvb1" */
+		const std::string prefix("nvme-kv", 8);
 
 		if (rule_ == KeyRule::Keyspace)
 			return name.empty() ? join(by_id_, bytes(id)) : join(by_name_, name);
 		if (name.empty())
-			return nvme + bytes(id);
+			return prefix + bytes(id);
 		if (auto raw = unhex(name))
-			return nvme + *raw;
-		return name.size() <= DOCA_KEY_MAX ? nvme + name : "";
+			return prefix + *raw;
+		return name.size() <= DOCA_KEY_MAX ? prefix + name : "";
 	}
 
 	/* Returns the key of a volume's block. */

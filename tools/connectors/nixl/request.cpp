@@ -24,41 +24,10 @@ uint64_t now_ns()
 	return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-template <typename T> uint64_t address(const T *pointer)
-{
-	return reinterpret_cast<uintptr_t>(pointer);
-}
-
 template <typename T> T *pointer(uint64_t address)
 {
 	return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
 }
-
-/* Takes arrays from a single allocation; only counts bytes if that is NULL. */
-class Carver {
-	std::byte *room_;
-	size_t used_ = 0;
-
-public:
-	explicit Carver(std::byte *room) : room_(room)
-	{
-	}
-
-	template <typename T> T *take(size_t nr)
-	{
-		static_assert(alignof(T) <= alignof(std::max_align_t));
-		used_ = (used_ + alignof(T) - 1) / alignof(T) * alignof(T);
-		T *array = room_ ? new (room_ + used_) T[nr]() : nullptr;
-
-		used_ += nr * sizeof(T);
-		return array;
-	}
-
-	size_t used() const
-	{
-		return used_;
-	}
-};
 
 /* Rank of a status; a request with several failures reports the highest. */
 int rank(nixl_status_t status)
@@ -104,15 +73,13 @@ bool may_warn()
 
 } // namespace
 
-nixl_status_t Request::make(const Context &context, nixl_xfer_op_t direction,
+nixl_status_t Request::make(Context &context, nixl_xfer_op_t direction,
 			    const nixl_meta_dlist_t &local, const nixl_meta_dlist_t &remote,
-			    uint64_t cookie, std::unique_ptr<Request> &made, std::string &why)
+			    std::unique_ptr<Request> &made, std::string &why)
 {
 	std::unique_ptr<Request> request(new Request(context, direction));
-	nixl_status_t status;
+	const nixl_status_t status = request->plan(local, remote, why);
 
-	request->cookie = cookie;
-	status = request->plan(local, remote, why);
 	if (status == NIXL_SUCCESS)
 		made = std::move(request);
 	return status;
@@ -121,29 +88,24 @@ nixl_status_t Request::make(const Context &context, nixl_xfer_op_t direction,
 nixl_status_t Request::plan(const nixl_meta_dlist_t &local, const nixl_meta_dlist_t &remote,
 			    std::string &why)
 {
-	const nixl_mem_t type = remote.getType();
-	const size_t blk_size = context_.params.blk_size;
-	size_t parts = 0, keys = 0;
+	const auto nr = static_cast<size_t>(local.descCount());
 
-	nr_descs_ = static_cast<size_t>(local.descCount());
-	if (!nr_descs_ || nr_descs_ != static_cast<size_t>(remote.descCount())) {
+	if (!nr || nr != static_cast<size_t>(remote.descCount())) {
 		why = "the two sides have " + std::to_string(local.descCount()) + " and " +
 		      std::to_string(remote.descCount()) + " descriptors";
 		return NIXL_ERR_INVALID_PARAM;
 	}
-	overwrite_ = direction_ == NIXL_WRITE && (type == BLK_SEG || context_.params.overwrite);
-	for (size_t i = 0; i < nr_descs_; i++) {
-		const auto *place = static_cast<const PlaceMD *>(remote[i].metadataP);
+	overwrite_ = direction_ == NIXL_WRITE &&
+		     (remote.getType() == BLK_SEG || context_.params.overwrite);
+	for (size_t i = 0; i < nr; i++) {
 		const auto *md = static_cast<const MemoryMD *>(local[i].metadataP);
-		struct kvblk_piece piece;
-		size_t nr = 1;
 
-		if (!place || !md || local[i].len != remote[i].len || !local[i].len) {
+		if (!remote[i].metadataP || !md || local[i].len != remote[i].len || !local[i].len) {
 			why = "descriptor " + std::to_string(i) +
 			      " is empty, not registered, or of two lengths";
 			return NIXL_ERR_INVALID_PARAM;
 		}
-		if (!md->memory->piece(local[i].addr, local[i].len, &piece)) {
+		if (!md->memory->contains(local[i].addr, local[i].len)) {
 			why = "descriptor " + std::to_string(i) + " is not within its memory";
 			return NIXL_ERR_INVALID_PARAM;
 		}
@@ -151,43 +113,17 @@ nixl_status_t Request::plan(const nixl_meta_dlist_t &local, const nixl_meta_dlis
 			why = "descriptor " + std::to_string(i) + " goes beyond all offsets";
 			return NIXL_ERR_INVALID_PARAM;
 		}
-		if (type == BLK_SEG)
-			nr = local[i].len / blk_size + 2;
-		parts += nr;
-		keys += nr * (type == BLK_SEG ? Keys::VOLUME_KEY_LEN : place->key.size());
 		bytes_ += local[i].len;
 		if (memory.empty() || memory.back() != md->memory)
 			memory.push_back(md->memory);
-	}
-	std::sort(memory.begin(), memory.end());
-	memory.erase(std::unique(memory.begin(), memory.end()), memory.end());
-
-	auto carve = [&](std::byte *room) {
-		Carver carver(room);
-		const size_t again = overwrite_ ? parts : 0;
-
-		ops_ = carver.take<struct kvblk_op>(parts);
-		results_ = carver.take<struct kvblk_result>(parts);
-		again_ = carver.take<struct kvblk_op>(again);
-		again_results_ = carver.take<struct kvblk_result>(again);
-		pieces_ = carver.take<struct kvblk_piece>(parts);
-		wishes_ = carver.take<Wish>(parts);
-		spans_ = carver.take<Span>(nr_descs_);
-		jobs_ = carver.take<Job>(parts / context_.batch + 1 + context_.params.threads);
-		again_of_ = carver.take<uint32_t>(again);
-		keys_ = carver.take<uint8_t>(keys);
-		return carver.used();
-	};
-	room_.reset(new std::byte[carve(nullptr)]);
-	carve(room_.get());
-
-	for (size_t i = 0; i < nr_descs_; i++) {
-		nixl_status_t status = add(i, local[i], remote[i], why);
+		const nixl_status_t status = add(local[i], remote[i], why);
 
 		if (status != NIXL_SUCCESS)
 			return status;
 	}
-	nixl_status_t status = finish_op(why);
+	std::sort(memory.begin(), memory.end());
+	memory.erase(std::unique(memory.begin(), memory.end()), memory.end());
+	const nixl_status_t status = finish_op(why);
 
 	if (status == NIXL_SUCCESS)
 		deal_out();
@@ -195,13 +131,13 @@ nixl_status_t Request::plan(const nixl_meta_dlist_t &local, const nixl_meta_dlis
 }
 
 /* Plan a descriptor: split it at objects and blocks. */
-nixl_status_t Request::add(size_t desc, const nixlMetaDesc &local, const nixlMetaDesc &remote,
-			   std::string &why)
+nixl_status_t Request::add(const nixlMetaDesc &local, const nixlMetaDesc &remote, std::string &why)
 {
 	const auto &place = *static_cast<const PlaceMD *>(remote.metadataP);
 	const Memory &from = *static_cast<const MemoryMD *>(local.metadataP)->memory;
 	const uint64_t blk_size = context_.params.blk_size;
 	Target target = { &place, remote.devId, 0, remote.addr };
+	uint32_t first = 0;
 	size_t done = 0;
 
 	while (done < local.len) {
@@ -217,86 +153,73 @@ nixl_status_t Request::add(size_t desc, const nixlMetaDesc &local, const nixlMet
 		if (status != NIXL_SUCCESS)
 			return status;
 		if (!done)
-			spans_[desc].first = nr_ops_ - 1;
+			first = batch_.size() - 1;
 		done += length;
 	}
-	spans_[desc].nr = nr_ops_ - spans_[desc].first;
+	spans_.push_back({ first, batch_.size() - first });
 	return NIXL_SUCCESS;
 }
 
 /* Returns true if a part continues the last operation. */
-bool Request::continues(const Target &target) const
+bool Request::continues(const Target &target)
 {
-	if (!nr_ops_ || target.place != target_.place || target.volume != target_.volume ||
+	if (wishes_.empty() || target.place != target_.place || target.volume != target_.volume ||
 	    target.block != target_.block)
 		return false;
-	return target.offset == target_.offset + wishes_[nr_ops_ - 1].length &&
-	       ops_[nr_ops_ - 1].nr_pieces < KVBLK_PIECES_MAX;
+	return target.offset == target_.offset + wishes_.back().length &&
+	       batch_.last().nr_pieces < KVBLK_PIECES_MAX;
 }
 
 nixl_status_t Request::add_part(const Target &target, size_t length, const Memory &from,
 				uintptr_t addr, std::string &why)
 {
-	struct kvblk_piece piece, *last = nr_pieces_ ? &pieces_[nr_pieces_ - 1] : nullptr;
 	const bool more = continues(target);
-	const size_t before = more ? wishes_[nr_ops_ - 1].length : 0;
+	const size_t before = more ? wishes_.back().length : 0;
 
 	if (target.offset > KVBLK_VALUE_MAX || length > KVBLK_VALUE_MAX ||
 	    before + length > KVBLK_VALUE_MAX) {
 		why = "no object is longer than " + std::to_string(KVBLK_VALUE_MAX) + " bytes";
 		return NIXL_ERR_INVALID_PARAM;
 	}
-	from.piece(addr, length, &piece);
 	if (!more) {
-		nixl_status_t status = nr_ops_ ? finish_op(why) : NIXL_SUCCESS;
+		nixl_status_t status = wishes_.empty() ? NIXL_SUCCESS : finish_op(why);
 
 		if (status != NIXL_SUCCESS)
 			return status;
 		begin_op(target);
 	}
-	struct kvblk_op &op = ops_[nr_ops_ - 1];
-
-	wishes_[nr_ops_ - 1].length += static_cast<uint32_t>(length);
-	if (more && last_from_ == &from && last->addr + last->length == piece.addr) {
-		last->length += piece.length;
-		return NIXL_SUCCESS;
-	}
-	last_from_ = &from;
-	pieces_[nr_pieces_++] = piece;
-	op.nr_pieces++;
+	wishes_.back().length += static_cast<uint32_t>(length);
+	if (from.mem)
+		batch_.piece(from.mem, addr - from.addr, length);
+	else
+		batch_.piece(pointer<void>(addr), length);
 	return NIXL_SUCCESS;
 }
 
 void Request::begin_op(const Target &target)
 {
-	const std::string block = target.place->type == BLK_SEG ?
-					  context_.keys.block(target.volume, target.block) :
-					  "";
-	const std::string &key = block.empty() ? target.place->key : block;
-	struct kvblk_op *op = &ops_[nr_ops_];
+	const std::string key = target.place->type == BLK_SEG ?
+					context_.keys.block(target.volume, target.block) :
+					target.place->key;
 
-	memcpy(keys_ + keys_len_, key.data(), key.size());
 	if (direction_ == NIXL_WRITE) {
-		kvblk_prep_put(op, keys_ + keys_len_, key.size(), pieces_ + nr_pieces_, 0);
-		op->priority = static_cast<uint8_t>(context_.params.priority);
-		op->ttl_s = context_.params.ttl_s;
+		batch_.put(key);
+		batch_.last().priority = static_cast<uint8_t>(context_.params.priority);
+		batch_.last().ttl_s = context_.params.ttl_s;
 	} else {
-		kvblk_prep_get(op, keys_ + keys_len_, key.size(), pieces_ + nr_pieces_, 0);
+		batch_.get(key);
 		if (context_.params.hard_deadline && context_.params.timeout_ms)
-			op->flags = KVBLK_OPF_HARD_DEADLINE;
+			batch_.last().flags = KVBLK_OPF_HARD_DEADLINE;
 	}
-	op->cookie = cookie;
-	keys_len_ += key.size();
-	wishes_[nr_ops_] = { 0, false };
-	nr_ops_++;
+	wishes_.push_back({ 0, false });
 	target_ = target;
 }
 
 /* Complete the last operation: decide whether it covers its whole block. */
 nixl_status_t Request::finish_op(std::string &why)
 {
-	Wish &wish = wishes_[nr_ops_ - 1];
-	struct kvblk_op &op = ops_[nr_ops_ - 1];
+	Wish &wish = wishes_.back();
+	struct kvblk_op &op = batch_.last();
 	const bool is_volume = target_.place->type == BLK_SEG;
 	const size_t len = is_volume ? context_.params.blk_size : target_.place->len;
 
@@ -320,21 +243,22 @@ nixl_status_t Request::finish_op(std::string &why)
 
 void Request::deal_out()
 {
-	uint64_t nr = (nr_ops_ + context_.batch - 1) / context_.batch;
+	const uint64_t nr_ops = batch_.size();
+	const uint64_t least = (nr_ops + context_.batch - 1) / context_.batch;
 	/* more jobs for long transfers, because the jobs' threads do copies and checksums */
-	uint64_t useful = std::max<uint64_t>(bytes_ / JOB_BYTES, nr);
+	const uint64_t useful = std::min<uint64_t>(bytes_ / JOB_BYTES, context_.params.threads);
+	const uint64_t nr = std::min(std::max(least, useful), nr_ops);
 
-	nr = std::max<uint64_t>(nr, std::min<uint64_t>(useful, context_.params.threads));
-	nr = std::min<uint64_t>(nr, nr_ops_);
-	nr_jobs_ = static_cast<uint32_t>(nr);
-	for (uint64_t i = 0; i < nr; i++) {
-		Job &job = jobs_[i];
+	batch_.seal();
+	again_.resize(overwrite_ ? nr_ops : 0);
+	jobs_.resize(nr);
+	for (uint64_t i = 0, first = 0; i < nr; i++) {
+		const uint64_t end = nr_ops * (i + 1) / nr;
 
-		job.request = this;
-		job.first = static_cast<uint32_t>(nr_ops_ * i / nr);
-		job.nr = static_cast<uint32_t>(nr_ops_ * (i + 1) / nr) - job.first;
-		job.job.run = run_job;
-		job.job.done = job_done;
+		jobs_[i].first = static_cast<uint32_t>(first);
+		jobs_[i].nr = static_cast<uint32_t>(end - first);
+		for (; first < end; first++)
+			batch_.ops()[first].cookie = i << 32 | first;
 	}
 }
 
@@ -349,13 +273,24 @@ nixl_status_t Request::post()
 		NIXL_ERROR << "memory of this transfer was deregistered since it was prepared";
 		return NIXL_ERR_NOT_FOUND;
 	}
-	for (uint32_t i = 0; i < nr_ops_; i++)
-		ops_[i].deadline_ns = deadline;
-	running_.store(nr_jobs_, std::memory_order_relaxed);
+	for (uint32_t i = 0; i < batch_.size(); i++)
+		batch_.ops()[i].deadline_ns = deadline;
+	running_.store(jobs_.size(), std::memory_order_relaxed);
 	state_.store(State::Flying, std::memory_order_release);
-	for (uint32_t i = 0, nr = nr_jobs_; i < nr; i++)
-		kvblk_async_submit(context_.async, &jobs_[i].job);
+	for (Job &job : jobs_) {
+		job.stage = Stage::First;
+		submit(job, batch_.ops() + job.first, job.nr);
+	}
 	return NIXL_IN_PROG;
+}
+
+void Request::submit(Job &job, const struct kvblk_op *ops, uint32_t nr)
+{
+	job.submission.flight = this;
+	job.submission.ops = ops;
+	job.submission.nr = nr;
+	/* the request may be complete, and freed, afterwards */
+	context_.flights.submit(&job.submission);
 }
 
 nixl_status_t Request::check() const
@@ -367,108 +302,59 @@ nixl_status_t Request::check() const
 
 void Request::release()
 {
-	struct kvblk *kv = context_.kv;
-	const uint64_t name = cookie;
 	State expected = State::Flying;
 
 	canceled = true;
-	if (state_.compare_exchange_strong(expected, State::Orphan)) {
-		/* a worker may free the request from here on */
-		kvblk_cancel(kv, name, nullptr);
+	/* first, because afterwards the last job may free the request */
+	if (state_.load(std::memory_order_acquire) == State::Flying)
+		context_.flights.cancel(this);
+	if (!state_.compare_exchange_strong(expected, State::Orphan))
+		delete this;
+}
+
+void Request::completed(const struct kvblk_completion &c)
+{
+	Job &job = jobs_[c.cookie >> 32];
+	struct kvblk_result &result = batch_.results()[static_cast<uint32_t>(c.cookie)];
+
+	/* after a delete the result of the first put says what is next */
+	if (job.stage != Stage::Delete || (c.res && !is_gone(c.res))) {
+		result = {};
+		result.res = c.res;
+		result.flags = c.flags;
+	}
+	if (c.left || next_stage(job))
 		return;
-	}
-	delete this;
+	if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+		end();
 }
 
-int Request::run_job(struct kvblk *kv, struct kvblk_job *job)
+/* Submit the next stage of a job. Returns false if there is none. */
+bool Request::next_stage(Job &job)
 {
-	const auto *self = reinterpret_cast<const Job *>(job);
+	uint32_t nr = 0;
 
-	return self->request->run(kv, *self);
-}
-
-int Request::run(struct kvblk *kv, const Job &job)
-{
-	int err;
-
-	if (canceled)
-		return -ECANCELED;
-	err = kvblk_mem_submit(kv, ops_ + job.first, job.nr, results_ + job.first, 0);
-	if (!err && overwrite_)
-		replace(kv, job);
-	if (!err && direction_ == NIXL_READ)
-		err = flush();
-	return err;
-}
-
-/* Make the data read visible to GPU work that starts after the call. */
-int Request::flush() const
-{
-	for (const auto &m : memory) {
-		int err = m->mem ? kvblk_mem_flush(m->mem) : 0;
-
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-/*
- * Replace existing blocks: delete them durably, then put them again, because a block cannot be
- * changed in place. Gets may miss meanwhile. No get finds the old block after the new one, or
- * after a declined write.
- */
-void Request::replace(struct kvblk *kv, const Job &job)
-{
-	struct kvblk_op *ops = again_ + job.first;
-	struct kvblk_result *results = again_results_ + job.first;
-	uint32_t *of = again_of_ + job.first, nr = 0, nr_puts = 0;
-	int err;
-
+	if (!overwrite_ || job.stage == Stage::Again)
+		return false;
+	job.stage = job.stage == Stage::First ? Stage::Delete : Stage::Again;
 	for (uint32_t i = job.first; i < job.first + job.nr; i++) {
-		if (results_[i].res != -EEXIST && results_[i].res != -ENOBUFS)
+		const struct kvblk_op &op = batch_.ops()[i];
+		struct kvblk_op &next = again_[job.first + nr];
+		const int res = batch_[i].res;
+
+		if (res != -EEXIST && (res != -ENOBUFS || job.stage == Stage::Again))
 			continue;
-		kvblk_prep_delete(&ops[nr], pointer<void>(ops_[i].key), ops_[i].key_len);
-		ops[nr].cookie = ops_[i].cookie;
-		ops[nr].deadline_ns = ops_[i].deadline_ns;
-		of[nr++] = i;
-	}
-	if (!nr)
-		return;
-	err = kvblk_submit(kv, ops, nr, results, 0);
-	for (uint32_t i = 0; i < nr; i++) {
-		struct kvblk_result &result = results_[of[i]];
-		const int res = err ? err : results[i].res;
-
-		if (res && !is_gone(res)) {
-			result = {};
-			result.res = res;
-		} else if (result.res == -EEXIST) {
-			ops[nr_puts] = ops_[of[i]];
-			of[nr_puts++] = of[i];
+		next = op;
+		if (job.stage == Stage::Delete) {
+			kvblk_prep_delete(&next, pointer<void>(op.key), op.key_len);
+			next.cookie = op.cookie;
+			next.deadline_ns = op.deadline_ns;
 		}
+		nr++;
 	}
-	if (!nr_puts)
-		return;
-	err = kvblk_mem_submit(kv, ops, nr_puts, results, 0);
-	for (uint32_t i = 0; i < nr_puts; i++) {
-		results_[of[i]] = err ? kvblk_result{} : results[i];
-		if (err)
-			results_[of[i]].res = err;
-	}
-}
-
-void Request::job_done(struct kvblk_job *job)
-{
-	const auto *self = reinterpret_cast<const Job *>(job);
-	Request *request = self->request;
-
-	for (uint32_t i = self->first; job->err && i < self->first + self->nr; i++) {
-		request->results_[i] = {};
-		request->results_[i].res = job->err;
-	}
-	if (request->running_.fetch_sub(1, std::memory_order_acq_rel) == 1)
-		request->end();
+	if (nr)
+		submit(job, &again_[job.first], nr);
+	return nr;
 }
 
 /* Complete the request after its last job. */
@@ -476,7 +362,7 @@ void Request::end()
 {
 	nixl_status_t worst = NIXL_SUCCESS;
 
-	for (uint32_t i = 0; i < nr_ops_; i++) {
+	for (uint32_t i = 0; i < batch_.size(); i++) {
 		const nixl_status_t status = status_of(i);
 
 		if (rank(status) > rank(worst))
@@ -493,7 +379,7 @@ void Request::end()
 
 nixl_status_t Request::status_of(uint32_t i) const
 {
-	const struct kvblk_result &result = results_[i];
+	const struct kvblk_result &result = batch_[i];
 	const Params &params = context_.params;
 
 	switch (result.res) {
@@ -540,19 +426,19 @@ nixl_status_t Request::descriptor(size_t i) const
 }
 
 /* Log failed descriptors, because NIXL has only one status per request. */
-void Request::tell(nixl_status_t worst) const
+void Request::tell(nixl_status_t worst)
 {
 	const char *what = direction_ == NIXL_READ ? "read" : "write";
 	size_t nr_failed = 0;
 	int res = 0;
 
-	for (uint32_t i = 0; i < nr_ops_ && !res; i++) {
+	for (uint32_t i = 0; i < batch_.size() && !res; i++) {
 		if (status_of(i) == worst)
-			res = results_[i].res < 0 ? results_[i].res : -EMSGSIZE;
+			res = batch_[i].res < 0 ? batch_[i].res : -EMSGSIZE;
 	}
-	for (size_t i = 0; i < nr_descs_; i++) {
+	for (size_t i = 0; i < spans_.size(); i++) {
 		const nixl_status_t status = descriptor(i);
-		const struct kvblk_op &op = ops_[spans_[i].first];
+		const struct kvblk_op &op = batch_.ops()[spans_[i].first];
 
 		if (status == NIXL_SUCCESS)
 			continue;
@@ -562,7 +448,7 @@ void Request::tell(nixl_status_t worst) const
 	}
 	if (worst != NIXL_ERR_NOT_FOUND && may_warn())
 		NIXL_WARN << "pool " << context_.pool << ": " << what << " of " << nr_failed << " of "
-			  << nr_descs_ << " descriptors failed: " << kvblk_strerror(res) << " (errno "
+			  << spans_.size() << " descriptors failed: " << kvblk_result_text(res) << " (errno "
 			  << -res << "); the next such lines are left out for 10 s";
 }
 

@@ -45,12 +45,6 @@ template <class T> int nixlDescList<T>::getIndex(const nixlBasicDesc &) const
 	return -1;
 }
 
-/* Disables io_uring, which the emulated pool does not support. */
-extern "C" int io_uring_queue_init_params(unsigned int, struct io_uring *, struct io_uring_params *)
-{
-	return -EPERM;
-}
-
 namespace {
 
 using kvblk_nixl::Engine;
@@ -360,7 +354,7 @@ void test_gpu(void *cuda, int mode)
 	const size_t size = 1 << 20, part = 1 << 18;
 
 	use(mode);
-	CHECK(!kvblk_open("fake", &kv) && !kvblk_mem_alloc(kv, "cuda:0", size, nullptr, &owner));
+	CHECK(!kvblk_open("fake", 0, &kv) && !kvblk_mem_alloc(kv, "cuda:0", size, nullptr, &owner));
 	const auto ptr = reinterpret_cast<uintptr_t>(kvblk_mem_addr(owner));
 	{
 		Bench bench;

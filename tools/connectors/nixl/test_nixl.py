@@ -21,6 +21,7 @@ os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")     # NIXL and the plugin read t
 
 import tap
 from fakepool import fault
+from salts import salt_file
 
 try:
     from nixl_cu12 import _bindings as bindings
@@ -186,6 +187,14 @@ class Start(unittest.TestCase):
             lines = [line for line in text[0].splitlines() if line.startswith("E KVBLK: ")]
             self.assertEqual(len(lines), 1, text[0])
             self.assertIn(sentence, lines[0])
+
+    def test_salt_refused(self):
+        """A salt that can't be used is an error, and not left out of the keys."""
+        for mode, text, sentence in ((0o644, "0" * 64 + "\n", "others may read it"),
+                                     (0o640, "0" * 64, "it is not 64 hex digits")):
+            with self.subTest(sentence), stderr() as said, self.assertRaises(bindings.nixlBackendError):
+                Agent(salt_file=salt_file(self, mode, text))
+            self.assertIn(f"can't be used: {sentence}", said[0])
 
     def test_device_name_and_nguid(self):
         agent = nixl_agent("device", nixl_agent_config(backends=[]))
@@ -410,6 +419,17 @@ class Objects(unittest.TestCase):
         with stderr() as text, self.assertRaises(bindings.nixlBackendError):
             self.agent.objects([longest + "k"], 7)
         self.assertIn("is longer than 492", text[0])
+
+    def test_salt_file(self):
+        """The deployment's salt is part of the keys, beside the caller's."""
+        path, name = salt_file(self), fresh()
+        agents = [Agent(salt_file=""), Agent(salt_file=path), Agent(salt_file=path, salt="a"), Agent(salt_file="", salt="a")]
+        for number, agent in enumerate(agents):
+            self.assertEqual(agent.present([name]), [None])
+            self.assertEqual(self.store(name, bytes([number]), agent), "DONE")
+        for number, agent in enumerate(agents):
+            self.assertEqual(self.fetch(name, 1, agent), bytes([number]))
+        self.assertEqual(self.fetch(name, 1, Agent(salt_file=path)), b"\1")
 
     def test_no_key_is_shared(self):
         """Names, ids, salts, key rules and blocks of volumes never share a key."""

@@ -11,7 +11,7 @@ from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 
 PAGE = 16
-#: a real pool, or the emulated pool of tools/test/fake_pool.c, which has further tests
+#: a real pool, or the emulated pool of tools/fake, which has further tests
 POOL = os.environ.get("KVBLK_POOL", "fake")
 FAKE = POOL == "fake"
 

@@ -28,6 +28,7 @@ from sglang.srt.observability.metrics_collector import StorageMetrics
 import kvblk_sglang.backend
 import kvblk_sglang.pages
 from pools import FAKE, PAGE, POOL, config, fill, indices, mha, mla, page_bytes
+from salts import SALT, salt_file
 
 LAYOUTS = {
     **{f"mha {layout}": (mha, layout, segments) for layout, segments in
@@ -126,6 +127,10 @@ class Configuration(Case):
                             ("salt", 3), ("salt", "a\0b"), ("model", None), ("pool", ""), ("pool", 1)):
             with self.subTest(name=name, value=value):
                 self.refused(f"option \"?{name}", {name: value})
+
+    def test_salt_refused(self):
+        """A salt that others may read is an error, and not left out of the keys"""
+        self.refused("others may read it", {"salt_file": salt_file(self, 0o644)}, error=RuntimeError)
 
     def test_no_model(self):
         with unittest.mock.patch.dict(ARGS, model_path=None):
@@ -278,13 +283,17 @@ class Layouts(Case):
 
 
 class Keys(Case):
+    def test_salt(self):
+        """The backend puts the deployment's salt into its keys"""
+        self.assertEqual(self.backend(extra={"salt_file": salt_file(self)})._origin.secret, SALT)
+
     def prefix(self, pool=None, name="kv", extra=None, args=None, **changes):
         backend = self.backend()
         args = SimpleNamespace(**{**ARGS, **(args or {})})
         with unittest.mock.patch.object(kvblk_sglang.pages, "server_args", return_value=args):
             given = config(extra, **changes)
             origin = kvblk_sglang.pages.Origin(given, given.extra_config.get("model", ""),
-                                               given.extra_config.get("salt", ""))
+                                               given.extra_config.get("salt", ""), backend.options.secret())
             del backend
             return kvblk_sglang.pages.Pages(name, pool or mha(), origin).space.prefix
 
@@ -293,10 +302,12 @@ class Keys(Case):
                     speculative_draft_model_path=None)
         fp8 = mha(dtype=torch.uint8)
         prefixes = {
-            "plain": self.prefix(),
+            "plain": self.prefix(extra={"salt_file": ""}),
             "model name": self.prefix(model_name="other"),
             "model option": self.prefix(extra={"model": "other"}),
             "salt": self.prefix(extra={"salt": "s"}),
+            "deployment": self.prefix(extra={"salt_file": salt_file(self)}),
+            "deployment and salt": self.prefix(extra={"salt_file": salt_file(self), "salt": "s"}),
             "dtype": self.prefix(mha(dtype=torch.float16)),
             "layout": self.prefix(mha("page_first")),
             "layout 2": self.prefix(mha("layer_first")),
@@ -401,7 +412,7 @@ class Lookups(Case):
         self.assertEqual((len(backend._leases), self.released), (1, []))
         backend.batch_get_v1(keys[3:], indices(4))
         self.assertEqual((len(backend._leases), len(self.released)), (0, 1))
-        self.assertEqual(backend._leases._of_key, {})
+        self.assertEqual(backend._leases._of_name, {})
 
     def test_failed_load_ends_lease(self):
         backend, keys = self.stored(2)
@@ -428,8 +439,8 @@ class Lookups(Case):
         backend.batch_exists(keys)
         time.sleep(0.02)
         backend.batch_exists(hashes(1))
-        self.assertEqual((len(backend._leases), backend._leases._of_key), (0, {}))
-        self.assertEqual(backend.get_stats().kvblk["expired_leases"], 1)
+        self.assertEqual((len(backend._leases), backend._leases._of_name), (0, {}))
+        self.assertEqual(backend.get_stats().kvblk["lease_expired"], 1)
 
     def test_close_ends_leases(self):
         backend, keys = self.stored(2)
@@ -444,12 +455,13 @@ class Lookups(Case):
             self.assertEqual(backend.batch_get_v1(keys, indices(1)), [True])
 
     def test_more_than_a_lookup_takes(self):
-        backend, keys = self.stored(6)
-        with unittest.mock.patch.object(kvblk_sglang.backend, "LOOKUP_MAX", 4):
-            self.assertEqual(backend.batch_exists(keys + hashes(3)), 6)
-            self.assertEqual(len(backend._leases), 2)
-            self.assertEqual(backend.batch_exists(keys[:3] + hashes(4)), 3)
-        self.assertEqual([len(args[0]) for args, _ in backend._pool.of("lookup")], [4, 4, 1, 4][:2] + [4])
+        backend, keys = self.stored(20)
+        with unittest.mock.patch.object(kvblk.pool, "LOOKUP_MAX", 8):
+            self.assertEqual(backend.batch_exists(keys + hashes(9)), 20)
+            self.assertEqual(len(backend._leases), 1)
+            self.assertEqual(backend.batch_exists(keys[:3] + hashes(8)), 3)
+        backend.batch_get_v1(keys, indices(*range(20)))
+        self.assertEqual(len(backend._leases), 1)
 
 
 class Loads(Case):
@@ -467,7 +479,7 @@ class Loads(Case):
         for i, good in enumerate(got):
             if good:
                 self.assertEqual(page_bytes(pool, 10 + i), page_bytes(pool, i))
-        self.assertEqual(backend.counters["missed_pages"], 2)
+        self.assertEqual(backend.report.counts()["load_misses"], 2)
 
     def test_other_length(self):
         pool = mha()
@@ -479,8 +491,8 @@ class Loads(Case):
             other.put(ids[1], b"x" * (backend._kv.nbytes + 4096))
             other.put(ids[2], b"x" * backend._kv.nbytes)
         self.assertEqual(backend.batch_get_v1(keys, indices(0, 1, 2)), [False, False, True])
-        self.assertEqual(backend.counters["wrong_length_pages"], 2)
-        self.assertEqual(backend.counters["failed_load_pages"], 0)
+        self.assertEqual(backend.report.counts()["wrong_blocks"], 2)
+        self.assertEqual(backend.report.counts()["load_errors"], 0)
         self.assertEqual(backend.batch_exists(keys), 0)
         self.assertEqual(backend.batch_set_v1(keys, indices(0, 1, 2)), [True] * 3)
 
@@ -520,7 +532,7 @@ class Loads(Case):
         backend = self.backend(mha(), {"timeout_s": 3, "hard_deadline": True})
         backend.batch_get_v1(hashes(1), indices(0))
         backend.batch_set_v1(hashes(1), indices(0))
-        self.assertEqual(backend._pool.of("get_many")[0][1], {"timeout": 3, "hard": True})
+        self.assertEqual(backend._pool.of("get_many")[0][1], {"timeout": 3, "hard_deadline": True})
         self.assertEqual(backend._pool.of("put_many")[0][1]["timeout"], 3)
 
     def test_split(self):
@@ -537,11 +549,7 @@ class Loads(Case):
         self.assertEqual(backend.batch_get_v1(keys, where), [True] * count)
         self.assertEqual(bytes(pool.kv_buffer.view(torch.uint8).numpy()), want)
         for call in ("put_many", "get_many"):
-            self.assertEqual([len(args[0]) for args, _ in backend._pool.of(call)], [1024, 1024, 452])
-        ids = backend._kv.keys(keys)
-        puts = [options for _, options in backend._pool.of("put_many")]
-        self.assertEqual([options["parent"] for options in puts], [b"", ids[1023], ids[2047]])
-        self.assertEqual([options["continues"] for options in puts], [True, True, False])
+            self.assertEqual([len(args[0]) for args, _ in backend._pool.of(call)], [count])
         self.assertEqual(len(backend._leases), 0)
 
 
@@ -562,7 +570,7 @@ class Stores(Case):
         keys = hashes(2)
         for _ in range(2):
             self.assertEqual(backend.batch_set_v1(keys, indices(0, 1)), [True, True])
-        self.assertEqual((backend.counters["stored_pages"], backend.counters["present_pages"]), (2, 2))
+        self.assertEqual((backend.report.counts()["store_blocks"], backend.report.counts()["store_present"]), (2, 2))
 
     @unittest.skipUnless(FAKE, "a pool that declines on demand")
     def test_declined(self):
@@ -571,7 +579,7 @@ class Stores(Case):
         keys = hashes(2)
         with self.assertNoLogs("kvblk_sglang.backend", "WARNING"):
             self.assertEqual(backend.batch_set_v1(keys, indices(0, 1)), [False, False])
-        self.assertEqual(backend.counters["declined_pages"], 2)
+        self.assertEqual(backend.report.counts()["store_declined"], 2)
         self.assertEqual(backend.batch_exists(keys), 0)
 
     def test_clear(self):
@@ -604,7 +612,7 @@ class Stores(Case):
         self.assertEqual((stats.backup_pgs, stats.prefetch_pgs), ([3], [2]))
         self.assertGreater(stats.backup_bandwidth[0], 0)
         self.assertGreater(stats.prefetch_bandwidth[0], 0)
-        self.assertEqual((stats.kvblk["found_pages"], stats.kvblk["loaded_pages"]), (3, 2))
+        self.assertEqual((stats.kvblk["lookup_hits"], stats.kvblk["load_blocks"]), (3, 2))
         self.assertEqual(backend.get_stats().prefetch_pgs, [], "each is told once")
 
 

@@ -50,7 +50,7 @@ def _watched(name):
         result = getattr(HiCacheKvblk, name)(self, keys, *args, **kwargs)
         with open(os.environ["KVBLK_SGLANG_EVENTS"], "a") as events:
             print(json.dumps({"call": name, "keys": len(keys), "result": result, "leases": len(self._leases),
-                              **self.counters}), file=events)
+                              **self.report.counts()}), file=events)
         return result
     return call
 

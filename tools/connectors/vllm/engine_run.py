@@ -30,7 +30,7 @@ import kvblk
 
 import kvblk_vllm
 
-get, put = kvblk.Worker.get, kvblk.Worker.put
+get, put = kvblk.Queue.get, kvblk.Queue.put
 step = {}
 
 
@@ -99,7 +99,7 @@ def generate(llm, params):
 
 
 def main():
-    kvblk.Worker.get, kvblk.Worker.put = get_after, put_until
+    kvblk.Queue.get, kvblk.Queue.put = get_after, put_until
     llm = params = None
     for line in sys.stdin:
         asked = json.loads(line)

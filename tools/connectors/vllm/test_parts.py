@@ -27,6 +27,7 @@ import torch
 from fakepool import fault, gate
 from huggingface_hub import ResolvedRevision
 from kvblk import KvblkError
+from salts import salt_file
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
@@ -109,7 +110,7 @@ class OptionsTest(unittest.TestCase):
 class KeysTest(unittest.TestCase):
     def test_nothing_shared(self):
         """Two models, types, layouts, ranks, salts or ways never share a key"""
-        plain = Options(pool=POOL)
+        plain = Options(pool=POOL, salt_file="")
         block = ident()
 
         def keys(conf, opts=plain, way="offload", model="model", **more):
@@ -133,6 +134,8 @@ class KeysTest(unittest.TestCase):
             keys(config(parallel=dict(pcp_size=2, world_size=2))),
             keys(config(parallel=dict(tp_size=4, world_size=4))),
             keys(config(), Options(pool=POOL, salt="x")),
+            keys(config(), Options(pool=POOL, salt_file=salt_file(self))),
+            keys(config(), Options(pool=POOL, salt_file=salt_file(self), salt="x")),
             keys(config(), Options(pool=POOL, tokenizer="x")),
             keys(config(), way="tier"),
             keys(config(), way="tier", whole=True),
@@ -144,6 +147,11 @@ class KeysTest(unittest.TestCase):
         self.assertEqual([len(some) for some in made][10:15], [2, 2, 2, 2, 4])
         # names of nodes and replicas do not change keys
         self.assertEqual(made[0], keys(config(engine_id="x", parallel=dict(data_parallel_index=1))))
+
+    def test_salt_refused(self):
+        """A salt that others may read is an error, and not left out of the keys"""
+        with self.assertRaisesRegex(RuntimeError, "others may read it"):
+            spec.keys_of(config(), Options(pool=POOL, salt_file=salt_file(self, 0o644)), "offload", "model", False)
 
     def engine(self, **args):
         """Return vLLM's configuration for an engine's arguments."""
@@ -735,7 +743,7 @@ class OffloadingTest(Offload):
         """A prompt's blocks are stored as a chain that continues where the last store ended"""
         self.make()
         request = Request("r", self.keys(4))
-        with mock.patch.object(self.worker._mover._worker, "put", wraps=self.worker._mover._worker.put) as put:
+        with mock.patch.object(self.worker._mover._queue, "put", wraps=self.worker._mover._queue.put) as put:
             self.store(request, [1, 2], keys=request.keys[:2])
             self.store(request, [3, 4], keys=request.keys[2:], job=3)
         ids = self.spec.keys.all([bytes(k) for k in request.keys])
@@ -835,7 +843,7 @@ class TierTest(WithPool):
         """Chunks are stored from the slab and loaded elsewhere, in any order"""
         self.make(enable_kv_events=True)
         request = Request("r", self.keys(3))
-        with mock.patch.object(self.tier._mover._worker, "put", wraps=self.tier._mover._worker.put) as put:
+        with mock.patch.object(self.tier._mover._queue, "put", wraps=self.tier._mover._queue.put) as put:
             keys = [request.keys[i] for i in (2, 0, 1)]
             self.assertTrue(self.job(request, dict.fromkeys(keys), [2, 0, 1], False).success)
         stored, = put.call_args_list
@@ -1291,8 +1299,8 @@ class SlabTest(WithPool):
         told = report.Report("test")
         with self.assertLogs("vllm.kvblk", "WARNING") as logged:
             for _ in range(5):
-                told.error("reading", KvblkError(errno.EIO))
-            told.error("reading", KvblkError(errno.ETIME))
+                told.tell("reading", KvblkError(errno.EIO))
+            told.tell("reading", KvblkError(errno.ETIME))
         self.assertEqual(len(logged.records), 2)
         self.assertIn("kvblk test: reading: [Errno 5]", logged.output[0])
 

@@ -97,9 +97,6 @@ static void check_bench(const struct argp_state *state, void *values)
 		cli_usage(state, "--blocks is for get and exists; see --count");
 	if (bench->op == BENCH_EXISTS && bench->gpu)
 		cli_usage(state, "--mem is for put and get: exists moves no blocks");
-	if (bench->engine->registers && (uint64_t)bench->depth * bench->size > 1u << 30)
-		cli_usage(state, "--engine %s: at most 1G of --depth blocks of --size",
-			  bench->engine->name);
 	flight = bench->depth;
 	if (bench->op == BENCH_GET)
 		flight *= bench->nr_threads;

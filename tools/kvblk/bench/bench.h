@@ -12,7 +12,6 @@
 #define KVBLK_BENCH_H
 
 #include <stdint.h>
-#include <sys/uio.h>
 
 #include "bench/histogram.h"
 #include "host/topo.h"
@@ -27,11 +26,11 @@ struct bench_queue;
  * struct bench_engine - a way to keep operations in flight
  * @name: value of --engine
  * @registers: operations use memory that was registered before
- * @create: create a queue for up to @depth operations on @kv, for one thread, each with one
- *	piece within @memory. Returns 0 or a negative errno
+ * @create: create a queue for up to @depth operations on @kv, for one thread. Returns 0 or
+ *	a negative errno
  * @destroy: destroy a queue with nothing in flight
- * @start: start an operation, if less than @depth are in flight. The caller keeps the
- *	operation unchanged until its result arrives. Returns 0 or a negative errno
+ * @start: start an operation, if less than @depth are in flight. The caller keeps what the
+ *	operation points to unchanged until its result arrives. Returns 0 or a negative errno
  * @reap: submit all started operations and wait for at least one result. Returns the number
  *	of results and sets *@results, valid until the next call; or returns a negative
  *	errno. The cookie identifies the operation of a result
@@ -39,8 +38,7 @@ struct bench_queue;
 struct bench_engine {
 	const char *name;
 	bool registers;
-	int (*create)(struct kvblk *kv, unsigned int depth,
-		      const struct iovec *memory, struct bench_queue **queue);
+	int (*create)(struct kvblk *kv, unsigned int depth, struct bench_queue **queue);
 	void (*destroy)(struct bench_queue *queue);
 	int (*start)(struct bench_queue *queue, const struct kvblk_op *op);
 	int (*reap)(struct bench_queue *queue,

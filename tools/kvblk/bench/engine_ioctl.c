@@ -15,8 +15,7 @@ struct bench_queue {
 	struct kvblk_op ops[];
 };
 
-static int ioctl_create(struct kvblk *kv, unsigned int depth,
-			const struct iovec *memory, struct bench_queue **queue)
+static int ioctl_create(struct kvblk *kv, unsigned int depth, struct bench_queue **queue)
 {
 	struct bench_queue *q;
 

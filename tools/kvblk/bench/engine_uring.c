@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The io_uring engines: a queue of the library, always filled to its depth. The thread that
- * runs operations creates the queue with its first one, because a queue belongs to its
+ * runs operations creates the queue with its first one, because such a queue belongs to its
  * creator; the pool may have been filled by another thread.
  */
 #include <errno.h>
@@ -15,12 +15,22 @@ struct bench_queue {
 	struct kvblk_queue *queue;
 	pthread_t thread;	/* creator of @queue */
 	unsigned int depth;
-	struct iovec memory;	/* memory to register, or no bytes */
+	unsigned int nr;	/* entries of @ops to submit */
+	/* arrays of @depth entries */
+	struct kvblk_op *ops;
+	struct kvblk_completion *completions;
 	struct kvblk_result results[];
 };
 
-static int uring_create(struct kvblk *kv, unsigned int depth,
-			const struct iovec *memory, struct bench_queue **queue)
+static void uring_destroy(struct bench_queue *queue)
+{
+	kvblk_queue_destroy(queue->queue);
+	free(queue->completions);
+	free(queue->ops);
+	free(queue);
+}
+
+static int uring_create(struct kvblk *kv, unsigned int depth, struct bench_queue **queue)
 {
 	struct bench_queue *q;
 
@@ -29,70 +39,60 @@ static int uring_create(struct kvblk *kv, unsigned int depth,
 		return -ENOMEM;
 	q->kv = kv;
 	q->depth = depth;
+	q->ops = calloc(depth, sizeof(*q->ops));
+	q->completions = calloc(depth, sizeof(*q->completions));
+	if (!q->ops || !q->completions) {
+		uring_destroy(q);
+		return -ENOMEM;
+	}
 	*queue = q;
 	return 0;
 }
 
-static int fixed_create(struct kvblk *kv, unsigned int depth,
-			const struct iovec *memory, struct bench_queue **queue)
+static int uring_start(struct bench_queue *queue, const struct kvblk_op *op)
 {
-	int err = uring_create(kv, depth, memory, queue);
-
-	if (!err)
-		(*queue)->memory = *memory;
-	return err;
-}
-
-static void uring_destroy(struct bench_queue *queue)
-{
-	kvblk_queue_destroy(queue->queue);
-	free(queue);
+	queue->ops[queue->nr++] = *op;
+	return 0;
 }
 
 static int uring_ready(struct bench_queue *queue)
 {
-	int err = 0;
+	const struct kvblk_queue_options options = {
+		.size = sizeof(options),
+		.depth = queue->depth,
+		.flags = KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE,
+	};
 
 	if (queue->queue && !pthread_equal(queue->thread, pthread_self())) {
 		kvblk_queue_destroy(queue->queue);
 		queue->queue = NULL;
 	}
-	if (!queue->queue) {
-		queue->thread = pthread_self();
-		err = kvblk_queue_create(queue->kv, queue->depth, 0, &queue->queue);
-		if (!err && queue->memory.iov_len)
-			err = kvblk_queue_register(queue->queue, &queue->memory, 1);
-	}
-	return err;
-}
-
-static int uring_start(struct bench_queue *queue, const struct kvblk_op *op)
-{
-	int err = uring_ready(queue);
-
-	return err ? err : kvblk_queue_add(queue->queue, op);
-}
-
-static int fixed_start(struct bench_queue *queue, const struct kvblk_op *op)
-{
-	const struct kvblk_piece *piece = (const void *)(uintptr_t)op->pieces;
-	struct kvblk_op fixed = *op;
-	int err = uring_ready(queue);
-
-	/* a ring cannot register device memory */
-	if (piece->type == KVBLK_PIECE_REGISTERED)
-		return err ? err : kvblk_queue_add(queue->queue, op);
-	fixed.nr_pieces = 0;
-	fixed.pieces = piece->addr;
-	fixed.length = (uint32_t)piece->length;
-	return err ? err : kvblk_queue_add_fixed(queue->queue, &fixed, 0);
+	if (queue->queue)
+		return 0;
+	queue->thread = pthread_self();
+	return kvblk_queue_create(queue->kv, &options, &queue->queue);
 }
 
 static int uring_reap(struct bench_queue *queue,
 		      const struct kvblk_result **results)
 {
+	int err = uring_ready(queue), nr;
+
+	if (!err && queue->nr)
+		err = kvblk_queue_submit(queue->queue, queue->ops, queue->nr, 0, NULL);
+	queue->nr = 0;
+	if (err)
+		return err;
+	nr = kvblk_queue_wait(queue->queue, queue->completions, queue->depth, 1, 0);
+	for (int i = 0; i < nr; i++) {
+		const struct kvblk_completion *from = &queue->completions[i];
+
+		queue->results[i] = (struct kvblk_result){
+			.cookie = from->cookie, .res = from->res, .flags = from->flags,
+		};
+	}
 	*results = queue->results;
-	return kvblk_queue_wait(queue->queue, queue->results, queue->depth, 1, -1);
+	return nr;
 }
 
 const struct bench_engine bench_uring = {
@@ -106,8 +106,8 @@ const struct bench_engine bench_uring = {
 const struct bench_engine bench_uring_fixed = {
 	.name = "uring-fixed",
 	.registers = true,
-	.create = fixed_create,
+	.create = uring_create,
 	.destroy = uring_destroy,
-	.start = fixed_start,
+	.start = uring_start,
 	.reap = uring_reap,
 };

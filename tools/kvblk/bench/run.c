@@ -64,17 +64,17 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* Print the limit of locked memory: other locked memory of the user is unknown. */
-static void no_locked_memory(const struct bench *bench)
+/* Print the limit of locked memory: other locked memory of the user is unknown. Returns CLI_ERROR. */
+static int no_locked_memory(const struct bench *bench)
 {
 	size_t bytes = bench->opts.nr_threads * bench->opts.depth * bench->slot_size;
 	char text[2][32];
 	struct rlimit limit;
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
-	cli_fail("%s cannot be registered: a user may have %s of locked memory (RLIMIT_MEMLOCK); raise that (ulimit -l), run as root, or choose less --depth, --size or --threads",
-		 cli_format_bytes(bytes, text[0], sizeof(text[0])),
-		 cli_format_bytes(limit.rlim_cur, text[1], sizeof(text[1])));
+	return cli_fail("%s cannot be registered: a user may have %s of locked memory (RLIMIT_MEMLOCK); raise that (ulimit -l), run as root, or choose less --depth, --size or --threads",
+			cli_format_bytes(bytes, text[0], sizeof(text[0])),
+			cli_format_bytes(limit.rlim_cur, text[1], sizeof(text[1])));
 }
 
 /* Print the first failure only: other threads usually fail for the same reason. */
@@ -85,14 +85,12 @@ static void fail(struct bench *bench, const char *what, int err)
 	if (err == -ENOENT)
 		cli_fail("%s: a block was dropped meanwhile; the pool has no room for so many (--blocks)",
 			 what);
-	else if (err == -ENOMEM && bench->opts.engine->registers && geteuid())
-		no_locked_memory(bench);
 	else if ((err == -EPERM || err == -ENOSYS) &&
 		 strcmp(bench->opts.engine->name, "ioctl") != 0)
 		cli_fail("%s: io_uring is forbidden here, by sysctl kernel.io_uring_disabled or by the container's seccomp profile; use --engine ioctl",
 			 what);
 	else
-		cli_fail("%s: %s", what, kvblk_strerror(err));
+		cli_fail("%s: %s", what, kvblk_result_text(err));
 }
 
 static void write_hex(char *to, unsigned int digits, uint64_t value)
@@ -238,7 +236,7 @@ static int run_lookups(struct worker *w, uint64_t now, uint64_t deadline)
 	while (now < deadline && w->nr_started < w->nr_wanted &&
 	       !atomic_load_explicit(&w->bench->failed, memory_order_relaxed)) {
 		then = now;
-		err = kvblk_lookup(w->bench->kv, &lookup);
+		err = kvblk_lookup_keys(w->bench->kv, &lookup, sizeof(lookup));
 		now = now_ns();
 		if (!err && lookup.nr_present != opts->depth)
 			err = -ENOENT;
@@ -315,7 +313,6 @@ static int prepare_worker(struct worker *w, unsigned int number)
 	struct bench *bench = w->bench;
 	const struct bench_opts *opts = &bench->opts;
 	size_t bytes = opts->depth * bench->slot_size;
-	struct iovec memory;
 	int err;
 
 	w->random = (number + 1) * 0x9e3779b97f4a7c15ull;
@@ -331,13 +328,14 @@ static int prepare_worker(struct worker *w, unsigned int number)
 	w->buffer = bench_mem_map(&bench->mem, bytes);
 	if (!w->buffer)
 		return CLI_ERROR;
-	memory = (struct iovec){ w->buffer, bytes };
-	if (opts->gpu && opts->engine->registers) {
+	if (opts->engine->registers) {
 		err = kvblk_mem_register(bench->kv, w->buffer, bytes, NULL, &w->mem);
+		if (err == -ENOMEM && !opts->gpu)
+			return no_locked_memory(bench);
 		if (err)
-			return cli_fail("memory of %s cannot be registered: %s",
-					bench->mem.device, kvblk_strerror(err));
-		memory.iov_len = 0;
+			return cli_fail("memory%s%s cannot be registered: %s",
+					opts->gpu ? " of " : "", bench->mem.device,
+					strerror(-err));
 	}
 	if (!w->ops || !w->pieces || !w->keys || !w->idle || !w->start_ns)
 		goto no_memory;
@@ -345,13 +343,12 @@ static int prepare_worker(struct worker *w, unsigned int number)
 		unsigned char *slot = w->buffer + i * bench->slot_size;
 
 		pattern_fill(w->random + i, slot, opts->size);
-		kvblk_piece_user(&w->pieces[i], slot, opts->size);
-		if (w->mem)
-			kvblk_mem_piece(w->mem, i * bench->slot_size, opts->size,
-					&w->pieces[i]);
+		/* cannot fail: the slot is within the memory */
+		kvblk_prep_piece(&w->pieces[i], w->mem,
+				 w->mem ? i * bench->slot_size : (uintptr_t)slot, opts->size);
 		w->idle[w->nr_idle++] = i;
 	}
-	if (!opts->engine->create(bench->kv, opts->depth, &memory, &w->queue))
+	if (!opts->engine->create(bench->kv, opts->depth, &w->queue))
 		return CLI_OK;
 
 no_memory:
@@ -384,9 +381,9 @@ static int open_pool(struct bench *bench, struct bench_result *result)
 	int err;
 
 	bench->kv = cli_open_pool(opts->pool);
-	err = kvblk_info(bench->kv, &info);
+	err = kvblk_get_info(bench->kv, &info, sizeof(info));
 	if (err)
-		return cli_fail("pool %s: %s", opts->pool, kvblk_strerror(err));
+		return cli_fail("pool %s: %s", opts->pool, strerror(-err));
 	if (opts->size > info.value_max)
 		return cli_fail("pool %s takes blocks of up to %s; choose a smaller --size",
 				opts->pool,
@@ -470,7 +467,7 @@ int bench_run(const struct bench_opts *opts, struct bench_result *result)
 	if (ret == CLI_OK && opts->op != BENCH_PUT) {
 		err = put_blocks(&bench.workers[0]);
 		if (err)
-			ret = cli_fail("put: %s", kvblk_strerror(err));
+			ret = cli_fail("put: %s", kvblk_result_text(err));
 	}
 	if (ret == CLI_OK)
 		ret = run_threads(&bench);

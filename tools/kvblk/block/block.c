@@ -153,7 +153,7 @@ static const struct cli_option put_options[] = {
 	{ "priority", 0, CLI_NUMBER, AT(priority), "N", "0 (dropped first, the default) to 3",
 	  0, KVBLK_PRIORITY_MAX },
 	{ "ttl", 0, CLI_TIME, AT(ttl_s), "TIME", "The block expires after this time, like 30s or 1h",
-	  0.001, UINT32_MAX },
+	  0.001, KVBLK_TTL_MAX },
 	{ "caller-tag", 0, CLI_NUMBER, AT(caller_tag), "N", "Number stored with the block" },
 	{ "layout-tag", 0, CLI_NUMBER, AT(layout_tag), "N", "Number stored with the block" },
 	{ 0 },
@@ -184,7 +184,7 @@ static int put_report(const struct block_args *args,
 				args->key_text);
 	else if (result->res < 0)
 		return cli_fail("%s: %s", args->key_text,
-				kvblk_strerror(result->res));
+				kvblk_result_text(result->res));
 	if (args->list.json)
 		return cli_print_json(json_pack("{s:s, s:o, s:s, s:I, s:b}",
 			"pool", args->pool,
@@ -217,21 +217,22 @@ int put_main(int argc, char **argv)
 	if (ret)
 		goto close_pool;
 
-	kvblk_piece_user(&piece, data, len);
+	/* cannot fail: read_all() has checked the length */
+	kvblk_prep_piece(&piece, NULL, (uintptr_t)data, len);
 	kvblk_prep_put(&op, args.key.bytes, args.key.len, &piece, 1);
+	kvblk_prep_ext(&op, &ext);
 	op.priority = args.priority;
 	/* round up: a block must live at least as long as requested */
 	op.ttl_s = (uint32_t)ceil(args.ttl_s);
-	op.caller_tag = args.caller_tag;
-	op.layout_tag = args.layout_tag;
+	ext.caller_tag = args.caller_tag;
+	ext.layout_tag = args.layout_tag;
 	if (args.parent_text) {
-		kvblk_prep_ext(&op, &ext);
 		ext.parent = (uintptr_t)args.parent.bytes;
 		ext.parent_len = (uint32_t)args.parent.len;
 	}
 	err = kvblk_submit(kv, &op, 1, &result, 0);
 	if (err)
-		ret = cli_fail("%s: %s", args.key_text, kvblk_strerror(err));
+		ret = cli_fail("%s: %s", args.key_text, strerror(-err));
 	else
 		ret = put_report(&args, &result, len);
 	free(data);
@@ -278,7 +279,7 @@ static int fetch(struct kvblk *kv, const struct block_args *args, void **data,
 		*data = malloc(room);
 		if (!*data)
 			return -ENOMEM;
-		kvblk_piece_user(&piece, *data, room);
+		kvblk_prep_piece(&piece, NULL, (uintptr_t)*data, room);
 		kvblk_prep_get(&op, key->bytes, key->len, &piece, 1);
 		if (args->offset || args->length) {
 			op.flags = KVBLK_OPF_PARTIAL;
@@ -310,7 +311,7 @@ int get_main(int argc, char **argv)
 	err = fetch(kv, &args, &data, &result);
 	kvblk_close(kv);
 	if (err) {
-		ret = cli_fail("%s: %s", args.key_text, kvblk_strerror(err));
+		ret = cli_fail("%s: %s", args.key_text, kvblk_result_text(err));
 		return err == -ENOENT ? CLI_MISS : ret;
 	}
 	ret = write_all(args.file, data, (size_t)result.res);
@@ -387,7 +388,7 @@ static int rm_one(struct kvblk *kv, const struct block_args *args, const struct 
 		json_array_append_new(list, json_pack("{s:o, s:b}",
 			"key", json_key(args, key->text), "removed", !err));
 	else if (err)
-		cli_fail("%s: %s", key->text, kvblk_strerror(err));
+		cli_fail("%s: %s", key->text, kvblk_result_text(err));
 	return err;
 }
 
@@ -410,7 +411,7 @@ static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 		if (err == -ENOENT && ret == CLI_OK)
 			ret = CLI_MISS;
 		else if (err && err != -ENOENT)
-			ret = cli_fail("%s: %s", args.key.text, kvblk_strerror(err));
+			ret = cli_fail("%s: %s", args.key.text, kvblk_result_text(err));
 	}
 	kvblk_close(kv);
 	err = args.list.json ? cli_print_json(list) : cli_flush();

@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 
-#define NR_STATES	(KVBLK_PREFETCH_EXPIRED + 1)
+#define NR_STATES	(KVBLK_PRESTAGE_EXPIRED + 1)
 
 struct prefetch_args {
 	struct cli_list list;
@@ -17,7 +17,8 @@ struct prefetch_args {
 	const char *pool;
 	const char *file;
 	double deadline;
-	struct kvblk_prefetch_options options;
+	bool stop;
+	struct kvblk_prestage_options options;
 	struct cli_words words;
 	/* the keys as typed: those of @words, then those of @file */
 	char **texts;
@@ -25,7 +26,7 @@ struct prefetch_args {
 	/* the parsed keys, concatenated */
 	unsigned char *keys;
 	uint16_t *lens;
-	struct kvblk_prefetched *got;
+	struct kvblk_prestaged *got;
 };
 
 /* ---- the keys ---- */
@@ -109,7 +110,7 @@ static const struct cli_option prefetch_options[] = {
 	{ "keys", 0, CLI_STRING, AT(file), "FILE", "Read further KEYs from FILE, one a line; - is stdin" },
 	{ "max-bytes", 0, CLI_SIZE, AT(options.max_bytes), "BYTES", "Load at most this much into memory",
 	  1, 1ull << 50 },
-	{ "stop", 0, CLI_FLAG, AT(options.stop_at_miss), NULL,
+	{ "stop", 0, CLI_FLAG, AT(stop), NULL,
 	  "Stop at the first missing block" },
 	{ "deadline", 0, CLI_TIME, AT(deadline), "TIME", "Give up after this time", 0.001, 86400 },
 	{ "priority", 0, CLI_NUMBER, AT(options.priority), "N",
@@ -136,7 +137,7 @@ static const struct cli_syntax prefetch_syntax = {
 
 /* ---- the report ---- */
 
-static int print_json(const struct prefetch_args *args, const struct kvblk_prefetch_sum *sum,
+static int print_json(const struct prefetch_args *args, const struct kvblk_prestage_sum *sum,
 		      const unsigned int *count)
 {
 	json_t *keys = json_array(), *json;
@@ -146,18 +147,18 @@ static int print_json(const struct prefetch_args *args, const struct kvblk_prefe
 
 		json_array_append_new(keys, json_pack("{s:o, s:s, s:I}",
 			"key", key ? key : json_string("(not UTF-8)"),
-			"result", kvblk_prefetch_state_name(args->got[i].state),
+			"result", kvblk_prestage_state_name(args->got[i].state),
 			"length", (json_int_t)args->got[i].length));
 	}
 	json = json_pack("{s:s, s:o, s:I, s:I}", "pool", args->pool, "keys", keys,
 			 "leading", (json_int_t)sum->nr_leading,
 			 "loaded_bytes", (json_int_t)sum->loaded_bytes);
 	for (unsigned int i = 1; i < NR_STATES; i++)
-		json_object_set_new(json, kvblk_prefetch_state_name(i), json_integer(count[i]));
+		json_object_set_new(json, kvblk_prestage_state_name(i), json_integer(count[i]));
 	return cli_print_json(json);
 }
 
-static int print_text(const struct prefetch_args *args, const struct kvblk_prefetch_sum *sum,
+static int print_text(const struct prefetch_args *args, const struct kvblk_prestage_sum *sum,
 		      const unsigned int *count)
 {
 	static const struct cli_column columns[] = {
@@ -167,9 +168,9 @@ static int print_text(const struct prefetch_args *args, const struct kvblk_prefe
 
 	cli_print_head(&args->list, columns);
 	for (size_t i = 0; i < args->nr; i++) {
-		const struct kvblk_prefetched *got = &args->got[i];
+		const struct kvblk_prestaged *got = &args->got[i];
 		const char *const cells[] = {
-			kvblk_prefetch_state_name(got->state),
+			kvblk_prestage_state_name(got->state),
 			cli_list_bytes(&args->list, got->length, bytes, sizeof(bytes)),
 			args->texts[i],
 		};
@@ -178,7 +179,7 @@ static int print_text(const struct prefetch_args *args, const struct kvblk_prefe
 	}
 	if (!args->list.bare) {
 		for (unsigned int i = 1; i < NR_STATES; i++)
-			printf("%u %s, ", count[i], kvblk_prefetch_state_name(i));
+			printf("%u %s, ", count[i], kvblk_prestage_state_name(i));
 		printf("the first %u in memory; %s brought there\n", sum->nr_leading,
 		       cli_format_bytes(sum->loaded_bytes, bytes, sizeof(bytes)));
 	}
@@ -195,9 +196,9 @@ static uint64_t deadline_of(double seconds)
 
 int prefetch_main(int argc, char **argv)
 {
-	struct prefetch_args args = { 0 };
+	struct prefetch_args args = { .options.size = sizeof(args.options) };
+	struct kvblk_prestage_sum sum = { .size = sizeof(sum) };
 	unsigned int count[NR_STATES] = { 0 };
-	struct kvblk_prefetch_sum sum;
 	struct kvblk *kv;
 	int err, ret;
 
@@ -205,16 +206,17 @@ int prefetch_main(int argc, char **argv)
 	kv = cli_open_pool(args.pool);
 	if (args.deadline > 0)
 		args.options.deadline_ns = deadline_of(args.deadline);
-	err = kvblk_prefetch(kv, args.keys, args.lens, (unsigned int)args.nr, &args.options, args.got,
+	args.options.stop_at_miss = args.stop;
+	err = kvblk_prestage(kv, args.keys, args.lens, (unsigned int)args.nr, &args.options, args.got,
 			     &sum);
 	kvblk_close(kv);
 	if (err == -EOPNOTSUPP)
 		return cli_fail("pool %s keeps no blocks in the host's memory; see: kvblk pool get %s dram_bytes",
 				args.pool, args.pool);
 	if (err)
-		return cli_fail("pool %s: %s", args.pool, kvblk_strerror(err));
+		return cli_fail("pool %s: %s", args.pool, kvblk_result_text(err));
 	for (size_t i = 0; i < args.nr; i++)
 		count[args.got[i].state]++;
 	ret = args.list.json ? print_json(&args, &sum, count) : print_text(&args, &sum, count);
-	return ret == CLI_OK && count[KVBLK_PREFETCH_MISSING] ? CLI_MISS : ret;
+	return ret == CLI_OK && count[KVBLK_PRESTAGE_MISSING] ? CLI_MISS : ret;
 }

@@ -120,14 +120,14 @@ static int no_pool(const char *pool, int err)
 		return cli_fail("pool %s: no permission to open its node; run as root, or join its group (usermod -aG kvblk USER, then log in again)",
 				pool);
 	default:
-		return cli_fail("pool %s: %s", pool, kvblk_strerror(err));
+		return cli_fail("pool %s: %s", pool, strerror(-err));
 	}
 }
 
 struct kvblk *cli_open_pool(const char *pool)
 {
 	struct kvblk *kv;
-	int err = kvblk_open(pool, &kv);
+	int err = kvblk_open(pool, 0, &kv);
 
 	if (err)
 		exit(no_pool(pool, err));

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "lib/kvblk.h"
+#include "lib/kvblk_admin.h"
 
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
@@ -25,7 +26,7 @@
  * @CLI_USAGE: wrong option or argument; nothing was tried
  * @CLI_MISS: get, exists, rm, prefetch: no such block
  * @CLI_DEGRADED: status, doctor: a part of a pool does not serve, or something needs a
- *	change; pool destroy, member remove: done, with a warning
+ *	change; keyspace: there is no salt; pool destroy, member remove: done, with a warning
  * @CLI_DOWN: status, doctor: a pool serves nothing, or kvblk cannot work
  */
 enum cli_exit {
@@ -45,6 +46,7 @@ int get_main(int argc, char **argv);
 int exists_main(int argc, char **argv);
 int rm_main(int argc, char **argv);
 int prefetch_main(int argc, char **argv);
+int keyspace_main(int argc, char **argv);
 int status_main(int argc, char **argv);
 int stat_main(int argc, char **argv);
 int iostat_main(int argc, char **argv);
@@ -149,6 +151,12 @@ int cli_no_pool(const char *pool);
  * CLI_ERROR.
  */
 int cli_no_module(const char *pool);
+
+/* Returns @n, or null if the caller may not read it. */
+static inline json_t *cli_json_use(bool has_use, uint64_t n)
+{
+	return has_use ? json_integer((json_int_t)n) : json_null();
+}
 
 /* Print and free @json. Returns CLI_ERROR if stdout fails, else CLI_OK. */
 int cli_print_json(json_t *json);

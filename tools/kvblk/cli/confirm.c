@@ -89,7 +89,7 @@ static void tell_device(FILE *to, const char *path)
 	else
 		fprintf(to, "data that is not kvblk's\n");
 out:
-	kvblk_scan_free(found);
+	kvblk_list_free(found);
 }
 
 int confirm_format(bool yes, const char *subject, const struct kvblk_member_spec *specs,

@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member apply policy put get exists rm prefetch status stat iostat top topo doctor events replay report bench --help --version' "$cur"
+		_kvblk_words 'pool member apply policy put get exists rm prefetch keyspace status stat iostat top topo doctor events replay report bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -59,7 +59,7 @@ _kvblk() {
 		_kvblk_words "$(_kvblk_pools)" "$cur"
 		return
 		;;
-	--trace | --member | --config | --keys)
+	--trace | --member | --config | --keys | --salt-file)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -104,7 +104,8 @@ _kvblk() {
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | --batch | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
-		--size | --depth | --blocks | --max-bytes | --deadline | --name)
+		--size | --depth | --blocks | --max-bytes | --deadline | --name | --group | --runtime | --tokenizer | --layout | --block-tokens | \
+		--tp-rank | --tp-size | --pp-rank | --pp-size | --cp-rank | --cp-size)
 		return
 		;;
 	esac
@@ -123,6 +124,7 @@ _kvblk() {
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;
+	keyspace) options='--new --group --salt-file --runtime --model --tokenizer --dtype --layout --salt --block-tokens --tp-rank --tp-size --pp-rank --pp-size --cp-rank --cp-size' ;;
 	prefetch) options='--hex --keys --max-bytes --stop --deadline --priority' ;;
 	stat) options='--watch --count' ;;
 	topo) options='--lines' ;;

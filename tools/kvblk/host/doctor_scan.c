@@ -329,7 +329,7 @@ static void look_at_pools(const struct snapshot *snapshot, struct doctor *doctor
 	struct health_report report;
 
 	for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next) {
-		health_of(p, snapshot->members, snapshot->stats, &report);
+		health_of(p, snapshot->members, &report);
 		for (size_t i = 0; i < report.nr_findings; i++)
 			tell(doctor, report.findings[i].health, "pool", report.findings[i].act,
 			     "%s: %s", p->name, report.findings[i].what);
@@ -366,7 +366,7 @@ void doctor_look(const char *root, const char *version, const struct snapshot *s
 	if (snapshot)
 		look_at_pools(snapshot, doctor);
 	else if (topo.module)
-		tell(doctor, HEALTH_NOTE, "pool", "run this in the initial network namespace: out of the container",
-		     "the module cannot be asked for its pools here");
+		tell(doctor, HEALTH_NOTE, "pool", "run this as root, or in the group kvblk-monitor, and out of a container",
+		     "the module does not report on its pools here");
 	topo_free(&topo);
 }

@@ -98,7 +98,7 @@ static int check_pools(const struct topo_args *args, const struct topo *topo)
 static int ask_member(struct kvblk_admin *admin, const char *pool,
 		      struct topo_member *member)
 {
-	int err = kvblk_route_get(admin, pool, member->name, &member->routes);
+	int err = kvblk_route_list(admin, pool, member->name, &member->routes);
 
 	member->gone = err == -ENOENT;
 	if (err && err != -ENOENT)
@@ -126,13 +126,6 @@ static int ask_routes(const struct topo_args *args, struct topo *topo)
 	}
 	kvblk_admin_close(admin);
 	return ret;
-}
-
-static const char *route_name(const struct kvblk_route_state *route)
-{
-	const char *name = kvblk_route_status_name(route->state);
-
-	return name ? name : "?";
 }
 
 /* ---- JSON ---- */
@@ -182,7 +175,7 @@ static json_t *json_member(const struct topo *topo, const struct topo_pool *pool
 			"device", device->address,
 			"distance", route.distance < 0 ? json_null() :
 							 json_integer(route.distance),
-			"route", route_name(&route),
+			"route", kvblk_name(KVBLK_NAME_ROUTE_STATUS, route.state),
 			"why", text_or_null(route.why),
 			"reason", text_or_null(topo_route_words(pool, member,
 								&route))));
@@ -285,7 +278,7 @@ static void print_group(const struct pair *first, int width)
 	if (first->route.distance >= 0)
 		snprintf(distance, sizeof(distance), "%d", first->route.distance);
 	printf("%-12s  %-12s %-8s %8s  ", first->device->address,
-	       first->pool->name, route_name(&first->route), distance);
+	       first->pool->name, kvblk_name(KVBLK_NAME_ROUTE_STATUS, first->route.state), distance);
 	if (*first->words)
 		printf("%-*s  %s\n", width, names, first->words);
 	else

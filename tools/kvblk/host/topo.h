@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "host/sysroot.h"
-#include "lib/kvblk.h"
+#include "lib/kvblk_admin.h"
 
 #define TOPO_NAME	TREE_NAME
 

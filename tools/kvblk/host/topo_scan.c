@@ -240,7 +240,7 @@ void topo_free(struct topo *topo)
 		struct topo_pool *pool = &topo->pools[i];
 
 		for (size_t j = 0; j < pool->nr_members; j++)
-			kvblk_route_free(pool->members[j].routes);
+			kvblk_list_free(pool->members[j].routes);
 		free(pool->members);
 	}
 	free(topo->pools);

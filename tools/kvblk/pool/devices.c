@@ -26,7 +26,7 @@ void pool_take_device(struct argp_state *state, const char *device, void *field)
 	if (!more)
 		exit(cli_fail("no memory for the list of devices"));
 	devices->specs = more;
-	devices->specs[devices->nr++] = (struct kvblk_member_spec){ .path = device };
+	devices->specs[devices->nr++] = (struct kvblk_member_spec){ .size = sizeof(*more), .path = device };
 }
 
 void pool_take_name(struct argp_state *state, const char *name, void *field)

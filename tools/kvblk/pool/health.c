@@ -156,28 +156,20 @@ static void check_counter(const struct kvblk_pool_state *pool, uint64_t count, c
 		 pool->name);
 }
 
-static void check_counters(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats,
-			   struct health_report *report)
+static void check_counters(const struct kvblk_pool_state *pool, struct health_report *report)
 {
 	static const char device[] = "dmesg and kvblk events tell the member; look at nvme smart-log";
-	const uint64_t *counter = stats->counter;
-	/* an older module reports only the counters of "kvblk stat" */
-	const uint64_t count[] = {
-		pool->has_errors ? pool->checksum_failures : counter[KVBLK_A_COUNTER_CHECKSUM_FAILURES],
-		pool->has_errors ? pool->read_errors : counter[KVBLK_A_COUNTER_READ_ERRORS],
-		pool->has_errors ? pool->write_errors : counter[KVBLK_A_COUNTER_WRITE_ERRORS],
-		pool->has_errors ? pool->put_nospace : counter[KVBLK_A_COUNTER_PUT_NOSPACE],
-	};
 
-	check_counter(pool, count[0], "checksum failure", ", each a miss,", device, report);
-	check_counter(pool, count[1], "failed read", ", each a miss,", device, report);
-	check_counter(pool, count[2], "failed write", "", device, report);
-	check_counter(pool, count[3], "put", " without room",
+	check_counter(pool, pool->checksum_failures, "checksum failure", ", each a miss,", device,
+		      report);
+	check_counter(pool, pool->read_errors, "failed read", ", each a miss,", device, report);
+	check_counter(pool, pool->write_errors, "failed write", "", device, report);
+	check_counter(pool, pool->put_nospace, "put", " without room",
 		      "members are slower than the puts: add members, or put less", report);
 }
 
 void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_state *members,
-	       const struct kvblk_stats *stats, struct health_report *report)
+	       struct health_report *report)
 {
 	report->health = HEALTH_OK;
 	report->nr_members = 0;
@@ -190,8 +182,5 @@ void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_st
 	if (!report->nr_up)
 		report->health = HEALTH_DOWN;
 	check_index(pool, report);
-	for (; stats; stats = stats->next) {
-		if (!strcmp(stats->pool, pool->name))
-			check_counters(pool, stats, report);
-	}
+	check_counters(pool, report);
 }

@@ -58,9 +58,9 @@ struct health_report {
 /* Returns the index slots that hold all blocks found on media, with a reserve. */
 uint64_t index_needs(const struct kvblk_pool_state *pool);
 
-/* Fill @report about @pool. @members and @stats may belong to several pools. */
+/* Fill @report about @pool. @members may belong to several pools. */
 void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_state *members,
-	       const struct kvblk_stats *stats, struct health_report *report);
+	       struct health_report *report);
 
 /* Returns "ok", "note", "degraded" or "down". */
 const char *health_name(enum health health);

@@ -41,7 +41,7 @@ static int get_settled(struct kvblk_admin *admin, const char *name,
 	int err;
 
 	for (;;) {
-		err = kvblk_member_get(admin, name, members);
+		err = kvblk_member_list(admin, name, members);
 		if (err)
 			return err;
 		for (member = *members; member; member = member->next) {
@@ -50,7 +50,7 @@ static int get_settled(struct kvblk_admin *admin, const char *name,
 		}
 		if (!member)
 			return 0;
-		kvblk_member_free(*members);
+		kvblk_list_free(*members);
 		usleep(LOOK_US);
 	}
 }
@@ -66,7 +66,7 @@ static void print_members(const char *name, const struct kvblk_member_state *mem
 	for (member = members; member; member = member->next) {
 		printf("%s %s ", member == members ? "" : ",", member->name);
 		if (member->state != KVBLK_MEMBER_STATUS_UP)
-			printf("%s", kvblk_member_status_name(member->state));
+			printf("%s", kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state));
 		else if (member->formatted)
 			printf("formatted (new)");
 		else
@@ -82,13 +82,13 @@ static int tell_lack(struct kvblk_admin *admin, const char *name)
 	struct kvblk_pool_state *pool;
 	int ret = CLI_OK, err;
 
-	err = kvblk_pool_get(admin, name, &pool);
+	err = kvblk_pool_list(admin, name, &pool);
 	if (err)
 		return cli_admin_fail(admin, err, name);
 	if (pool->index_lacks)
 		ret = cli_fail("%s: %" PRIu64 " blocks do not fit into %" PRIu64 " index slots: they are misses, and deletes fail; destroy the pool, and import it with --index-slots %" PRIu64,
 			       name, pool->index_lacks, pool->index_slots, index_needs(pool));
-	kvblk_pool_free(pool);
+	kvblk_list_free(pool);
 	return ret;
 }
 
@@ -111,7 +111,7 @@ int pool_report(struct kvblk_admin *admin, const char *name, bool json)
 		print_members(name, members);
 		ret = cli_flush();
 	}
-	kvblk_member_free(members);
+	kvblk_list_free(members);
 	return ret == CLI_OK ? tell_lack(admin, name) : ret;
 }
 
@@ -284,6 +284,7 @@ static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool
 {
 	struct kvblk_member_spec specs[POOL_MEMBERS_MAX] = { 0 };
 	struct kvblk_pool_spec spec = {
+		.size = sizeof(spec),
 		.name = args->new_name ? args->new_name : pool->pool,
 		.add_flags = args->add_flags,
 		.index_slots = args->index_slots,
@@ -310,6 +311,7 @@ static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool
 		if (spec.nr_members == POOL_MEMBERS_MAX)
 			return cli_fail("%s: more than %d members were found: give the devices to take",
 					pool->pool, POOL_MEMBERS_MAX);
+		specs[spec.nr_members].size = sizeof(specs[0]);
 		specs[spec.nr_members++].path = found->path;
 	}
 	err = kvblk_pool_import(admin, &spec);
@@ -394,7 +396,7 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	int ret = CLI_OK, err;
 
 	tell_others(list);
-	err = kvblk_pool_get(admin, NULL, &before);
+	err = kvblk_pool_list(admin, NULL, &before);
 	if (err)
 		return cli_admin_fail(admin, err, "pool import");
 	while ((pool = next_pool(list, pool))) {
@@ -406,9 +408,9 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 		else if (import_pool(admin, pool, args) != CLI_OK)
 			ret = CLI_ERROR;
 	}
-	err = kvblk_pool_get(admin, NULL, &after);
+	err = kvblk_pool_list(admin, NULL, &after);
 	if (err) {
-		kvblk_pool_free(before);
+		kvblk_list_free(before);
 		return cli_admin_fail(admin, err, "pool import");
 	}
 	while ((pool = next_pool(list, pool))) {
@@ -416,8 +418,8 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 		    pool_report(admin, pool->pool, args->list.json) != CLI_OK)
 			ret = CLI_ERROR;
 	}
-	kvblk_pool_free(before);
-	kvblk_pool_free(after);
+	kvblk_list_free(before);
+	kvblk_list_free(after);
 	return ret;
 }
 
@@ -497,7 +499,7 @@ int import_main(int argc, char **argv)
 	ret = args.all ? import_all(admin, list, &args) : import_one(admin, list, &args);
 	kvblk_admin_close(admin);
 out:
-	kvblk_scan_free(list);
+	kvblk_list_free(list);
 	free(args.devices.specs);
 	return ret;
 }

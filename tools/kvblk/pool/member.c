@@ -20,7 +20,7 @@ const char *member_condition(const struct kvblk_member_state *member)
 {
 	const char *trouble = snapshot_trouble(member);
 
-	return trouble ? trouble : kvblk_member_status_name(member->state);
+	return trouble ? trouble : kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state);
 }
 
 void member_print(const struct cli_list *list, const struct kvblk_member_state *member)
@@ -37,7 +37,8 @@ void member_print(const struct cli_list *list, const struct kvblk_member_state *
 	for (; member; member = member->next) {
 		const char *cells[] = {
 			member->pool, member->name, member_condition(member), size, segment,
-			nr[0], nr[1], nr[2], *member->path ? member->path : none,
+			nr[0], member->has_use ? nr[1] : none, member->has_use ? nr[2] : none,
+			*member->path ? member->path : none,
 			*member->device ? member->device : none,
 			uuid_format(member->uuid, uuid),
 			*member->place ? member->place : none,
@@ -60,31 +61,31 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b, s:s, s:s, s:I}",
+			 " s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:b, s:b, s:s, s:s, s:o}",
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
 		"uuid", uuid_format(member->uuid, uuid),
 		"slot", (json_int_t)member->slot,
-		"state", kvblk_member_status_name(member->state),
+		"state", kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state),
 		"suspect", (int)member->suspect,
 		"failing", (int)member->failing,
 		"size", (json_int_t)member->size,
 		"segment_size", (json_int_t)member->segment_size,
 		"nr_segments", (json_int_t)member->nr_segments,
-		"free_segments", (json_int_t)member->free_segments,
-		"ready_segments", (json_int_t)member->ready_segments,
-		"open_segments", (json_int_t)member->open_segments,
-		"sealed_segments", (json_int_t)member->sealed_segments,
+		"free_segments", cli_json_use(member->has_use, member->free_segments),
+		"ready_segments", cli_json_use(member->has_use, member->ready_segments),
+		"open_segments", cli_json_use(member->has_use, member->open_segments),
+		"sealed_segments", cli_json_use(member->has_use, member->sealed_segments),
 		"record_align", (json_int_t)member->record_align,
-		"inflight", (json_int_t)member->inflight,
+		"inflight", cli_json_use(member->has_use, member->inflight),
 		"incarnation", incarnation,
-		"restored", (json_int_t)member->restored,
+		"restored", cli_json_use(member->has_use, member->restored),
 		"formatted", (int)member->formatted,
 		"read_only", (int)member->read_only,
 		"device", member->device,
 		"place", member->place,
-		"unread_segments", (json_int_t)member->unread_segments);
+		"unread_segments", cli_json_use(member->has_use, member->unread_segments));
 }
 
 json_t *member_json(const struct kvblk_member_state *member)
@@ -149,7 +150,7 @@ static int check_signature(const char *path)
 	    signature_find(found, what, sizeof(what)))
 		ret = cli_fail("%s holds %s, too: if that is left over, remove it with wipefs",
 			       path, what);
-	kvblk_scan_free(found);
+	kvblk_list_free(found);
 	return ret;
 }
 
@@ -163,6 +164,7 @@ static int add_main(int argc, char **argv)
 	cli_parse(&add_syntax, argc, argv, &args);
 	admin = cli_open_admin();
 	spec = (struct kvblk_member_spec){
+		.size = sizeof(spec),
 		.path = args.member,
 		.segment_size = args.segment_size,
 		.name = args.name,
@@ -275,7 +277,7 @@ static int wipe_main(int argc, char **argv)
 			ret = cli_print_json(json_pack("{s:s, s:b}", "path", args.member,
 						       "wiped", 1));
 	}
-	kvblk_scan_free(found);
+	kvblk_list_free(found);
 	return ret;
 }
 
@@ -344,11 +346,14 @@ static const struct kvblk_member_state *find_member(const struct kvblk_member_st
 static int remove_found(struct kvblk_admin *admin, const struct member_args *args,
 			const struct kvblk_member_state *found)
 {
+	struct kvblk_member_spec spec = { .size = sizeof(spec) };
 	int err;
 
 	if (!found || confirm_remove(args->yes, found) != CLI_OK)
 		return CLI_ERROR;
-	err = kvblk_member_remove_uuid(admin, args->pool, found->uuid);
+	/* by uuid, because another member may have taken the name of a missing one */
+	spec.uuid = found->uuid;
+	err = kvblk_member_remove(admin, args->pool, &spec);
 	if (err)
 		return cli_admin_fail(admin, err, args->member);
 	err = cli_admin_warn(admin, args->member);
@@ -367,12 +372,12 @@ static int remove_main(int argc, char **argv)
 
 	cli_parse(&remove_syntax, argc, argv, &args);
 	admin = cli_open_admin();
-	err = kvblk_member_get(admin, args.pool, &members);
+	err = kvblk_member_list(admin, args.pool, &members);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.pool);
 	else
 		ret = remove_found(admin, &args, find_member(members, &args));
-	kvblk_member_free(members);
+	kvblk_list_free(members);
 	kvblk_admin_close(admin);
 	return ret;
 }
@@ -399,17 +404,17 @@ static int list_main(int argc, char **argv)
 
 	cli_parse(&list_syntax, argc, argv, &args);
 	admin = cli_open_admin();
-	err = kvblk_member_get(admin, args.pool, &members);
+	err = kvblk_member_list(admin, args.pool, &members);
 	if (err) {
 		ret = cli_admin_fail(admin, err,
 				     args.pool ? args.pool : "member list");
 	} else if (args.list.json) {
 		ret = cli_print_json(member_json(members));
-		kvblk_member_free(members);
+		kvblk_list_free(members);
 	} else {
 		member_print(&args.list, members);
 		ret = cli_flush();
-		kvblk_member_free(members);
+		kvblk_list_free(members);
 	}
 	kvblk_admin_close(admin);
 	return ret;

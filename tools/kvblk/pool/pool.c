@@ -108,13 +108,13 @@ static void warn_of_index(struct kvblk_admin *admin, const char *name)
 	char bytes[32];
 	uint64_t block;
 
-	if (kvblk_pool_get(admin, name, &pool) || !pool)
+	if (kvblk_pool_list(admin, name, &pool) || !pool)
 		return;
 	block = plan_smallest_block(pool->capacity, pool->index_slots);
 	if (block > BLOCK_SIZE_ASSUMED)
 		cli_fail("%s: blocks below %s fill the index, %" PRIu64 " slots, before the flash; smaller ones need --block-size or --index-slots, see kvblk pool plan",
 			 name, cli_format_bytes(block, bytes, sizeof(bytes)), pool->index_slots);
-	kvblk_pool_free(pool);
+	kvblk_list_free(pool);
 }
 
 int pool_create_main(int argc, char **argv)
@@ -132,6 +132,7 @@ int pool_create_main(int argc, char **argv)
 	if (args.block_size)
 		args.index_slots = slots_for(&args);
 	spec = (struct kvblk_pool_spec){
+		.size = sizeof(spec),
 		.name = args.name,
 		.flags = args.flags,
 		.add_flags = args.add_flags,
@@ -227,8 +228,8 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 {
 	char uuid[40];
 
-	return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s+}",
+	return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:I, s:o,"
+			 " s:I, s:o, s:o, s:I, s:o, s:I, s:I, s:s+}",
 		"name", pool->name,
 		"uuid", uuid_format(pool->uuid, uuid),
 		"strict", !!(pool->flags & KVBLK_POOL_FLAG_STRICT),
@@ -236,14 +237,14 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 		"epoch", (json_int_t)pool->epoch,
 		"nr_members", (json_int_t)pool->nr_members,
 		"capacity", (json_int_t)pool->capacity,
-		"free", (json_int_t)pool->free,
+		"free", cli_json_use(pool->has_use, pool->free),
 		"nr_segments", (json_int_t)pool->nr_segments,
-		"free_segments", (json_int_t)pool->free_segments,
+		"free_segments", cli_json_use(pool->has_use, pool->free_segments),
 		"index_slots", (json_int_t)pool->index_slots,
-		"index_used", (json_int_t)pool->index_used,
-		"index_evicted", (json_int_t)pool->index_evicted,
+		"index_used", cli_json_use(pool->has_use, pool->index_used),
+		"index_evicted", cli_json_use(pool->has_use, pool->index_evicted),
 		"index_bytes", (json_int_t)pool->index_bytes,
-		"leased_bytes", (json_int_t)pool->leased_bytes,
+		"leased_bytes", cli_json_use(pool->has_use, pool->leased_bytes),
 		"value_max", (json_int_t)pool->value_max,
 		"unsure", (json_int_t)pool->unsure,
 		"node", "/dev/", pool->devnode);
@@ -255,11 +256,15 @@ static void print_pools(const struct cli_list *list, const struct kvblk_pool_sta
 		{ "NAME", -16 }, { "MEMBERS", 7 }, { "CAPACITY", 12 }, { "FREE", 12 },
 		{ "BLOCKS", 14 }, { "BLOCKS MAX", 14 }, { 0 },
 	};
+	const char *none = list->bare ? "" : "-";
 	char members[16], capacity[32], unused[32], used[32], slots[32];
 
 	cli_print_head(list, columns);
 	for (; pool; pool = pool->next) {
-		const char *cells[] = { pool->name, members, capacity, unused, used, slots };
+		const char *cells[] = {
+			pool->name, members, capacity, pool->has_use ? unused : none,
+			pool->has_use ? used : none, slots,
+		};
 
 		snprintf(members, sizeof(members), "%u", pool->nr_members);
 		cli_list_bytes(list, pool->capacity, capacity, sizeof(capacity));
@@ -286,7 +291,7 @@ int pool_list_main(int argc, char **argv)
 
 	cli_parse(&list_syntax, argc, argv, &list);
 	admin = cli_open_admin();
-	err = kvblk_pool_get(admin, NULL, &pools);
+	err = kvblk_pool_list(admin, NULL, &pools);
 	if (err) {
 		ret = cli_admin_fail(admin, err, "pool list");
 		goto close_admin;
@@ -300,7 +305,7 @@ int pool_list_main(int argc, char **argv)
 		print_pools(&list, pools);
 		ret = cli_flush();
 	}
-	kvblk_pool_free(pools);
+	kvblk_list_free(pools);
 close_admin:
 	kvblk_admin_close(admin);
 	return ret;
@@ -320,16 +325,24 @@ static void print_pool(const struct kvblk_pool_state *pool,
 	printf("node       /dev/%s\n", pool->devnode);
 	printf("uuid       %s\n", uuid_format(pool->uuid, uuid));
 	printf("formatted  %s, epoch %" PRIu64 "\n", birth, pool->epoch);
-	printf("capacity   %s, %s free (%u of %u segments)\n",
-	       cli_format_bytes(pool->capacity, bytes, sizeof(bytes)),
-	       cli_format_bytes(pool->free, more, sizeof(more)),
-	       pool->free_segments, pool->nr_segments);
-	printf("index      %" PRIu64 " of %" PRIu64 " entries used, %s of memory, %" PRIu64 " blocks evicted\n",
-	       pool->index_used, pool->index_slots,
-	       cli_format_bytes(pool->index_bytes, bytes, sizeof(bytes)),
-	       pool->index_evicted);
-	printf("leased     %s\n",
-	       cli_format_bytes(pool->leased_bytes, bytes, sizeof(bytes)));
+	if (pool->has_use) {
+		printf("capacity   %s, %s free (%u of %u segments)\n",
+		       cli_format_bytes(pool->capacity, bytes, sizeof(bytes)),
+		       cli_format_bytes(pool->free, more, sizeof(more)),
+		       pool->free_segments, pool->nr_segments);
+		printf("index      %" PRIu64 " of %" PRIu64 " entries used, %s of memory, %" PRIu64 " blocks evicted\n",
+		       pool->index_used, pool->index_slots,
+		       cli_format_bytes(pool->index_bytes, bytes, sizeof(bytes)),
+		       pool->index_evicted);
+		printf("leased     %s\n",
+		       cli_format_bytes(pool->leased_bytes, bytes, sizeof(bytes)));
+	} else {
+		printf("capacity   %s, %u segments\n",
+		       cli_format_bytes(pool->capacity, bytes, sizeof(bytes)), pool->nr_segments);
+		printf("index      %" PRIu64 " entries, %s of memory\n", pool->index_slots,
+		       cli_format_bytes(pool->index_bytes, bytes, sizeof(bytes)));
+		printf("use        for root and the group kvblk-monitor\n");
+	}
 	printf("blocks     up to %s each\n",
 	       cli_format_bytes(pool->value_max, bytes, sizeof(bytes)));
 	if (pool->unsure)
@@ -357,9 +370,9 @@ int pool_show_main(int argc, char **argv)
 
 	cli_parse(&show_syntax, argc, argv, &args);
 	admin = cli_open_admin();
-	err = kvblk_pool_get(admin, args.name, &pool);
+	err = kvblk_pool_list(admin, args.name, &pool);
 	if (!err)
-		err = kvblk_member_get(admin, args.name, &members);
+		err = kvblk_member_list(admin, args.name, &members);
 	if (err || !pool) {
 		ret = cli_admin_fail(admin, err, args.name);
 		goto free_all;
@@ -373,8 +386,8 @@ int pool_show_main(int argc, char **argv)
 		ret = cli_flush();
 	}
 free_all:
-	kvblk_member_free(members);
-	kvblk_pool_free(pool);
+	kvblk_list_free(members);
+	kvblk_list_free(pool);
 	kvblk_admin_close(admin);
 	return ret;
 }

@@ -456,10 +456,10 @@ static bool pool_writes(const char *pool, uint64_t *put_bytes,
 
 	if (kvblk_admin_open(&admin))
 		return false;
-	if (!kvblk_stats_get(admin, pool, &stats) && stats) {
+	if (!kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, pool, &stats) && stats) {
 		*put_bytes = stats->counter[KVBLK_A_COUNTER_PUT_BYTES];
 		*reinsert_bytes = stats->counter[KVBLK_A_COUNTER_REINSERT_BYTES];
-		kvblk_stats_free(stats);
+		kvblk_list_free(stats);
 		known = true;
 	}
 	kvblk_admin_close(admin);
@@ -652,7 +652,7 @@ static int tell_failure(const struct replay_failure *failure,
 		return CLI_OK;
 	if (failure->err)
 		return cli_fail("pool %s: %s: %s", opts->pool, failure->what,
-				kvblk_strerror(failure->err));
+				strerror(-failure->err));
 	if (failure->offset == failure->length)
 		return cli_fail("WRONG LENGTH: block %.*s came back with %u bytes, %u were put",
 				REPLAY_KEY_LEN, failure->key, failure->length,

@@ -337,17 +337,17 @@ static bool put_rest(struct worker *w, uint32_t from, uint32_t end)
 
 static bool run_request(struct worker *w, const struct trace_req *req)
 {
+	struct kvblk_prefix found = { .size = sizeof(found) };
 	struct kvblk *kv = w->replay->kv;
-	unsigned int found;
-	uint64_t lease = 0, start_ns;
 	uint32_t leading;
+	uint64_t start_ns;
 	bool going = true;
 	int err;
 
 	name_blocks(w, req);
 	start_ns = replay_now_ns();
 	err = kvblk_lookup_prefix(kv, w->keys, REPLAY_KEY_LEN, req->nr,
-				  LEASE_MS, &found, &lease);
+				  LEASE_MS, &found);
 	if (err) {
 		call_failed(w->replay, "lookup", err);
 		return false;
@@ -356,16 +356,14 @@ static bool run_request(struct worker *w, const struct trace_req *req)
 	/* count references before hits, so that a reader never sees more hits than blocks */
 	count(w, REPLAY_REFS, req->nr);
 
-	leading = get_leading(w, found, &going);
+	leading = get_leading(w, found.nr_leading, &going);
 	if (going)
 		going = put_rest(w, leading, req->nr);
-	if (lease) {
-		/* -ENOENT: the lease expired during the request */
-		err = kvblk_lease_release(kv, lease);
-		if (err && err != -ENOENT && going) {
-			call_failed(w->replay, "lease release", err);
-			return false;
-		}
+	/* -ENOENT: the lease expired during the request */
+	err = kvblk_lease_release(kv, found.lease);
+	if (err && err != -ENOENT && going) {
+		call_failed(w->replay, "lease release", err);
+		return false;
 	}
 	if (!going)
 		return false;
@@ -415,7 +413,7 @@ static bool prepare_worker(struct worker *w, uint32_t most_blocks)
 	    !w->keys || !w->buffer)
 		return false;
 	for (uint32_t i = 0; i < nr; i++)
-		kvblk_piece_user(&w->pieces[i], slot_at(w, i),
+		kvblk_prep_piece(&w->pieces[i], NULL, (uintptr_t)slot_at(w, i),
 				 replay->opts.block_size);
 	return true;
 }
@@ -473,11 +471,11 @@ static int open_pool(struct replay *replay)
 	int err;
 
 	replay->kv = cli_open_pool(opts->pool);
-	err = kvblk_info(replay->kv, &info);
+	err = kvblk_get_info(replay->kv, &info, sizeof(info));
 	if (!err && !info.ops_max)
 		err = -EPROTO;
 	if (err) {
-		cli_fail("pool %s: %s", opts->pool, kvblk_strerror(err));
+		cli_fail("pool %s: %s", opts->pool, strerror(-err));
 		return -1;
 	}
 	if (opts->block_size > info.value_max) {

@@ -46,7 +46,7 @@ static json_t *event_json(const struct kvblk_notice *notice, const char *text)
 	char uuid[40];
 	json_t *json = json_pack("{s:I, s:s, s:s, s:s, s:s}",
 		"time_ns", (json_int_t)notice->time_ns,
-		"event", kvblk_event_name(notice->type),
+		"event", kvblk_name(KVBLK_NAME_EVENT, notice->type),
 		"pool", notice->pool,
 		"member", notice->member,
 		"text", text);
@@ -57,7 +57,7 @@ static json_t *event_json(const struct kvblk_notice *notice, const char *text)
 		json_object_set_new(json, "place", json_string(notice->place));
 	for (unsigned int i = 0; json && i < KVBLK_NOTICE_NUMBERS; i++)
 		if (notice->has & 1U << i)
-			json_object_set_new(json, kvblk_event_number_name(i),
+			json_object_set_new(json, kvblk_name(KVBLK_NAME_EVENT_NUMBER, i),
 					    json_integer((json_int_t)notice->number[i]));
 	return json;
 }
@@ -74,7 +74,7 @@ static int print_event(const struct kvblk_notice *notice, bool json)
 		return cli_print_json_line(event_json(notice, text));
 	if (localtime_r(&second, &tm))
 		strftime(when, sizeof(when), "%F %T", &tm);
-	printf("%s.%03u %-15s %s%s%s\n", when, ms, kvblk_event_name(notice->type),
+	printf("%s.%03u %-15s %s%s%s\n", when, ms, kvblk_name(KVBLK_NAME_EVENT, notice->type),
 	       text, *notice->place ? "; its device: " : "", notice->place);
 	return cli_flush();
 }
@@ -95,11 +95,11 @@ static int time_left(const struct timespec *end)
 	return left > 1e9 ? 1000000000 : (int)left + 1;
 }
 
-static int listen_to(struct kvblk_events *events,
+static int listen_to(struct kvblk_feed *feed,
 		     const struct events_args *args)
 {
 	struct pollfd pollfd = {
-		.fd = kvblk_events_fd(events),
+		.fd = kvblk_feed_fd(feed),
 		.events = POLLIN,
 	};
 	const struct kvblk_notice *notice;
@@ -112,7 +112,7 @@ static int listen_to(struct kvblk_events *events,
 	end.tv_nsec += (long)((args->seconds - (double)(time_t)args->seconds) *
 			      1e9);
 	while (!args->count || seen < args->count) {
-		err = kvblk_events_read(events, &notice);
+		err = kvblk_feed_read(feed, &notice, NULL);
 		if (err == -EAGAIN) {
 			ret = poll(&pollfd, 1,
 				   time_left(args->seconds > 0 ? &end : NULL));
@@ -141,16 +141,18 @@ static int listen_to(struct kvblk_events *events,
 int events_main(int argc, char **argv)
 {
 	struct events_args args = { 0 };
-	struct kvblk_events *events;
+	struct kvblk_feed *feed;
 	int err, ret;
 
 	cli_parse(&events_syntax, argc, argv, &args);
-	err = kvblk_events_open(&events);
+	err = kvblk_feed_open(KVBLK_FEED_EVENTS, &feed);
 	if (err == -ENOENT)
 		return cli_no_family();
+	if (err == -EPERM)
+		return cli_fail("events are for root and the group kvblk-monitor (usermod -aG kvblk-monitor USER, then log in again)");
 	if (err)
 		return cli_fail("cannot listen to events: %s", strerror(-err));
-	ret = listen_to(events, &args);
-	kvblk_events_close(events);
+	ret = listen_to(feed, &args);
+	kvblk_feed_close(feed);
 	return ret;
 }

@@ -79,13 +79,13 @@ static json_t *json_latency(const struct kvblk_stats *stats,
 
 /* Returns the numbers that the module reports, by name. */
 static json_t *json_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
-			    const char *(*name)(unsigned int i))
+			    enum kvblk_name_kind kind)
 {
 	json_t *json = json_object();
 
 	for (unsigned int i = 0; i < nr; i++) {
-		if (has[i] && name(i))
-			json_object_set_new(json, name(i),
+		if (has[i])
+			json_object_set_new(json, kvblk_name(kind, i),
 					    json_integer((json_int_t)numbers[i]));
 	}
 	return json;
@@ -96,8 +96,8 @@ static json_t *json_stats(const struct kvblk_stats *stats)
 	json_t *latency = json_object(), *json;
 
 	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
-		if (stats->nr_buckets[i] && kvblk_latency_name(i))
-			json_object_set_new(latency, kvblk_latency_name(i),
+		if (stats->nr_buckets[i])
+			json_object_set_new(latency, kvblk_name(KVBLK_NAME_LATENCY, i),
 					    json_latency(stats, i));
 	}
 	json = json_pack("{s:s}", "pool", stats->pool);
@@ -105,10 +105,10 @@ static json_t *json_stats(const struct kvblk_stats *stats)
 		json_object_set_new(json, "member", json_string(stats->member));
 	json_object_set_new(json, "counters",
 			    json_numbers(stats->counter, stats->has_counter,
-					 KVBLK_STATS_COUNTERS, kvblk_counter_name));
+					 KVBLK_STATS_COUNTERS, KVBLK_NAME_COUNTER));
 	json_object_set_new(json, "gauges",
 			    json_numbers(stats->gauge, stats->has_gauge,
-					 KVBLK_STATS_GAUGES, kvblk_gauge_name));
+					 KVBLK_STATS_GAUGES, KVBLK_NAME_GAUGE));
 	json_object_set_new(json, "latency", latency);
 	return json;
 }
@@ -119,12 +119,12 @@ static json_t *json_size(const struct kvblk_stats *size)
 	json_t *latency;
 
 	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
-		if (!size->nr_buckets[i] || !kvblk_latency_name(i))
+		if (!size->nr_buckets[i])
 			continue;
 		latency = json_latency(size, i);
 		json_object_set_new(latency, "total_ns",
 				    json_integer((json_int_t)size->latency_ns[i]));
-		json_object_set_new(json, kvblk_latency_name(i), latency);
+		json_object_set_new(json, kvblk_name(KVBLK_NAME_LATENCY, i), latency);
 	}
 	return json;
 }
@@ -154,15 +154,17 @@ static json_t *json_pool(const struct kvblk_stats *pool, const struct shown *sho
 }
 
 static void print_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
-			  const char *(*name)(unsigned int i))
+			  enum kvblk_name_kind kind)
 {
+	const char *name;
 	char text[32];
 
 	for (unsigned int i = 0; i < nr; i++) {
-		if (!has[i] || !name(i))
+		if (!has[i])
 			continue;
-		printf("  %-22s %20" PRIu64, name(i), numbers[i]);
-		if (strstr(name(i), "bytes"))
+		name = kvblk_name(kind, i);
+		printf("  %-22s %20" PRIu64, name, numbers[i]);
+		if (strstr(name, "bytes"))
 			printf("  %s", cli_format_bytes(numbers[i], text, sizeof(text)));
 		putchar('\n');
 	}
@@ -178,10 +180,10 @@ static void print_latencies(const struct kvblk_stats *stats, const char *size, b
 	char text[32], name[64];
 
 	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
-		if (!stats->nr_buckets[i] || !kvblk_latency_name(i) ||
+		if (!stats->nr_buckets[i] ||
 		    (used && !stat_quantile(stats, NULL, i, 1)))
 			continue;
-		snprintf(name, sizeof(name), "%s%s", kvblk_latency_name(i), size);
+		snprintf(name, sizeof(name), "%s%s", kvblk_name(KVBLK_NAME_LATENCY, i), size);
 		printf("  %-22s", name);
 		for (size_t q = 0; q < ARRAY_SIZE(quantiles); q++)
 			printf(" %10s",
@@ -211,10 +213,10 @@ static void print_stats(const struct kvblk_stats *stats)
 	else
 		printf("pool %s\n", stats->pool);
 	print_numbers(stats->counter, stats->has_counter, KVBLK_STATS_COUNTERS,
-		      kvblk_counter_name);
+		      KVBLK_NAME_COUNTER);
 	puts("  now");
 	print_numbers(stats->gauge, stats->has_gauge, KVBLK_STATS_GAUGES,
-		      kvblk_gauge_name);
+		      KVBLK_NAME_GAUGE);
 	printf("  %-22s %10s %10s %10s %10s\n", "latency below", "p50", "p90",
 	       "p99", "p99.9");
 	print_latencies(stats, "", false);
@@ -256,7 +258,7 @@ static int show_once(struct kvblk_admin *admin, const struct stat_args *args)
 	struct shown shown = { 0 };
 	int err, ret;
 
-	err = kvblk_stats_get(admin, args->pool, &shown.pools);
+	err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, args->pool, &shown.pools);
 	if (!err)
 		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_MEMBER, args->pool,
 				       &shown.members);
@@ -268,9 +270,9 @@ static int show_once(struct kvblk_admin *admin, const struct stat_args *args)
 	else
 		ret = args->member ? show_member(shown.members, args) :
 				     show_pools(&shown, args->list.json);
-	kvblk_stats_free(shown.pools);
-	kvblk_stats_free(shown.members);
-	kvblk_stats_free(shown.sizes);
+	kvblk_list_free(shown.pools);
+	kvblk_list_free(shown.members);
+	kvblk_list_free(shown.sizes);
 	return ret;
 }
 
@@ -315,8 +317,8 @@ static int print_interval_json(const struct interval *in)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
-		if (kvblk_counter_name(i))
-			json_object_set_new(rates, kvblk_counter_name(i),
+		if (in->now->has_counter[i])
+			json_object_set_new(rates, kvblk_name(KVBLK_NAME_COUNTER, i),
 					    json_real(rate(in, i)));
 	}
 	return cli_print_json_line(json_pack("{s:f, s:s, s:f, s:o, s:I, s:I, s:I, s:I}",
@@ -335,7 +337,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 	uint64_t then_ns = snapshot_clock(), next_ns = then_ns, read_ns;
 	int err, ret = CLI_OK;
 
-	err = kvblk_stats_get(admin, args->pool, &then);
+	err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, args->pool, &then);
 	for (uint64_t line = 0; !err && !ret; line++) {
 		if (args->count && line == args->count)
 			break;
@@ -344,7 +346,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 			       "POOL", "PUT/s", "PUT MiB/s", "GET/s", "GET MiB/s",
 			       "MISS/s", "DECL/s", "RECL/s", "GET p50", "GET p99");
 		interval_wait(&next_ns, args->interval_s);
-		err = kvblk_stats_get(admin, args->pool, &list);
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, args->pool, &list);
 		if (err)
 			break;
 		read_ns = snapshot_clock();
@@ -362,11 +364,11 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 			ret = args->list.json ? print_interval_json(&in) :
 					   print_interval(&in);
 		}
-		kvblk_stats_free(then);
+		kvblk_list_free(then);
 		then = list;
 		then_ns = read_ns;
 	}
-	kvblk_stats_free(then);
+	kvblk_list_free(then);
 	if (err)
 		ret = cli_admin_fail(admin, err,
 				     args->pool ? args->pool : "stat");

@@ -90,7 +90,7 @@ static int show(const struct snapshot *snapshot, const struct cli_list *list)
 	if (!list->json && snapshot->pools)
 		cli_print_head(list, columns);
 	for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next) {
-		health_of(p, snapshot->members, snapshot->stats, &report);
+		health_of(p, snapshot->members, &report);
 		worst = report.health > worst ? report.health : worst;
 		if (list->json)
 			json_array_append_new(array, json_report(p, &report));
@@ -106,7 +106,7 @@ static int show(const struct snapshot *snapshot, const struct cli_list *list)
 	if (!snapshot->pools && !list->bare)
 		printf("no pools; what can be imported tells: kvblk pool import --scan\n");
 	for (const struct kvblk_pool_state *p = snapshot->pools; p && !list->bare; p = p->next) {
-		health_of(p, snapshot->members, snapshot->stats, &report);
+		health_of(p, snapshot->members, &report);
 		print_findings(p, &report);
 	}
 	ret = cli_flush();

@@ -147,7 +147,7 @@ static void draw_pools(struct screen *s, const struct snapshot *now, const struc
 			more++;
 			continue;
 		}
-		health_of(p, now->members, now->stats, &report);
+		health_of(p, now->members, &report);
 		draw_pool(s, p, &report, snapshot_rates(now, then, p->name, &rates) ? &rates : &none);
 	}
 	if (more)
@@ -163,7 +163,7 @@ static unsigned int count_findings(const struct snapshot *now)
 	unsigned int n = 0;
 
 	for (const struct kvblk_pool_state *p = now->pools; p; p = p->next) {
-		health_of(p, now->members, now->stats, &report);
+		health_of(p, now->members, &report);
 		n += (unsigned int)report.nr_findings;
 	}
 	return n;
@@ -201,7 +201,7 @@ static void draw_findings(struct screen *s, const struct snapshot *now)
 
 	line(s, false, "%s", "");
 	for (const struct kvblk_pool_state *p = now->pools; p; p = p->next) {
-		health_of(p, now->members, now->stats, &report);
+		health_of(p, now->members, &report);
 		for (size_t i = 0; i < report.nr_findings; i++)
 			line(s, report.findings[i].health >= HEALTH_DEGRADED, "%s: %s",
 			     p->name, report.findings[i].what);

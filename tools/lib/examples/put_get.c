@@ -17,17 +17,18 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	memset(block, 'x', sizeof(block));
-	err = kvblk_open(argv[1], &kv);
+	err = kvblk_open(argv[1], 0, &kv);
 	if (err) {
-		fprintf(stderr, "%s: %s\n", argv[1], kvblk_strerror(err));
+		fprintf(stderr, "%s: %s\n", argv[1],
+			err == -ENODEV ? "no such pool" : strerror(-err));
 		return 1;
 	}
 	err = kvblk_put(kv, key, sizeof(key), block, sizeof(block), NULL);
 	/* -EEXIST: the block was stored before */
 	if (!err || err == -EEXIST)
-		err = kvblk_get(kv, key, sizeof(key), back, &len);
+		err = kvblk_get(kv, key, sizeof(key), back, &len, NULL);
 	if (err)
-		fprintf(stderr, "%s\n", kvblk_strerror(err));
+		fprintf(stderr, "%s\n", kvblk_result_text(err));
 	else if (len != sizeof(block) || memcmp(block, back, len) != 0)
 		err = -EBADMSG;
 	else

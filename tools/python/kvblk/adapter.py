@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""Common parts of adapters for runtimes: options, version checks, lookups that check lengths, slab registration,
-rate-limited warnings.
+"""Common parts of adapters for runtimes: options, version checks, leases, lookups that check lengths, slab registration,
+counters, rate-limited warnings.
 
 Used by the adapters in tools/connectors, and available to your own.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import errno
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from .errors import KvblkError
-from .pool import OPS_MAX, Pool
+from .errors import Action, KvblkError
+from .keys import SALT_FILE, deployment_salt
+from .pool import Pool
 from .results import Lease, Put
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
@@ -36,7 +38,7 @@ class Options:
     Traceback (most recent call last):
       ...
     ValueError: kvblk: the example has the unknown option 'prio'; there are pool, threads, lease_s, timeout_s, ttl_s, \
-priority, salt, any_version
+priority, salt, salt_file, any_version
     """
 
     #: name of the pool, or path of a node
@@ -53,12 +55,14 @@ priority, salt, any_version
     priority: int = 0
     #: part of the keys: runtimes with different salts share no blocks
     salt: str = ""
+    #: file of the deployment's salt, which is part of the keys, too; "": none
+    salt_file: str = SALT_FILE
     #: accept a version of the runtime that the adapter was not tested with
     any_version: bool = False
 
     #: lowest and highest value of each number
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
-        "threads": (1, 64), "lease_s": (0.001, 3600), "timeout_s": (0.001, 3600), "ttl_s": (0, 2**32 - 1),
+        "threads": (1, 64), "lease_s": (0.001, 3600), "timeout_s": (0.001, 3600), "ttl_s": (0, 2**30),
         "priority": (0, 3),
     }
 
@@ -98,11 +102,22 @@ priority, salt, any_version
         except KvblkError as e:
             raise RuntimeError(f"kvblk: the pool {self.pool!r} can't be opened: {e.strerror} (errno {e.errno}); "
                                "`kvblk pool list` shows the pools of this host") from e
-        longest = pool.info().lease_ms_max / 1000
+        longest = pool.get_info().lease_ms_max / 1000
         if longest and self.lease_s > longest:
             pool.close()
             raise ValueError(f"kvblk: the option lease_s is {self.lease_s:g}, the pool allows up to {longest:g}")
         return pool
+
+    def secret(self) -> str:
+        """Return the deployment's salt, for ``Keyspace(secret=...)``, or "" without one.
+
+        Raises RuntimeError if it can't be used, because an adapter must not fall back to keys that others can guess.
+        """
+        try:
+            return deployment_salt(self.salt_file)
+        except KvblkError as e:
+            raise RuntimeError(f"kvblk: {e.strerror}; `kvblk keyspace` shows it, and the option salt_file names another file "
+                               '("": none)') from e
 
     def check_version(self, runtime: str, version: str, tested: Sequence[str]) -> None:
         """Raise ValueError for a version of the runtime outside the series ``tested``, unless ``any_version`` is set.
@@ -126,8 +141,34 @@ set the option any_version to true to try it
         return {"priority": self.priority, "ttl": self.ttl_s, "timeout": self.timeout_s}
 
 
-class Warnings:
-    """Log warnings, at most one of each kind in ``INTERVAL`` seconds, with the number of those suppressed."""
+#: counters of all adapters, and their descriptions
+COUNTERS = {
+    "lookup_calls": "Lookups asked of the kvblk pool, each of many blocks.",
+    "lookup_blocks": "Blocks that lookups asked for.",
+    "lookup_hits": "Blocks that lookups found.",
+    "lookup_errors": "Lookups that failed, which count as misses.",
+    "load_blocks": "Blocks loaded from the kvblk pool.",
+    "load_bytes": "Bytes loaded from the kvblk pool.",
+    "load_misses": "Blocks that were gone, or of another length, when they were to be loaded.",
+    "load_errors": "Blocks that could not be loaded because of an error, deadlines included.",
+    "store_blocks": "Blocks stored in the kvblk pool.",
+    "store_bytes": "Bytes stored in the kvblk pool.",
+    "store_present": "Blocks not stored because the pool had them, or was getting them.",
+    "store_declined": "Blocks that the pool did not take: declined, canceled, or without space.",
+    "store_errors": "Blocks that could not be stored because of an error, deadlines included.",
+    "delete_errors": "Blocks that could not be deleted.",
+    "wrong_blocks": "Blocks deleted because others stored them under keys of this runtime.",
+    "lease_expired": "Leases that ended by their time, because their blocks were not loaded.",
+}
+
+
+class Report:
+    """Counters of an adapter, and a log of its errors; for any thread.
+
+    The log has at most one message of each kind in ``INTERVAL`` seconds, with the number of those suppressed. Errors
+    with ``Action.SKIP`` are not logged, because they are the pool's usual answers; ``Action.REPORT`` is an error, and
+    the others are warnings.
+    """
 
     INTERVAL = 30.0
 
@@ -136,9 +177,14 @@ class Warnings:
         self.who = who
         self._lock = threading.Lock()
         self._told: dict[str, tuple[float, int]] = {}
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._taken: collections.Counter[str] = collections.Counter()
 
     def tell(self, doing: str, what: object) -> None:
-        """Warn that ``what``, an exception or a sentence, happened while ``doing``."""
+        """Log that ``what``, an exception or a sentence, happened while ``doing``."""
+        action = getattr(what, "action", None)
+        if action is Action.SKIP:
+            return
         kind = f"{doing} {getattr(what, 'errno', None) or type(what).__name__}"
         now = time.monotonic()
         with self._lock:
@@ -147,8 +193,184 @@ class Warnings:
                 self._told[kind] = last, more + 1
                 return
             self._told[kind] = now, 0
-        self.log.warning("%s: %s: %s%s", self.who, doing, what,
-                         f" ({more} more of this kind since the last message)" if more else "")
+        self.log.log(logging.ERROR if action is Action.REPORT else logging.WARNING, "%s: %s: %s%s", self.who, doing, what,
+                     f" ({more} more of this kind since the last message)" if more else "")
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter: one of COUNTERS, or one of the adapter's own."""
+        with self._lock:
+            self._counts[name] += by
+
+    def trouble(self, name: str, doing: str, what: object, by: int = 1) -> None:
+        """Count and log an error."""
+        self.count(name, by)
+        self.tell(doing, what)
+
+    def counts(self) -> collections.Counter[str]:
+        """Return the counters since the start."""
+        with self._lock:
+            return self._counts.copy()
+
+    def errors(self) -> int:
+        """Return the number of errors, of all kinds in COUNTERS."""
+        return sum(number for name, number in self.counts().items() if name in COUNTERS and name.endswith("_errors"))
+
+    def take(self) -> dict[str, int]:
+        """Return what was counted since the last call."""
+        with self._lock:
+            new = self._counts - self._taken
+            self._taken = self._counts.copy()
+        return dict(new)
+
+    def summary(self) -> str:
+        """Return the counters as text."""
+        return ", ".join(f"{name} {number}" for name, number in sorted(self.counts().items())) or "nothing to count"
+
+    def stored(self, results: Iterable[Put | KvblkError], sizes: Iterable[int]) -> list[bool]:
+        """Count results of puts; returns which blocks the pool has now."""
+        there = []
+        for result, size in zip(results, sizes):
+            if result is Put.STORED:
+                self.count("store_blocks")
+                self.count("store_bytes", size)
+            elif isinstance(result, KvblkError) and result.action is not Action.SKIP:
+                self.trouble("store_errors", "a block was not stored", result)
+            else:
+                self.count("store_present" if isinstance(result, Put) and result is not Put.DECLINED else "store_declined")
+            there.append(isinstance(result, Put) and bool(result))
+        return there
+
+    def loaded(self, results: Iterable[int | None | KvblkError], sizes: Iterable[int]) -> list[bool]:
+        """Count results of gets; returns which blocks were loaded completely."""
+        there = []
+        for result, size in zip(results, sizes):
+            if result == size:
+                self.count("load_blocks")
+                self.count("load_bytes", size)
+            elif isinstance(result, KvblkError) and not is_wrong(result, size):
+                self.trouble("load_errors", "a block was not loaded", result)
+            else:
+                self.count("load_misses")
+            there.append(result == size)
+        return there
+
+    def deleted(self, results: Iterable[bool | KvblkError]) -> list[bool]:
+        """Count results of deletes; returns which blocks were removed."""
+        gone = []
+        for result in results:
+            if isinstance(result, KvblkError):
+                self.trouble("delete_errors", "a block was not deleted", result)
+            gone.append(result is True)
+        return gone
+
+
+class _Held:
+    """A lease, and the names under which it is held."""
+
+    __slots__ = ("lease", "names")
+
+    def __init__(self, lease: Lease, names: set[Hashable]):
+        self.lease = lease
+        self.names = names
+
+
+class Leases:
+    """Leases from lookups to loads; for any thread.
+
+    Each is held under names: the keys of its blocks, or what the runtime calls a request. It ends when all its names were
+    dropped, or at its time. If several leases have a name, for requests that wait for the same block, the oldest is used.
+
+    >>> with Pool(POOL) as pool:
+    ...     leases = Leases(Report(logging.getLogger("example")))
+    ...     pool.put(b"leased", b"x")
+    ...     leases.hold(pool.lookup([b"leased"], lease=10).lease, [b"leased", b"also"])
+    ...     leases.drop([b"leased"]), len(leases), leases.drop([b"also"]), len(leases), leases.drop([b"also"])
+    <Put.STORED: 'stored'>
+    (True, 1, True, 0, False)
+    """
+
+    def __init__(self, report: Report):
+        self._report = report
+        self._lock = threading.Lock()
+        #: in the order of their ends, because an adapter's leases last equally long
+        self._held: dict[_Held, None] = {}
+        self._of_name: dict[Hashable, collections.deque[_Held]] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._held)
+
+    def hold(self, lease: Lease, names: Iterable[Hashable]) -> None:
+        """Keep a lease until its names are dropped; without names, end it now."""
+        held = _Held(lease, set(names))
+        now = time.monotonic()
+        with self._lock:
+            while self._held and (first := next(iter(self._held))).lease.end <= now:
+                # the kernel has ended it
+                self._forget(first)
+                self._report.count("lease_expired")
+            if lease and held.names:
+                self._held[held] = None
+                for name in held.names:
+                    self._of_name.setdefault(name, collections.deque()).append(held)
+                return
+        if lease:
+            self._release([held])
+
+    def drop(self, names: Iterable[Hashable]) -> bool:
+        """Drop names, which were loaded or will not be. Returns True if a lease had one of them."""
+        over = []
+        found = False
+        with self._lock:
+            for name in names:
+                if name not in self._of_name:
+                    continue
+                found = True
+                held = self._of_name[name][0]
+                self._unname(held, name)
+                if not held.names:
+                    del self._held[held]
+                    over.append(held)
+        self._release(over)
+        return found
+
+    def end(self, names: Iterable[Hashable]) -> bool:
+        """End the oldest lease that has all of these names. Returns True if there was one."""
+        wanted = set(names)
+        with self._lock:
+            for held in self._of_name.get(next(iter(wanted), None), ()):
+                if wanted <= held.names:
+                    self._forget(held)
+                    break
+            else:
+                return False
+        self._release([held])
+        return True
+
+    def clear(self) -> None:
+        """End all leases."""
+        with self._lock:
+            over, self._held, self._of_name = self._held, {}, {}
+        self._release(over)
+
+    def _forget(self, held: _Held) -> None:
+        del self._held[held]
+        for name in [*held.names]:
+            self._unname(held, name)
+
+    def _unname(self, held: _Held, name: Hashable) -> None:
+        held.names.discard(name)
+        waiting = self._of_name[name]
+        waiting.remove(held)
+        if not waiting:
+            del self._of_name[name]
+
+    def _release(self, over: Iterable[_Held]) -> None:
+        for held in over:
+            try:
+                held.lease.release()
+            except (KvblkError, ValueError) as e:
+                self._report.tell("a lease was not released, it ends by itself", e)
 
 
 class Found(NamedTuple):
@@ -173,17 +395,16 @@ class Checked:
     load, and block each store. Such a block is deleted and reported as missing.
 
     >>> with Pool(POOL) as pool:
-    ...     checked = Checked(pool, lambda doing, what: None)
+    ...     checked = Checked(pool, Report(logging.Logger("example", logging.CRITICAL)))
     ...     pool.put(b"checked", b"too long")
     ...     checked.look_up([b"checked"], [4]).there, b"checked" in pool
     <Put.STORED: 'stored'>
     ([False], False)
     """
 
-    def __init__(self, pool: Pool, tell: Callable[[str, object], None]):
+    def __init__(self, pool: Pool, report: Report):
         self._pool = pool
-        #: callback like Warnings.tell()
-        self._tell = tell
+        self.report = report
 
     def look_up(self, keys: Sequence[bytes], lengths: Sequence[int], *, lease: float = 0, prefix: bool = False) -> Found:
         """Like Pool.lookup(), with the expected ``lengths`` of the blocks; 0 if unknown."""
@@ -207,16 +428,28 @@ class Checked:
             there = there[:end] + [False] * (len(there) - end)
         return Found(there, [a and b for a, b in zip(there, leased)], answer.lease)
 
+    def stored(self, keys: Sequence[bytes], results: Sequence[Put | KvblkError], sizes: Sequence[int]) -> list[bool]:
+        """Report.stored(), and delete blocks of another length."""
+        self._refuse_wrong(keys, results, sizes)
+        return self.report.stored(results, sizes)
+
+    def loaded(self, keys: Sequence[bytes], results: Sequence[int | None | KvblkError], sizes: Sequence[int]) -> list[bool]:
+        """Report.loaded(), and delete blocks of another length."""
+        self._refuse_wrong(keys, results, sizes)
+        return self.report.loaded(results, sizes)
+
+    def _refuse_wrong(self, keys: Sequence[bytes], results: Sequence[object], sizes: Sequence[int]) -> None:
+        wrong = [key for key, result, size in zip(keys, results, sizes) if is_wrong(result, size)]
+        if wrong:
+            self.refuse(wrong, "it has another length than the runtime's blocks")
+
     def refuse(self, keys: Sequence[bytes], why: str) -> None:
         """Delete blocks whose content contradicts their keys."""
-        self._tell("blocks deleted that others stored under our keys", ValueError(why))
-        for start in range(0, len(keys), OPS_MAX):
-            try:
-                for result in self._pool.delete_many(keys[start:start + OPS_MAX]):
-                    if isinstance(result, KvblkError):
-                        self._tell("a wrong block was not deleted", result)
-            except (KvblkError, ValueError) as e:
-                self._tell("wrong blocks were not deleted", e)
+        self.report.trouble("wrong_blocks", "blocks deleted that others stored under our keys", ValueError(why), len(keys))
+        try:
+            self.report.deleted(self._pool.delete_many(keys))
+        except (KvblkError, ValueError) as e:
+            self.report.trouble("delete_errors", "wrong blocks were not deleted", e, len(keys))
 
 
 def is_wrong(result: object, length: int) -> bool:

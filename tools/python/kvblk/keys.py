@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Keys that no two runtimes, models or parallel layouts share: see kvblk_keyspace_init(3)."""
+"""Keys that no two runtimes, models or parallel layouts share: see kvblk_keyspace_init(3).
+
+The first put of a key decides its bytes. So anybody who can open the pool and guess a key can store a wrong block for
+others, unless the keys contain the deployment's salt, a secret.
+"""
 
 from __future__ import annotations
 
 import array
+import errno
+import functools
+import logging
+import os
 from collections.abc import Iterable, Sequence
 
 from ._native import ffi, lib
@@ -11,10 +19,45 @@ from .errors import KvblkError
 
 PREFIX_LEN = 20
 ID_LEN = 32
+SALT_LEN = 64
+#: file of the deployment's salt, made by kvblkd
+SALT_FILE = "/etc/kvblk/salt"
+
+log = logging.getLogger("kvblk")
+
+
+@functools.cache
+def _warn_once(path: str) -> None:
+    log.warning("kvblk: %s: no such file, so the keys have no secret, and anybody who can open the pool and guess a key can "
+                "store a wrong block; start kvblkd first, or copy the file of a host that shares blocks (kvblk keyspace)", path)
+
+
+def deployment_salt(salt_file: str = SALT_FILE) -> str:
+    """Read the deployment's salt, for ``Keyspace(secret=...)``. Return "" if there is none.
+
+    Logs a warning, once for each file, if the file is missing. Raises KvblkError if it is unreadable or malformed, or if
+    others may read it. ``salt_file=""`` means no salt.
+
+    >>> deployment_salt("")
+    ''
+    """
+    if not salt_file:
+        return ""
+    if "\0" in salt_file:
+        raise ValueError("the name of a salt's file has a zero byte")
+    salt, why = ffi.new("char[]", SALT_LEN + 1), ffi.new("char *[1]")
+    err = lib.kvblk_keyspace_salt(os.fsencode(salt_file), salt, why)
+    if err == -errno.ENOENT:
+        _warn_once(salt_file)
+    elif err:
+        raise KvblkError(-err, f"the salt {salt_file} can't be used: {ffi.string(why[0]).decode()}")
+    return str(ffi.string(salt), "ascii")
 
 
 class Keyspace:
     """The keys of one origin: everything that a block's bytes depend on, except its tokens.
+
+    ``secret`` is the deployment's salt, from :func:`deployment_salt`. Without it, others can guess the keys.
 
     >>> space = Keyspace(runtime="example/1", model="tiny", dtype="float16", layout="LKTHD", block_tokens=64)
     >>> first = block_id(None, range(64))
@@ -28,10 +71,10 @@ class Keyspace:
     __slots__ = ("prefix",)
 
     def __init__(self, *, runtime: str, model: str, dtype: str, layout: str, block_tokens: int, tokenizer: str = "",
-                 salt: str = "", tp_rank: int = 0, tp_size: int = 1, pp_rank: int = 0, pp_size: int = 1,
+                 salt: str = "", secret: str = "", tp_rank: int = 0, tp_size: int = 1, pp_rank: int = 0, pp_size: int = 1,
                  cp_rank: int = 0, cp_size: int = 1):
         texts = []
-        for text in (runtime, model, tokenizer, dtype, layout, salt):
+        for text in (runtime, model, tokenizer, dtype, layout, salt, secret):
             if "\0" in text:
                 raise ValueError("a text of a key space has a zero byte")
             texts.append(text.encode())

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Pools. Calls run in the calling thread and release the GIL."""
+"""Pools. Calls run in the calling thread and release the GIL.
+
+Batches and lookups may have any number of keys. The library takes KVBLK_OPS_MAX or KVBLK_LOOKUP_MAX at once, so longer
+ones run in parts, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +24,18 @@ from .buffers import Buffer
 from .errors import MISS, KvblkError, check
 from .memory import FIND, Memory, Ranges, alive
 from .process import OfProcess
-from .results import (LEN_DIFFERS, OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Info, Lease, Lookup, Prestaged, Put,
-                      get_result, put_result, raised)
+from .results import (OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Info, Lease, Lookup, Prestaged, Put, raised,
+                      result_of)
 
-KEY_MAX = 512
-VALUE_MAX = 64 << 20
-OPS_MAX = 1024
-LOOKUP_MAX = 65536
+KEY_MAX: int = lib.KVBLK_KEY_MAX
+VALUE_MAX: int = lib.KVBLK_VALUE_MAX
+PIECES_MAX: int = lib.KVBLK_PIECES_MAX
+OPS_MAX: int = lib.KVBLK_OPS_MAX
+LOOKUP_MAX: int = lib.KVBLK_LOOKUP_MAX
 
-OPF_PARTIAL, OPF_LAYOUT, OPF_HARD_DEADLINE, OPF_DURABLE = 1, 2, 4, 8
-SUBMIT_CHAIN = 1
-HINT_CONTINUES, HINT_MISSED = 1, 2
-LOOKUP_LEASE, LOOKUP_PREFIX = 1, 2
+_OPEN_TEXTS = {errno.ENODEV: "no such pool, or it is being destroyed", errno.ENOTTY: "not a node of a kvblk pool",
+               errno.EACCES: "permission denied: the node's group, usually kvblk, may open it"}
+_TIERS = (None, "member", "memory")
 
 
 class Pool(OfProcess):
@@ -45,19 +49,31 @@ class Pool(OfProcess):
     bytearray(b'hello')
     True
 
-    ``name`` is the name of a pool, or the path of a node. Raises :class:`KvblkError` if there is no such pool or the
-    caller may not use it.
+    ``name`` is the name of a pool, or the path of a node. ``rdonly=True``: open for gets, prefetches, lookups and leases
+    only. Raises :class:`KvblkError` if there is no such pool or the caller may not use it.
     """
 
-    def __init__(self, name: str | os.PathLike[str]):
-        super().__init__()
-        out = ffi.new("struct kvblk **")
+    def __init__(self, name: str | os.PathLike[str], *, rdonly: bool = False):
         text = os.fsencode(name)
         if b"\0" in text:
             raise ValueError("a pool's name has no zero byte")
-        check(lib.kvblk_open(text, out))
+        out = ffi.new("struct kvblk **")
+        check(lib.kvblk_open(text, lib.KVBLK_OPEN_RDONLY if rdonly else 0, out), _OPEN_TEXTS)
+        self._own(out[0])
+
+    @classmethod
+    def open_fd(cls, fd: int) -> Pool:
+        """Return the pool of an open node, for example one received from another process; the pool owns the descriptor."""
+        out = ffi.new("struct kvblk **")
+        check(lib.kvblk_open_fd(fd, out), _OPEN_TEXTS)
+        pool = cls.__new__(cls)
+        pool._own(out[0])
+        return pool
+
+    def _own(self, handle: Any) -> None:
+        OfProcess.__init__(self)
         # closes the node when the last call that uses the handle returns
-        self._handle: Any = ffi.gc(out[0], lib.kvblk_close)
+        self._handle: Any = ffi.gc(handle, lib.kvblk_close)
         self._lock = threading.Lock()
         self._ranges = Ranges.of([])
 
@@ -89,20 +105,21 @@ class Pool(OfProcess):
         """Return the node's descriptor, which the pool owns."""
         return int(lib.kvblk_fd(self.handle))
 
-    def info(self) -> Info:
+    def get_info(self) -> Info:
         """Return limits and features of the pool."""
-        out = ffi.new("struct kvpy_info *")
-        check(lib.kvpy_info(self.handle, out))
-        return Info(ffi.string(out.pool_name).decode(), bytes(ffi.buffer(out.pool_uuid)), out.features, out.capacity,
-                    out.value_max, out.ops_max, out.lookup_max, out.lease_ms_max, out.dma_align, out.chunk_size)
+        out = ffi.new("struct kvblk_info *")
+        check(lib.kvblk_get_info(self.handle, out, ffi.sizeof(out[0])))
+        texts: dict[str, Any] = {"pool_name": ffi.string(out.pool_name).decode(), "pool_uuid": bytes(ffi.buffer(out.pool_uuid))}
+        return Info(**texts, **{name: getattr(out, name) for name in Info._fields if name not in texts})
 
     # Memory
 
-    def register(self, buf: Buffer, *, block_max: int = 0) -> Memory:
+    def register(self, buf: Buffer, *, block_max: int = 0, lanes: int = 0) -> Memory:
         """Pin a buffer once, for many operations. It stays pinned until ``close()`` of the memory or the pool.
 
         The registration is of the pages: do not remap the addresses of an (address, length) buffer before ``close()``.
-        ``block_max`` is the longest block if the memory has to be staged; 0: the pool's limit, at most 16 MiB.
+        If the memory has to be staged, ``block_max`` is the longest block (0: the pool's limit, at most 16 MiB), and
+        ``lanes`` is the number of batches that run at once (0: 2).
 
         >>> slab = bytearray(1 << 20)
         >>> with Pool(POOL) as pool, pool.register(slab) as memory:
@@ -113,13 +130,13 @@ class Pool(OfProcess):
         if handle:
             raise ValueError("that is registered memory")
         out = ffi.new("struct kvblk_mem **")
-        check(lib.kvpy_register(self.handle, address, length, block_max, out))
+        check(lib.kvblk_mem_register(self.handle, ffi.cast("void *", address), length, _mem_options(block_max, lanes), out))
         return self._remember(Memory(self, out[0], address, length, (buf, keep)))
 
-    def alloc(self, source: str, length: int, *, block_max: int = 0) -> Memory:
+    def alloc(self, source: str, length: int, *, block_max: int = 0, lanes: int = 0) -> Memory:
         """Allocate and register memory of "host", a PCI device ("0000:03:00.0"), a driver's node, or "cuda:0"."""
         out = ffi.new("struct kvblk_mem **")
-        check(lib.kvpy_alloc(self.handle, source.encode(), length, block_max, out))
+        check(lib.kvblk_mem_alloc(self.handle, source.encode(), length, _mem_options(block_max, lanes), out))
         address = int(ffi.cast("uintptr_t", lib.kvblk_mem_addr(out[0])))
         return self._remember(Memory(self, out[0], address, length, None, readable=not source.startswith("cuda:")))
 
@@ -150,13 +167,11 @@ class Pool(OfProcess):
     def batch(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, *, op_flags: int = 0,
               priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0, layout_tag: int = 0,
               caller_tag: int = 0, parent: bytes | None = None, chain: bool = False, continues: bool = False,
-              missed: bool = False, durable: bool = False, session: int = 0, cookie: int = 0) -> Batch:
-        """Prepare a batch; kvblk.background runs batches, too."""
+              missed: bool = False, durable: bool = False) -> Batch:
+        """Prepare a batch; :class:`kvblk.Queue` runs batches, too."""
         handle = self.handle
         parent = parent or b""
         count = len(keys)
-        if not 1 <= count <= OPS_MAX:
-            raise ValueError(f"a batch has 1 to {OPS_MAX} operations, not {count}")
         lens = [*map(len, keys)]
         joined = _joined(keys, lens, sum(lens))
         if len(parent) > KEY_MAX:
@@ -179,8 +194,8 @@ class Pool(OfProcess):
                 # copy the list, because another thread may change it
                 parts = tuple(buf) if type(buf) is list else (buf,)
                 counts[i] = len(parts)
-                if len(parts) > 1024:
-                    raise ValueError(f"a scatter list has up to 1024 pieces, not {len(parts)}")
+                if len(parts) > PIECES_MAX:
+                    raise ValueError(f"a scatter list has up to {PIECES_MAX} pieces, not {len(parts)}")
                 # fast path for the long scatter lists of a KV cache
                 if len(parts) > 1 and set(map(type, parts)) == {tuple} and set(map(len, parts)) == {2}:
                     places += map(operator.index, itertools.chain.from_iterable(parts))
@@ -202,13 +217,11 @@ class Pool(OfProcess):
             if FIND in mems:
                 keep.append(ranges)
         if durable:
-            op_flags |= OPF_DURABLE
+            op_flags |= lib.KVBLK_OPF_DURABLE
         options = {
-            "opcode": opcode, "priority": priority, "op_flags": op_flags, "ttl_s": _seconds(ttl), "offset": offset,
-            "submit_flags": SUBMIT_CHAIN if chain else 0,
-            "hints": (HINT_CONTINUES if continues else 0) | (HINT_MISSED if missed else 0),
-            "cookie": cookie, "layout_tag": layout_tag, "caller_tag": caller_tag, "session": session,
-            "deadline_ns": _deadline(timeout),
+            "opcode": opcode, "priority": priority, "chain": chain, "op_flags": op_flags, "ttl_s": _seconds(ttl),
+            "offset": offset, "layout_tag": layout_tag, "caller_tag": caller_tag, "deadline_ns": deadline_of(timeout),
+            "hints": (lib.KVBLK_HINT_CONTINUES if continues else 0) | (lib.KVBLK_HINT_MISSED if missed else 0),
         }
         native = lib.kvpy_batch_new(ffi.new("struct kvpy_options *", options), count, joined, lens, parent,
                                     len(parent), counts, len(mems), places, mems, ranges.native)
@@ -227,8 +240,8 @@ class Pool(OfProcess):
         return batch.results()
 
     def _alone(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer], *, priority: int = 0, ttl: float = 0,
-               timeout: float | None = None) -> tuple[int, int] | None:
-        """Run one operation on one piece. Returns result and flags, or None if the operation needs batch().
+               timeout: float | None = None) -> list[Any] | None:
+        """Run one operation on one piece. Returns its result, or None if the operation needs batch().
 
         A fast path: batch() costs 3 % of the time of a 2 MiB block.
         """
@@ -245,17 +258,15 @@ class Pool(OfProcess):
             if within is not None:
                 address, length, mem, registered = within
                 keep = keep, registered
-        answer = lib.kvpy_one(handle, opcode, key, len(key), address, length, mem, priority, _seconds(ttl),
-                              _deadline(timeout))
+        out = ffi.new("struct kvpy_result *")
+        lib.kvpy_one(handle, opcode, key, len(key), address, length, mem, priority, _seconds(ttl), deadline_of(timeout),
+                     out)
         del keep
-        if answer < 0:
-            raise KvblkError(-answer)
-        res = answer & 0xffffffff
-        return res - (1 << 32) if res >> 31 else res, answer >> 32
+        return [result_of(opcode, out.res, out.flags, out.value_len)]
 
     def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, priority: int = 0, ttl: float = 0,
-                 timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, session: int = 0,
-                 chain: bool = False, parent: bytes | None = None, continues: bool = False, missed: bool = False,
+                 timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, chain: bool = False,
+                 parent: bytes | None = None, continues: bool = False, missed: bool = False,
                  durable: bool = False) -> list[Put | KvblkError]:
         """Store blocks, all in flight at once; returns one result per key.
 
@@ -263,7 +274,7 @@ class Pool(OfProcess):
 
         - ``priority``: 0 (evicted first) to 3
         - ``ttl``, ``timeout``: seconds
-        - ``layout_tag``, ``caller_tag``, ``session``: integers
+        - ``layout_tag``, ``caller_tag``: integers
         - ``chain=True``: the blocks are consecutive blocks of one prompt; ``parent`` is the key of the preceding block,
           and ``continues=True`` announces that the chain continues in the next batch
         - ``missed=True``: the blocks were requested before and missed, so writing them is worthwhile
@@ -274,108 +285,116 @@ class Pool(OfProcess):
         [<Put.STORED: 'stored'>, <Put.STORED: 'stored'>]
         """
         # options that kvpy_one() lacks
-        batched = layout_tag or caller_tag or session or chain or parent or continues or missed or durable
+        batched = layout_tag or caller_tag or chain or parent or continues or missed or durable
         if len(keys) == 1 and not batched:
             alone = self._alone(OP_PUT, keys, bufs, priority=priority, ttl=ttl, timeout=timeout)
             if alone is not None:
-                res, flags = alone
-                return [Put.DIFFERS if res == -errno.EEXIST and flags & LEN_DIFFERS else put_result(res)]
+                return alone
         return self.run(self.batch(OP_PUT, keys, bufs, priority=priority, ttl=ttl, timeout=timeout,
-                                   layout_tag=layout_tag, caller_tag=caller_tag, session=session, chain=chain,
-                                   parent=parent, continues=continues, missed=missed, durable=durable))
+                                   layout_tag=layout_tag, caller_tag=caller_tag, chain=chain, parent=parent,
+                                   continues=continues, missed=missed, durable=durable))
 
     def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
                  layout_tag: int | None = None, timeout: float | None = None,
-                 hard: bool = False) -> list[int | None | KvblkError]:
+                 hard_deadline: bool = False) -> list[int | None | KvblkError]:
         """Fetch blocks, all in flight at once; returns a length for each key, or None for a miss.
 
         ``offset``: fetch only a part of each block, as long as its buffer. ``layout_tag``: a block with another tag is
-        a miss. ``timeout``: seconds. ``hard=True``: complete on time in any case, by copying through kernel memory.
+        a miss. ``timeout``: seconds. ``hard_deadline=True``: complete on time in any case, by copying through kernel
+        memory.
         """
-        if len(keys) == 1 and offset is None and layout_tag is None and not hard:
+        if len(keys) == 1 and offset is None and layout_tag is None and not hard_deadline:
             alone = self._alone(OP_GET, keys, bufs, timeout=timeout)
             if alone is not None:
-                return [get_result(alone[0])]
-        return self.run(self.batch(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard)))
+                return alone
+        return self.run(self.batch(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard_deadline)))
 
-    def delete_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
-        """Remove blocks durably; returns False for a missing block."""
-        return self.run(self.batch(OP_DELETE, keys, None))
+    def delete_many(self, keys: Sequence[bytes], *, timeout: float | None = None) -> list[bool | KvblkError]:
+        """Remove blocks durably; returns False for a missing block. ``timeout``: seconds."""
+        return self.run(self.batch(OP_DELETE, keys, None, timeout=timeout))
 
-    def prefetch_many(self, keys: Sequence[bytes], *, timeout: float | None = None) -> list[bool | KvblkError]:
+    def prefetch_many(self, keys: Sequence[bytes], *, timeout: float | None = None,
+                      priority: int = 0) -> list[bool | KvblkError]:
         """Load blocks into host memory before they are needed; returns False for a missing block.
 
         A result is a KvblkError with EOPNOTSUPP if the pool keeps no blocks in host memory, with ENOSPC if that memory
-        is full, and with ETIME if ``timeout`` (seconds) passed.
+        is full, and with ETIME if ``timeout`` (seconds) passed. ``priority``: 0 to 3, as for :meth:`prestage`, which
+        loads many blocks with limits.
         """
-        return self.run(self.batch(OP_PREFETCH, keys, None, timeout=timeout))
+        return self.run(self.batch(OP_PREFETCH, keys, None, timeout=timeout, priority=priority))
 
     # Single blocks
 
     def put(self, key: bytes, buf: Buffer, *, priority: int = 0, ttl: float = 0, timeout: float | None = None,
-            layout_tag: int = 0, caller_tag: int = 0, session: int = 0, chain: bool = False,
-            parent: bytes | None = None, continues: bool = False, missed: bool = False, durable: bool = False) -> Put:
+            layout_tag: int = 0, caller_tag: int = 0, parent: bytes | None = None, continues: bool = False,
+            missed: bool = False, durable: bool = False) -> Put:
         """Store a block; options as for :meth:`put_many`."""
         return raised(self.put_many((key,), (buf,), priority=priority, ttl=ttl, timeout=timeout, layout_tag=layout_tag,
-                                    caller_tag=caller_tag, session=session, chain=chain, parent=parent,
-                                    continues=continues, missed=missed, durable=durable)[0])
+                                    caller_tag=caller_tag, parent=parent, continues=continues, missed=missed,
+                                    durable=durable)[0])
 
     def get_into(self, key: bytes, buf: Buffer, *, offset: int | None = None, layout_tag: int | None = None,
-                 timeout: float | None = None, hard: bool = False) -> int | None:
+                 timeout: float | None = None, hard_deadline: bool = False) -> int | None:
         """Fetch a block into a buffer; returns its length, or None for a miss. Options as for :meth:`get_many`."""
-        results = self.get_many((key,), (buf,), offset=offset, layout_tag=layout_tag, timeout=timeout, hard=hard)
-        return raised(results[0])
+        return raised(self.get_many((key,), (buf,), offset=offset, layout_tag=layout_tag, timeout=timeout,
+                                    hard_deadline=hard_deadline)[0])
 
     def layout_tag(self, key: bytes, buf: Buffer, *, timeout: float | None = None) -> int | None:
         """Fetch a block into a buffer, whatever its layout tag; returns the tag, or None for a miss.
 
         Distinguishes a block with another ``layout_tag`` from one that cannot be read.
         """
+        handle = self.handle
         batch = self.batch(OP_GET, (key,), (buf,), timeout=timeout)
-        lib.kvpy_batch_run(self.handle, batch.native)
+        lib.kvpy_batch_run(handle, batch.native)
         tag = int(batch.native.layout_tags[0])
         return None if raised(batch.results()[0]) is None else tag
 
-    def get(self, key: bytes) -> bytearray | None:
-        """Fetch a block into new memory; returns None for a miss."""
-        while size := self.size(key):
-            buf = bytearray(size)
+    def get(self, key: bytes, *, offset: int | None = None, layout_tag: int | None = None, timeout: float | None = None,
+            hard_deadline: bool = False) -> bytearray | None:
+        """Fetch a block, or its end from ``offset`` on, into new memory; returns None for a miss. Options as for
+        :meth:`get_many`."""
+        size = self.exists(key)
+        while size:
+            buf = bytearray(max(1, size - (offset or 0)))
             try:
-                got = self.get_into(key, buf)
+                got = self.get_into(key, buf, offset=offset, layout_tag=layout_tag, timeout=timeout,
+                                    hard_deadline=hard_deadline)
             except KvblkError as e:
                 # a longer block has replaced the one found
-                if e.errno == errno.EMSGSIZE:
-                    continue
-                raise
-            if got is None:
-                return None
+                if e.errno != errno.EMSGSIZE:
+                    raise
+                size = e.value_len
+                continue
             # a shorter block may have replaced the one found
-            return buf if got == size else buf[:got]
+            return None if got is None else buf if got == len(buf) else buf[:got]
         return None
 
-    def delete(self, key: bytes) -> bool:
+    def delete(self, key: bytes, *, timeout: float | None = None) -> bool:
         """Remove a block durably; returns False if it is missing."""
-        return raised(self.delete_many((key,))[0])
+        return raised(self.delete_many((key,), timeout=timeout)[0])
 
-    def prefetch(self, key: bytes) -> bool:
+    def prefetch(self, key: bytes, *, timeout: float | None = None, priority: int = 0) -> bool:
         """Load a block into host memory, as :meth:`prefetch_many`."""
-        return raised(self.prefetch_many((key,))[0])
+        return raised(self.prefetch_many((key,), timeout=timeout, priority=priority)[0])
 
-    def size(self, key: bytes) -> int | None:
-        """Return the length of a block, without I/O, or None if it is missing."""
+    def exists(self, key: bytes) -> int:
+        """Return the length of a block, without I/O, or 0 if it is missing."""
         sizes = self.lookup((key,), sizes=True).sizes
-        return sizes[0] or None if sizes else None
+        return sizes[0] if sizes else 0
 
     def __contains__(self, key: bytes) -> bool:
-        return self.lookup((key,)).present == 1
+        return self.exists(key) > 0
 
     # Lookups
 
-    def lookup(self, keys: Sequence[bytes], *, lease: float = 0, prefix: bool = False, sizes: bool = False,
-               tags: bool = False) -> Lookup:
+    def lookup(self, keys: Sequence[bytes], *, lease: float = 0, prefix: bool = False, quiet: bool = False,
+               sizes: bool = False, tags: bool = False, tiers: bool = False) -> Lookup:
         """Look up many blocks, without I/O.
 
         ``lease``: seconds for which the blocks found stay readable. ``prefix``: stop at the first missing key.
+        ``quiet``: do not refresh the blocks found, which the pool would evict later, as after a get. ``tiers``: where
+        each block is, "member", "memory" or None.
 
         >>> with Pool(POOL) as pool:
         ...     pool.put(b"one", b"1")
@@ -384,26 +403,46 @@ class Pool(OfProcess):
         <Put.STORED: 'stored'>
         (1, False, [1, 0])
         """
-        count = len(keys)
-        if not 1 <= count <= LOOKUP_MAX:
-            raise ValueError(f"a lookup has 1 to {LOOKUP_MAX} keys, not {count}")
-        sizes_of_keys = set(map(len, keys))
-        same = len(sizes_of_keys) == 1
-        lens = [] if same else [*map(len, keys)]
-        joined = _joined(keys, sizes_of_keys, count * max(sizes_of_keys) if same else sum(lens))
+        handle, count = self.handle, len(keys)
+        flags = (lib.KVBLK_LOOKUP_PREFIX if prefix else 0) | (lib.KVBLK_LOOKUP_QUIET if quiet else 0)
+        lease_ms = _milliseconds(lease)
         bits = bytearray((count + 7) // 8)
         room = ffi.new("uint32_t[]", count) if sizes else ffi.NULL
         tag_room = ffi.new("uint64_t[]", count) if tags else ffi.NULL
+        tier_room = ffi.new("uint8_t[]", count) if tiers else ffi.NULL
         out = ffi.new("struct kvpy_lookup *")
-        check(lib.kvpy_lookup(self.handle, count, joined, max(sizes_of_keys) if same else 0, ffi.NULL if same else lens,
-                              (LOOKUP_LEASE if lease else 0) | (LOOKUP_PREFIX if prefix else 0),
-                              _milliseconds(lease), ffi.from_buffer("uint8_t[]", bits), room, tag_room, out))
-        return Lookup(count, bits, out, Lease(self, out.lease), ffi.unpack(room, count) if sizes else None,
-                      ffi.unpack(tag_room, count) if tags else None)
+        leading = present = leased = 0
+        leases = []
+        for start in range(0, count, LOOKUP_MAX):
+            part = keys[start:start + LOOKUP_MAX] if count > LOOKUP_MAX else keys
+            lengths = set(map(len, part))
+            same = len(lengths) == 1
+            lens = [] if same else [*map(len, part)]
+            joined = _joined(part, lengths, len(part) * max(lengths) if same else sum(lens))
+            check(lib.kvpy_lookup(handle, len(part), joined, max(lengths) if same else 0, ffi.NULL if same else lens,
+                                  flags | (lib.KVBLK_LOOKUP_LEASE if lease_ms else 0), lease_ms,
+                                  ffi.from_buffer("uint8_t[]", bits) + start // 8, room + start if sizes else room,
+                                  tag_room + start if tags else tag_room, tier_room + start if tiers else tier_room, out))
+            leading += out.nr_leading if leading == start else 0
+            present += out.nr_present
+            leased += out.nr_leased
+            leases.append((out.lease, out.lease_end_ns))
+            if prefix and leading < start + len(part):
+                break
+            if out.nr_leased < out.nr_present:
+                # or else the leased keys would not be the first of those present
+                lease_ms = 0
+        return Lookup(count, bits, leading, present, leased, Lease(self, leases),
+                      ffi.unpack(room, count) if sizes else None, ffi.unpack(tag_room, count) if tags else None,
+                      [_TIERS[tier] for tier in ffi.unpack(tier_room, count)] if tiers else None)
 
-    def leading_run(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
-        """Count the leading keys that are present (``leading`` of the result), and lease their blocks."""
-        return self.lookup(keys, lease=lease, prefix=True)
+    def lookup_prefix(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
+        """Count the leading keys that are present (``leading`` of the result), and lease their blocks. With a lease,
+        ``leading`` is not more than ``leased``."""
+        found = self.lookup(keys, lease=lease, prefix=True)
+        if lease:
+            found.leading = min(found.leading, found.leased)
+        return found
 
     def prestage(self, keys: Sequence[bytes], *, lease: float = 0, max_bytes: int = 0, stop_at_miss: bool = False,
                  timeout: float | None = None, cookie: int = 0, priority: int = 0) -> Prestaged:
@@ -417,20 +456,39 @@ class Pool(OfProcess):
         - ``cookie``: for :meth:`cancel`
         - ``priority``: 0 to 3; gets delay prefetches, and a higher priority resumes first
 
-        Raises :class:`KvblkError` with EOPNOTSUPP if the pool keeps no blocks in host memory. For asyncio use
-        ``asyncio.to_thread(pool.prestage, keys)``.
+        Raises :class:`KvblkError` with EOPNOTSUPP if the pool keeps no blocks in host memory.
         """
-        count = len(keys)
-        if not 1 <= count <= LOOKUP_MAX:
-            raise ValueError(f"prestage takes 1 to {LOOKUP_MAX} keys, not {count}")
-        lens = [*map(len, keys)]
-        joined = _joined(keys, lens, sum(lens))
-        answer = ffi.new("struct kvpy_prefetch *", {
-            "max_bytes": max_bytes, "deadline_ns": _deadline(timeout), "cookie": cookie,
-            "lease_ms": _milliseconds(lease), "stop_at_miss": stop_at_miss, "priority": priority})
-        states = ffi.new("uint32_t[]", count)
-        check(lib.kvpy_prefetch(self.handle, count, joined, lens, answer, states))
-        return Prestaged(ffi.unpack(states, count), answer, Lease(self, answer.lease))
+        handle, lease_ms = self.handle, _milliseconds(lease)
+        options = ffi.new("struct kvblk_prestage_options *", {
+            "size": ffi.sizeof("struct kvblk_prestage_options"), "max_bytes": max_bytes, "lease_ms": lease_ms,
+            "deadline_ns": deadline_of(timeout), "cookie": cookie, "priority": priority, "stop_at_miss": stop_at_miss})
+        total = ffi.new("struct kvblk_prestage_sum *", {"size": ffi.sizeof("struct kvblk_prestage_sum")})
+        states: list[str] = []
+        leading = here = leased = loaded = 0
+        leases = []
+        try:
+            for start in range(0, len(keys), LOOKUP_MAX):
+                part = keys[start:start + LOOKUP_MAX]
+                lens = [*map(len, part)]
+                room = ffi.new("struct kvblk_prestaged[]", len(part))
+                check(lib.kvblk_prestage(handle, _joined(part, lens, sum(lens)), lens, len(part), options, room, total))
+                states += [_STATES[key.state] for key in room]
+                leading += total.nr_leading if leading == start else 0
+                here += total.nr_here
+                leased += total.nr_leased
+                loaded += total.loaded_bytes
+                leases.append((total.lease, total.lease_end_ns))
+                if {"clipped", "expired"} & {*states[start:]} or stop_at_miss and "missing" in states[start:]:
+                    states += ["clipped"] * (len(keys) - len(states))
+                    break
+                if max_bytes:
+                    options.max_bytes = max(1, max_bytes - loaded)
+                if total.nr_leased < total.nr_here:
+                    options.lease_ms = 0
+        except BaseException:
+            Lease(self, leases).release()
+            raise
+        return Prestaged(states, leading, here, leased, loaded, Lease(self, leases))
 
     def cancel(self, cookie: int) -> int:
         """Cancel operations of this pool object with this cookie; returns the number found in flight."""
@@ -440,7 +498,7 @@ class Pool(OfProcess):
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait for all operations in flight; raises KvblkError with ETIME after ``timeout`` seconds."""
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         while (answer := lib.kvblk_drain(self.handle, deadline)) == -errno.EINTR:
             pass
         check(answer)
@@ -455,16 +513,25 @@ class GetOptions(TypedDict):
     timeout: float | None
 
 
-def get_options(offset: int | None, layout_tag: int | None, timeout: float | None, hard: bool) -> GetOptions:
+def get_options(offset: int | None, layout_tag: int | None, timeout: float | None, hard_deadline: bool) -> GetOptions:
     """Return the options of a get as arguments of Pool.batch()."""
     flags = 0
     if offset is not None:
-        flags |= OPF_PARTIAL
+        flags |= lib.KVBLK_OPF_PARTIAL
     if layout_tag is not None:
-        flags |= OPF_LAYOUT
-    if hard:
-        flags |= OPF_HARD_DEADLINE
+        flags |= lib.KVBLK_OPF_LAYOUT
+    if hard_deadline:
+        flags |= lib.KVBLK_OPF_HARD_DEADLINE
     return {"op_flags": flags, "offset": offset or 0, "layout_tag": layout_tag or 0, "timeout": timeout}
+
+
+#: by number of enum kvblk_prestage_state; 0 is none
+_STATES = ["", *(ffi.string(lib.kvblk_prestage_state_name(state)).decode() for state in range(1, 6))]
+
+
+def _mem_options(block_max: int, lanes: int) -> Any:
+    return ffi.new("struct kvblk_mem_options *",
+                   {"size": ffi.sizeof("struct kvblk_mem_options"), "block_max": block_max, "lanes": lanes})
 
 
 def _joined(keys: Sequence[bytes], sizes: Collection[int], total: int) -> bytes:
@@ -473,12 +540,13 @@ def _joined(keys: Sequence[bytes], sizes: Collection[int], total: int) -> bytes:
     if len(joined) != total:
         # len() counts items, which may have more than one byte
         raise TypeError("keys are bytes")
-    if min(sizes) < 1 or max(sizes) > KEY_MAX:
+    if sizes and (min(sizes) < 1 or max(sizes) > KEY_MAX):
         raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
     return joined
 
 
-def _deadline(timeout: float | None) -> int:
+def deadline_of(timeout: float | None) -> int:
+    """Return the time of CLOCK_MONOTONIC in nanoseconds at which a timeout ends; 0: no deadline."""
     if timeout is None or timeout == math.inf:
         return 0
     if not timeout >= 0:

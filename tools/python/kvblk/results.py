@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import enum
 import errno
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ._native import ffi, lib
-from .errors import MISS, KvblkError
+from .errors import MISS, KvblkError, check
 from .process import OfProcess
 
 if TYPE_CHECKING:
     from .pool import Pool
 
-OP_PUT, OP_GET, OP_DELETE, OP_PREFETCH = 1, 2, 3, 4
+OP_PUT, OP_GET, OP_DELETE, OP_PREFETCH = (lib.KVBLK_OP_PUT, lib.KVBLK_OP_GET, lib.KVBLK_OP_DELETE,
+                                          lib.KVBLK_OP_PREFETCH)
 
 _T = TypeVar("_T")
 
@@ -38,25 +40,22 @@ class Put(enum.Enum):
 
 
 _PUTS = {-errno.EEXIST: Put.EXISTS, -errno.EALREADY: Put.PENDING, -errno.ENOBUFS: Put.DECLINED}
-LEN_DIFFERS = 4
 
 
-def put_result(res: int) -> Put | KvblkError:
-    if res >= 0:
-        return Put.STORED
-    known = _PUTS.get(res)
-    return KvblkError(-res) if known is None else known
-
-
-def get_result(res: int) -> int | None | KvblkError:
-    return res if res >= 0 else None if res == MISS else KvblkError(-res)
-
-
-def delete_result(res: int) -> bool | KvblkError:
-    return True if res >= 0 else False if res == MISS else KvblkError(-res)
-
-
-RESULTS = {OP_PUT: put_result, OP_GET: get_result, OP_DELETE: delete_result, OP_PREFETCH: delete_result}
+def result_of(opcode: int, res: int, flags: int, value_len: int) -> Any:
+    """Convert the result of an operation: a Put, the length of a get, or whether the block exists."""
+    if opcode == OP_PUT:
+        if res >= 0:
+            return Put.STORED
+        if res == -errno.EEXIST and flags & lib.KVBLK_RES_LEN_DIFFERS:
+            return Put.DIFFERS
+        if res in _PUTS:
+            return _PUTS[res]
+    elif res >= 0:
+        return res if opcode == OP_GET else True
+    elif res == MISS:
+        return None if opcode == OP_GET else False
+    return KvblkError(-res, value_len=value_len)
 
 
 def raised(result: _T | KvblkError) -> _T:
@@ -67,38 +66,50 @@ def raised(result: _T | KvblkError) -> _T:
 
 
 class Info(NamedTuple):
-    """Limits and features of a pool, see KVBLK_IOC_INFO in linux/kvblk.h."""
+    """Limits and features of a pool, see struct kvblk_info in linux/kvblk.h."""
 
-    name: str
-    uuid: bytes
+    pool_name: str
+    pool_uuid: bytes
+    tenant: int
+    pool_flags: int
     features: int
     capacity: int
     value_max: int
+    key_max: int
+    pieces_max: int
     ops_max: int
     lookup_max: int
     lease_ms_max: int
     dma_align: int
     chunk_size: int
+    checksum: int
+    integrity: int
 
 
 class Lease(OfProcess):
-    """A lease: the blocks found stay readable until ``release()``, the end of the ``with``, or the deadline."""
+    """A lease: the blocks found stay readable until ``release()``, the end of the ``with``, or the time ``end``.
 
-    __slots__ = ("_pool", "_id")
+    ``end`` is a time of time.monotonic(), or 0.0 without a lease.
+    """
 
-    def __init__(self, pool: Pool, lease: int):
+    __slots__ = ("_pool", "_ids", "end")
+
+    def __init__(self, pool: Pool, leases: Iterable[tuple[int, int]]):
+        """``leases``: id and end of each lease of the kernel; id 0: none."""
         super().__init__()
+        held = [lease for lease in leases if lease[0]]
         self._pool = pool
-        self._id = lease
+        self._ids = [number for number, _ in held]
+        self.end: float = min((end for _, end in held), default=0) / 1e9
 
     def release(self) -> None:
         """End the lease. Does nothing if it has ended, if the pool is closed, or in a child of fork(), whose parent
         owns the lease."""
-        lease, self._id = self._id, 0
-        if lease and not self.inherited and not self._pool.closed:
-            answer = lib.kvblk_lease_release(self._pool.handle, lease)
-            if answer not in (0, MISS, -errno.ENODEV):
-                raise KvblkError(-answer)
+        leases, self._ids = self._ids, []
+        if leases and not self.inherited and not self._pool.closed:
+            for answer in [lib.kvblk_lease_release(self._pool.handle, lease) for lease in leases]:
+                if answer != MISS:
+                    check(answer)
 
     def __enter__(self) -> Lease:
         return self
@@ -107,25 +118,27 @@ class Lease(OfProcess):
         self.release()
 
     def __bool__(self) -> bool:
-        return self._id != 0
+        return bool(self._ids)
 
 
 class Lookup:
     """Result of a lookup: ``leading``, ``present`` and ``leased`` are numbers of keys.
 
-    ``lookup[i]`` is true if key i is present. ``sizes`` and ``tags`` are lists if the caller requested them. Leaving a
-    ``with`` ends the lease.
+    ``lookup[i]`` is true if key i is present. ``sizes``, ``tags`` and ``tiers`` are lists if the caller requested them.
+    Leaving a ``with`` ends the lease.
     """
 
-    __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "_bits", "_count")
+    __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "tiers", "_bits", "_count")
 
-    def __init__(self, count: int, bits: bytearray, answer: Any, lease: Lease, sizes: Any, tags: Any):
-        self.leading: int = answer.nr_leading
-        self.present: int = answer.nr_present
-        self.leased: int = answer.nr_leased
+    def __init__(self, count: int, bits: bytes | bytearray, leading: int, present: int, leased: int, lease: Lease,
+                 sizes: list[int] | None, tags: list[int] | None, tiers: list[str] | None):
+        self.leading = leading
+        self.present = present
+        self.leased = leased
         self.lease = lease
-        self.sizes: list[int] | None = sizes
-        self.tags: list[int] | None = tags
+        self.sizes = sizes
+        self.tags = tags
+        self.tiers = tiers
         self._bits = bits
         self._count = count
 
@@ -158,20 +171,18 @@ class Prestaged:
     - "clipped": not loaded, because of ``max_bytes``, a miss with ``stop_at_miss``, a lack of memory, or a cancel
     - "expired": the deadline passed
 
-    ``leading``, ``present`` and ``leased`` are numbers of keys whose blocks are in memory. ``loaded_bytes`` is the
+    ``leading``, ``here`` and ``leased`` are numbers of keys whose blocks are in memory. ``loaded_bytes`` is the
     number of bytes loaded. Leaving a ``with`` ends the lease.
     """
 
-    __slots__ = ("states", "leading", "present", "leased", "loaded_bytes", "lease")
+    __slots__ = ("states", "leading", "here", "leased", "loaded_bytes", "lease")
 
-    WORDS = (None, "loaded", "resident", "missing", "clipped", "expired")
-
-    def __init__(self, states: list[Any], answer: Any, lease: Lease):
-        self.states: list[str] = [self.WORDS[state] for state in states]  # type: ignore[misc]
-        self.leading: int = answer.nr_leading
-        self.present: int = answer.nr_here
-        self.leased: int = answer.nr_leased
-        self.loaded_bytes: int = answer.loaded_bytes
+    def __init__(self, states: Sequence[str], leading: int, here: int, leased: int, loaded_bytes: int, lease: Lease):
+        self.states = states
+        self.leading = leading
+        self.here = here
+        self.leased = leased
+        self.loaded_bytes = loaded_bytes
         self.lease = lease
 
     def __enter__(self) -> Prestaged:
@@ -182,7 +193,7 @@ class Prestaged:
 
 
 class Batch:
-    """A prepared batch of operations, for the calling thread or a thread of the library."""
+    """A prepared batch of operations, for the calling thread or a :class:`kvblk.Queue`."""
 
     __slots__ = ("native", "opcode", "keep")
 
@@ -193,19 +204,13 @@ class Batch:
 
     def results(self) -> list[Any]:
         """Return a result for each operation of a completed batch, and free the batch."""
-        native = self.native
-        err, nr, opcode = native.err, native.nr, self.opcode
-        res = ffi.unpack(native.res, nr) if not err else []
-        flags = ffi.unpack(native.flags, nr) if opcode == OP_PUT and -errno.EEXIST in res else ()
+        native, nr, opcode = self.native, self.native.nr, self.opcode
+        results: list[Any] = ffi.unpack(native.res, nr)
+        if opcode != OP_GET or min(results, default=0) < 0:
+            results = [result_of(opcode, *result) for result in
+                       zip(results, ffi.unpack(native.flags, nr), ffi.unpack(native.lens, nr))]
         self.free()
-        if err:
-            raise KvblkError(-err)
-        result = RESULTS[opcode]
-        answers = [result(r) for r in res]
-        for i, flag in enumerate(flags):
-            if res[i] == -errno.EEXIST and flag & LEN_DIFFERS:
-                answers[i] = Put.DIFFERS
-        return answers
+        return results
 
     def free(self) -> None:
         native, self.native = self.native, None

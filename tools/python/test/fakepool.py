@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Settings of the emulated pool, tools/test/fake_pool.c, which reads the environment at each call."""
+"""Settings of libkvblk-fake(7), which reads the environment at each call."""
 
 import contextlib
 import os

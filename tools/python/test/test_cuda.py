@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: test_cuda.py [POOL]
 
-Memory of a real NVIDIA GPU, through torch, on a real pool or the emulated pool "fake" of tools/test/fake_pool.c.
+Memory of a real NVIDIA GPU, through torch, on a real pool or the emulated pool "fake" of libkvblk-fake.
 Skipped without a GPU. test_kvblk.py and selftests/host/mem_test.c have the tests that need no GPU. Prints TAP.
 """
 
@@ -64,7 +64,7 @@ class Cuda(unittest.TestCase):
         return caches
 
     def test_one_block(self):
-        longest = min(16 << 20, self.pool.info().value_max)
+        longest = min(16 << 20, self.pool.get_info().value_max)
         for length in (1, 4097, 1 << 20, (1 << 20) + 1, 5 << 20, longest):
             k, block = key(), noise(length)
             got = torch.full_like(block, 7)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: test_kvblk.py POOL
 
-The package on a real pool, or on the emulated pool "fake" of tools/test/fake_pool.c, which has further tests. Prints
+The package on a real pool, or on the pool "fake" of libkvblk-fake, which has further tests. Prints
 TAP.
 """
 
@@ -18,7 +18,9 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -28,6 +30,7 @@ import kvblk
 import tap
 from fakepool import fault, gate
 from kvblk import adapter
+from salts import SALT, salt_file
 
 try:
     import numpy
@@ -75,7 +78,7 @@ class OneBlock(TestPool):
         self.assertFalse(kvblk.Put.DIFFERS)
         self.assertFalse(kvblk.Put.PENDING)
         self.assertIn(k, self.pool)
-        self.assertEqual(self.pool.size(k), len(block))
+        self.assertEqual(self.pool.exists(k), len(block))
         self.assertEqual(self.pool.get(k), block)
         self.assertTrue(self.pool.delete(k))
         self.assertFalse(self.pool.delete(k))
@@ -95,12 +98,13 @@ class OneBlock(TestPool):
     def test_too_short(self):
         k = key()
         self.pool.put(k, data(5000))
-        e = self.raises(errno.EMSGSIZE, self.pool.get_into, k, bytearray(4999))
-        self.assertEqual(e.strerror, "the block is longer than the buffer")
+        for options in ({}, {"layout_tag": 0}):
+            e = self.raises(errno.EMSGSIZE, self.pool.get_into, k, bytearray(4999), **options)
+            self.assertEqual((e.strerror, e.value_len), ("the block is longer than the buffer", 5000))
 
     def test_bad_keys(self):
         for bad in (b"", b"x" * 513):
-            for call in (lambda k: self.pool.put(k, b"x"), self.pool.get, self.pool.delete, self.pool.size):
+            for call in (lambda k: self.pool.put(k, b"x"), self.pool.get, self.pool.delete, self.pool.exists):
                 self.assertRaisesRegex(ValueError, "a key has 1 to 512 bytes", call, bad)
 
     @unittest.skipUnless(numpy, "no numpy")
@@ -130,9 +134,9 @@ class OneBlock(TestPool):
         self.pool.close()
 
     def test_info(self):
-        info = self.pool.info()
+        info = self.pool.get_info()
         self.assertEqual(info.ops_max, 1024)
-        self.assertEqual(len(info.uuid), 16)
+        self.assertEqual(len(info.pool_uuid), 16)
         self.assertGreater(info.value_max, 0)
 
     def test_declined(self):
@@ -178,13 +182,23 @@ class OneBlock(TestPool):
         with fault(DRAM=1000000, LEASE=1):
             got = self.pool.prestage(names, max_bytes=250, stop_at_miss=True, timeout=60, cookie=7, priority=3)
             self.assertEqual(got.states, ["loaded"] * 2 + ["clipped", "missing", "clipped", "clipped"])
-            self.assertEqual((got.leading, got.present, got.leased, got.loaded_bytes), (2, 2, 0, 200))
+            self.assertEqual((got.leading, got.here, got.leased, got.loaded_bytes), (2, 2, 0, 200))
             self.assertFalse(got.lease)
             with self.pool.prestage(names, lease=60) as got:
                 self.assertEqual(got.states, ["resident"] * 2 + ["loaded", "missing"] + ["loaded"] * 2)
-                self.assertEqual((got.leading, got.present, got.leased), (3, 5, 5))
+                self.assertEqual((got.leading, got.here, got.leased), (3, 5, 5))
                 self.assertTrue(got.lease)
             self.assertFalse(got.lease)
+            self.assertEqual(self.pool.prestage([]).states, [])
+            more = [key() for _ in range(5)]
+            self.pool.put_many(more[:3] + more[4:], [b"x" * 100] * 4)
+            with mock.patch.object(kvblk.pool, "LOOKUP_MAX", 2):
+                got = self.pool.prestage(more, stop_at_miss=True)
+                self.assertEqual(got.states, ["loaded"] * 3 + ["missing", "clipped"])
+                self.assertEqual((got.leading, got.here, got.loaded_bytes), (3, 3, 300))
+                with self.pool.prestage(more, lease=60, max_bytes=50) as got:
+                    self.assertEqual(got.states, ["resident"] * 3 + ["missing", "clipped"])
+                    self.assertTrue(got.lease)
 
     @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
     def test_prestage_late(self):
@@ -194,8 +208,7 @@ class OneBlock(TestPool):
             self.assertEqual(self.pool.prestage(names, timeout=0.001).states, ["expired"] * 2)
 
     def test_prestage_wrong(self):
-        for keys, options, error in (([], {}, ValueError), ([b""], {}, ValueError), ([b"x" * 513], {}, ValueError),
-                                     (["x"], {}, TypeError), ([key()] * 65537, {}, ValueError),
+        for keys, options, error in (([b""], {}, ValueError), ([b"x" * 513], {}, ValueError), (["x"], {}, TypeError),
                                      ([key()], {"lease": -1}, ValueError), ([key()], {"timeout": -1}, ValueError),
                                      ([key()], {"max_bytes": -1}, OverflowError),
                                      ([key()], {"priority": 4}, kvblk.KvblkError), ([key()], {"priority": -1}, OverflowError),
@@ -235,7 +248,7 @@ class Batches(TestPool):
     def test_chain(self):
         keys = [key() for _ in range(5)]
         self.assertTrue(all(self.pool.put_many(keys[:3], [b"x"] * 3, chain=True, continues=True)))
-        self.assertTrue(all(self.pool.put_many(keys[3:], [b"x"] * 2, chain=True, parent=keys[2], session=7, missed=True)))
+        self.assertTrue(all(self.pool.put_many(keys[3:], [b"x"] * 2, chain=True, parent=keys[2], missed=True)))
 
     def test_scatter(self):
         block = data(100000)
@@ -257,25 +270,52 @@ class Batches(TestPool):
         keys = [key() for _ in range(4)]
         done = self.pool.put_many(keys, [b"a", b"", (4096, 1 << 32), b"d"], chain=True)
         self.assertEqual([done[0], done[3]], [kvblk.Put.STORED] * 2)
-        self.assertEqual([done[1].errno, done[2].errno], [errno.EINVAL, errno.EFBIG])
+        self.assertEqual([done[1].errno, done[2].errno], [errno.EINVAL] * 2)
         self.assertEqual([self.pool.get(k) for k in keys], [b"a", None, None, b"d"])
 
     def test_limits(self):
-        self.assertRaisesRegex(ValueError, "1 to 1024 operations, not 0", self.pool.put_many, [], [])
-        self.assertRaisesRegex(ValueError, "not 1025", self.pool.delete_many, [b"x"] * 1025)
         self.assertRaisesRegex(ValueError, "2 keys and 1 buffers", self.pool.put_many, [b"x", b"y"], [b"x"])
         self.assertRaisesRegex(ValueError, "not 1025", self.pool.put, key(), [b"x"] * 1025)
         self.raises(errno.EINVAL, self.pool.put, key(), b"")
-        self.raises(errno.EFBIG, self.pool.get_into, key(), (4096, 1 << 32))
-        self.assertFalse(any(self.pool.delete_many([key() for _ in range(1024)])))
+        self.raises(errno.EINVAL, self.pool.get_into, key(), (4096, 1 << 32))
+
+    def test_any_length(self):
+        """Longer batches run in parts, and empty ones return nothing."""
+        self.assertEqual((self.pool.put_many([], []), self.pool.get_many([], []), self.pool.delete_many([])), ([], [], []))
+        # different keys, because operations in flight on one key are not ordered
+        keys, doomed = [key() for _ in range(2500)], [key() for _ in range(1500)]
+        self.assertEqual(self.pool.put_many(keys, keys, chain=True), [kvblk.Put.STORED] * 2500)
+        self.assertEqual(self.pool.put_many(doomed, doomed), [kvblk.Put.STORED] * 1500)
+        bufs = [bytearray(len(k)) for k in keys]
+        self.assertEqual(self.pool.get_many(keys, bufs), [*map(len, keys)])
+        self.assertEqual(bufs, keys)
+        with kvblk.Queue(self.pool) as queue:
+            # more than are in flight at once
+            jobs = [queue.get(keys * 7, bufs * 7), queue.get([], []), queue.delete([*doomed, key()])]
+            over = []
+            while len(over) < 3:
+                over += queue.wait(60)
+            self.assertEqual(jobs[0].results, [*map(len, keys)] * 7)
+            self.assertEqual((jobs[1].results, jobs[2].results), ([], [True] * 1500 + [False]))
+        self.assertEqual(self.pool.delete_many(doomed + keys), [False] * 1500 + [True] * 2500)
+
+    @unittest.skipUnless(FAKE, "only the fake pool logs puts")
+    def test_chain_of_any_length(self):
+        """The parts of a long chain are connected."""
+        keys = [key("chain").replace(b" ", b"-") for _ in range(2500)]
+        with tempfile.NamedTemporaryFile("r") as log, fault(LOG=log.name):
+            self.pool.put_many(keys, [b"x"] * 2500, chain=True, parent=b"first")
+            lines = log.read().splitlines()
+        self.assertEqual([line.split()[:2] for line in lines],
+                         [[k.decode(), f"parent={parent.decode()}"] for k, parent in zip(keys, [b"first", *keys])])
 
 
 class Lookups(TestPool):
-    def test_leading_run(self):
+    def test_lookup_prefix(self):
         keys = [key() for _ in range(300)]
         self.pool.put_many(keys[:200], [b"x" * 5000] * 200)
         self.pool.delete(keys[150])
-        with self.pool.leading_run(keys, lease=30) as run:
+        with self.pool.lookup_prefix(keys, lease=30) as run:
             self.assertEqual(run.leading, 150)
             self.assertTrue(run.lease)
         self.assertFalse(run.lease)
@@ -303,7 +343,35 @@ class Lookups(TestPool):
         for i in range(0, 3000, 1000):
             self.pool.put_many(keys[i:i + 1000], [b"x"] * 1000)
         self.assertEqual(self.pool.lookup(keys).present, 3000)
-        self.assertRaisesRegex(ValueError, "1 to 65536 keys, not 0", self.pool.lookup, [])
+        self.assertEqual(len(self.pool.lookup([], sizes=True)), 0)
+        # more than a lookup takes, with a lease of several parts
+        with mock.patch.object(kvblk.pool, "LOOKUP_MAX", 1024):
+            absent = key()
+            with self.pool.lookup([*keys, absent, keys[0]], lease=30, sizes=True) as found:
+                self.assertEqual((found.leading, found.present, len(found)), (3000, 3001, 3002))
+                self.assertEqual(found.sizes, [1] * 3000 + [0, 1])
+                self.assertEqual([found[i] for i in (0, 1023, 1024, 2999, 3000, 3001)], [True] * 4 + [False, True])
+                self.assertTrue(found.lease)
+            self.assertEqual(self.pool.lookup([absent, *keys], prefix=True).present, 0)
+
+    def test_lease_of_a_part(self):
+        """With a lease, a prefix ends where the lease ends; the end of the lease is known."""
+        keys = [key() for _ in range(20)]
+        self.pool.put_many(keys, [b"x"] * 20)
+        began = time.monotonic()
+        with self.pool.lookup_prefix(keys, lease=30) as found:
+            self.assertEqual((found.leading, found.leased), (20, 20))
+            self.assertTrue(began + 29 < found.lease.end < time.monotonic() + 31)
+        self.assertEqual(self.pool.lookup_prefix(keys).lease.end, 0)
+        if FAKE:
+            with fault(LEASE_KEYS=3), mock.patch.object(kvblk.pool, "LOOKUP_MAX", 8):
+                with self.pool.lookup_prefix(keys, lease=30) as found:
+                    self.assertEqual((found.leading, found.present, found.leased), (3, 20, 3))
+
+    def test_tiers(self):
+        keys = [key(), key()]
+        self.pool.put(keys[0], b"x")
+        self.assertEqual(self.pool.lookup(keys, quiet=True, tiers=True).tiers, ["member", None])
 
     def test_layout_tag(self):
         k = key()
@@ -480,13 +548,13 @@ class RegisteredMemory(TestPool):
     def test_fork(self):
         """A child that exits does not affect its parent, and does not wait for threads that it does not have."""
         slab = bytearray(data(8192))
-        worker = kvblk.Worker(self.pool)
-        worker.put([key()], [b"x"])
-        worker.wait(60)
+        queue = kvblk.Queue(self.pool)
+        queue.put([key()], [b"x"])
+        queue.wait(60)
         with self.pool.register(slab) as memory:
             def child():
                 memory.close()
-                worker.close()
+                queue.close()
                 gc.collect()
                 return True
 
@@ -494,7 +562,7 @@ class RegisteredMemory(TestPool):
             k = key()
             self.assertIs(self.pool.put(k, memory[:]), kvblk.Put.STORED)
             self.assertEqual(self.pool.get(k), slab)
-        worker.close()
+        queue.close()
 
     def in_child(self, what):
         """Run ``what`` in a child of fork(); the child exits with 0 if it returns true, and with an error if it hangs."""
@@ -517,7 +585,7 @@ class RegisteredMemory(TestPool):
 
     def test_child_is_refused(self):
         """In a child each object raises at once, and closing it does not affect the parent."""
-        worker, futures = kvblk.Worker(self.pool), kvblk.FuturePool(POOL)
+        queue, futures = kvblk.Queue(self.pool), kvblk.FuturePool(POOL)
         memory = self.pool.register(bytearray(8192))
         k, room = key(), bytearray(5000)
         future = futures.put_many([k], [b"f" * 5000])
@@ -525,13 +593,13 @@ class RegisteredMemory(TestPool):
 
         def child():
             refused = [self.refuses(*call) for call in (
-                (self.pool.get, k), (self.pool.lookup, [k]), (self.pool.put, k, b"x"), (self.pool.info,),
-                (self.pool.fileno,), (self.pool.register, bytearray(4096)), (kvblk.Worker, self.pool),
-                (worker.put, [k], [b"x"]), (worker.get, [k], [room]), (worker.wait,), (worker.completed,),
-                (worker.fileno,), (futures.get_many, [k], [room]), (future.result,), (future.exception,),
+                (self.pool.get, k), (self.pool.lookup, [k]), (self.pool.put, k, b"x"), (self.pool.get_info,),
+                (self.pool.fileno,), (self.pool.register, bytearray(4096)), (kvblk.Queue, self.pool),
+                (queue.put, [k], [b"x"]), (queue.get, [k], [room]), (queue.wait,), (queue.completed,),
+                (queue.fileno,), (futures.get_many, [k], [room]), (future.result,), (future.exception,),
                 (future.add_done_callback, print), (memory.view,), (lambda: memory[:],))]
             futures.close()
-            worker.close()
+            queue.close()
             self.pool.close()
             with kvblk.FuturePool(POOL) as own:
                 fine = own.pool.get(k) == b"f" * 5000
@@ -539,9 +607,9 @@ class RegisteredMemory(TestPool):
 
         self.in_child(child)
         self.assertEqual(futures.get_many([k], [room]).result(60), [5000])
-        worker.get([k], [memory[:5000]])
-        self.assertEqual(worker.wait(60)[0].results, [5000])
-        worker.close()
+        queue.get([k], [memory[:5000]])
+        self.assertEqual(queue.wait(60)[0].results, [5000])
+        queue.close()
         futures.close()
 
     def test_child_closes_a_loop(self):
@@ -568,7 +636,7 @@ class RegisteredMemory(TestPool):
         k = key()
         self.pool.put(k, b"x")
         with self.pool.lookup([k], lease=60) as found:
-            lease = found.lease._id
+            lease, = found.lease._ids
 
             def child():
                 found.__exit__(None, None, None)
@@ -595,84 +663,116 @@ class RegisteredMemory(TestPool):
 
 class Background(TestPool):
     def test_from_threads(self):
-        with kvblk.Worker(self.pool, 4) as worker:
+        with kvblk.Queue(self.pool, 4) as queue:
             want = {}
 
             def start(n):
                 for i in range(20):
                     k, block = key(f"thread {n}"), data(3000)
                     want[k] = block
-                    worker.put([k], [block], tag=k)
+                    queue.put([k], [block], tag=k)
 
             threads = [threading.Thread(target=start, args=(n,)) for n in range(4)]
             for thread in threads:
                 thread.start()
             over = []
             while len(over) < 80:
-                over += worker.wait(60)
+                over += queue.wait(60)
             for thread in threads:
                 thread.join()
             self.assertEqual({job.tag for job in over}, set(want))
             self.assertEqual({job.results[0] for job in over}, {kvblk.Put.STORED})
-            self.assertEqual(worker.completed(), [])
+            self.assertEqual(queue.completed(), [])
         for k, block in want.items():
             self.assertEqual(self.pool.get(k), block)
 
     def test_closed(self):
-        worker = kvblk.Worker(self.pool)
-        worker.put([key() for _ in range(100)], [b"x" * 4096] * 100)
-        for job in worker.close():
-            self.assertIsNotNone(job.results or job.error)
-        self.assertRaises(ValueError, worker.put, [key()], [b"x"])
-        self.assertRaises(ValueError, worker.fileno)
-        self.assertEqual(worker.close(), [])
-        self.raises(errno.EINVAL, kvblk.Worker, self.pool, 65)
+        queue = kvblk.Queue(self.pool)
+        queue.put([key() for _ in range(100)], [b"x" * 4096] * 100)
+        for job in queue.close():
+            self.assertEqual(len(job.results), 100)
+        self.assertRaises(ValueError, queue.put, [key()], [b"x"])
+        self.assertRaises(ValueError, queue.fileno)
+        self.assertEqual(queue.close(), [])
+        self.raises(errno.EINVAL, kvblk.Queue, self.pool, 65)
+        self.assertRaises(ValueError, kvblk.Queue, self.pool, 0)
 
     def test_closed_lets_go(self):
-        """A pool whose worker was closed closes at once, not when the worker is freed."""
+        """A pool whose queue was closed closes at once, not when the queue is freed."""
         pool = kvblk.Pool(POOL)
         node = pool.fileno()
-        worker = kvblk.Worker(pool)
-        event = worker.fileno()
-        worker.close()
+        queue = kvblk.Queue(pool)
+        event = queue.fileno()
+        queue.close()
         pool.close()
         self.assertRaises(OSError, os.fstat, node)
         self.assertRaises(OSError, os.fstat, event)
-        self.assertEqual(worker.completed(), [])
+        self.assertEqual(queue.completed(), [])
 
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_not_begun(self):
-        """When a worker is closed, queued jobs are cancelled and the running one completes first."""
-        with gate() as go_on:
-            worker = kvblk.Worker(self.pool, 1)
-            jobs = [worker.put([key()], [b"x"]) for _ in range(3)]
-            # the first step of close()
-            kvblk._native.lib.kvblk_async_stop(worker._async)
+        """When a queue is closed, jobs that have not begun are cancelled, and no job can be started."""
+        with gate() as go_on, concurrent.futures.ThreadPoolExecutor(1) as threads:
+            queue = kvblk.Queue(self.pool, 1)
+            jobs = [queue.put([key()], [b"x"]) for _ in range(3)]
+            closing = threads.submit(queue.close)
+            while not queue._stopped:
+                time.sleep(0.001)
+            self.raises(errno.ECANCELED, queue.put, [key()], [b"x"])
             go_on(3)
-            worker.close()
-        ends = [job.results or job.error.errno for job in jobs]
-        self.assertEqual(ends[-1], errno.ECANCELED, ends)
+            self.assertEqual(len(closing.result(60)), 3)
+        self.assertRaises(ValueError, queue.put, [key()], [b"x"])
+        self.assertEqual(jobs[-1].results[0].errno, errno.ECANCELED)
 
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_cancel_before_it_begins(self):
-        with gate() as go_on, kvblk.Worker(self.pool, 1) as worker:
-            worker.put([key()], [b"x"])
+        with gate() as go_on, kvblk.Queue(self.pool, 1) as queue:
+            queue.put([key()], [b"x"])
             k = key()
-            job = worker.put([k], [b"x"])
-            self.assertEqual(worker.cancel(job), 0)
+            job = queue.put([k], [b"x"])
+            self.assertTrue(queue.cancel(job))
             go_on(2)
             over = []
             while len(over) < 2:
-                over += worker.wait(60)
-            self.assertEqual(job.error.errno, errno.ECANCELED)
-            self.assertEqual(worker.cancel(job), 0)
+                over += queue.wait(60)
+            self.assertEqual((job.results[0].errno, job.results[0].action), (errno.ECANCELED, kvblk.Action.SKIP))
+            self.assertFalse(queue.cancel(job))
         self.assertIsNone(self.pool.get(k))
 
+    @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
+    def test_cancel_of_many(self):
+        """A job of more operations than are in flight at once is canceled, also what was not submitted."""
+        k = key()
+        self.pool.put(k, b"x")
+        bufs = [bytearray(1)] * 20000
+        with fault(DELAY_MS=60000), kvblk.Queue(self.pool, 20) as queue:
+            job = queue.get([k] * 20000, bufs)
+            self.assertTrue(queue.cancel(job))
+            while job.results is None:
+                queue.cancel(job)
+                queue.wait(0.1)
+            self.assertEqual({result.errno for result in job.results}, {errno.ECANCELED})
+
+    @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
+    def test_drain(self):
+        """Drain waits for all jobs started before, and leaves them to be collected."""
+        with kvblk.Queue(self.pool, 2) as queue:
+            queue.drain()
+            k = key()
+            job = queue.put([k], [b"x"])
+            queue.drain(60)
+            self.assertEqual((job.results, queue.wait(60)), (None, [job]))
+            with fault(DELAY_MS=200):
+                jobs = [queue.get([k], [bytearray(1)]) for _ in range(3)]
+                self.raises(errno.ETIME, queue.drain, 0.01)
+                queue.drain(60)
+            self.assertEqual({*queue.completed()}, {*jobs})
+
     def test_closed_while_another_waits(self):
-        worker = kvblk.Worker(self.pool)
+        queue = kvblk.Queue(self.pool)
         with concurrent.futures.ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(worker.wait)
-            worker.close()
+            waiting = threads.submit(queue.wait)
+            queue.close()
             self.assertEqual(waiting.result(60), [])
 
     def test_many_descriptors(self):
@@ -684,17 +784,17 @@ class Background(TestPool):
         except (OSError, ValueError):
             self.skipTest("no 1100 descriptors")
         try:
-            with kvblk.Worker(self.pool) as worker:
-                worker.put([key()], [b"x"])
-                self.assertEqual(len(worker.wait(60)), 1)
+            with kvblk.Queue(self.pool) as queue:
+                queue.put([key()], [b"x"])
+                self.assertEqual(len(queue.wait(60)), 1)
         finally:
             for fd in held:
                 os.close(fd)
 
     def test_dropped(self):
-        worker = kvblk.Worker(self.pool)
-        worker.put([key() for _ in range(10)], [bytearray(100000) for _ in range(10)])
-        del worker
+        queue = kvblk.Queue(self.pool)
+        queue.put([key() for _ in range(10)], [bytearray(100000) for _ in range(10)])
+        del queue
         gc.collect()
 
     def test_error_of_a_batch(self):
@@ -721,7 +821,7 @@ class Background(TestPool):
             self.assertEqual(await pool.get_into(k, buf), 2000 + i)
             self.assertEqual(buf[:2000 + i], block)
             self.assertIsNone(await pool.get_into(key(), buf))
-            self.assertEqual(pool.leading_run([k, key()]).leading, 1)
+            self.assertEqual(pool.lookup_prefix([k, key()]).leading, 1)
             self.assertTrue(await pool.delete(k))
 
         async def main():
@@ -770,17 +870,176 @@ class Background(TestPool):
 
         asyncio.run(main())
 
+    def test_close_while_others_put(self):
+        """close() ends while threads or coroutines put, who get errors."""
+        def put(queue, k):
+            while True:
+                try:
+                    queue.put([k], [b"x"])
+                except (ValueError, kvblk.KvblkError) as e:
+                    return e
+
+        async def put_async(pool, k):
+            while True:
+                try:
+                    await pool.put(k, b"x")
+                except (ValueError, kvblk.KvblkError) as e:
+                    return e
+
+        async def main(turn):
+            pool = kvblk.AsyncPool(POOL, threads=4)
+            keys = [key() for _ in range(4)]
+            await asyncio.gather(*(pool.put(k, b"x") for k in keys))
+            tasks = [asyncio.ensure_future(put_async(pool, k)) for k in keys]
+            await asyncio.sleep(0.001 * (turn % 5))
+            await asyncio.wait_for(pool.close(), 60)
+            return await asyncio.wait_for(asyncio.gather(*tasks), 60)
+
+        for turn in range(20):
+            queue = kvblk.Queue(self.pool, 1)
+            with concurrent.futures.ThreadPoolExecutor(3) as threads:
+                errors = [threads.submit(put, queue, key()) for _ in range(2)]
+                time.sleep(0.001 * (turn % 5))
+                threads.submit(queue.close).result(60)
+                ends = [error.result(60) for error in errors] + asyncio.run(main(turn))
+            for e in ends:
+                self.assertTrue(isinstance(e, ValueError) or e.errno == errno.ECANCELED, e)
+
     def test_asyncio_cancel(self):
+        """A cancelled coroutine ends when its memory is unused."""
         async def main():
-            async with kvblk.AsyncPool(self.pool) as pool:
+            async with kvblk.AsyncPool(self.pool, threads=2) as pool:
                 task = asyncio.ensure_future(pool.put_many([key() for _ in range(100)], [bytes(10000)] * 100))
                 await asyncio.sleep(0)
                 task.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await task
                 self.assertIs(await pool.put(key(), b"x"), kvblk.Put.STORED)
+                k = key()
+                await pool.put(k, b"A" * 1000000)
+                for turn in range(20):
+                    buf = bytearray(1000000)
+                    task = asyncio.ensure_future(pool.get_into(k, buf))
+                    await asyncio.sleep(0)
+                    time.sleep(0.0002 * (turn % 10))
+                    task.cancel()
+                    with self.assertRaises(asyncio.CancelledError):
+                        await task
+                    # another request has the memory now
+                    buf[:] = b"B" * len(buf)
+                    await asyncio.sleep(0.005)
+                    self.assertEqual(buf.count(b"B"), len(buf))
 
         asyncio.run(main())
+
+    @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
+    def test_asyncio_cancel_of_slow(self):
+        """A cancelled operation is canceled in the pool; one that cannot be is waited for, also if cancelled twice."""
+        async def cancelled(task):
+            await asyncio.sleep(0.02)
+            task.cancel()
+            await asyncio.sleep(0.02)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(task), 60)
+
+        async def main():
+            async with kvblk.AsyncPool(self.pool, threads=2) as pool:
+                k, buf = key(), bytearray(100)
+                await pool.put(k, b"x" * 100)
+                with fault(DELAY_MS=60000, DRAM=1000000):
+                    await cancelled(asyncio.ensure_future(pool.get_into(k, buf)))
+                    await cancelled(asyncio.ensure_future(pool.prestage([k], lease=60)))
+                self.assertEqual(buf, bytes(100))
+                with gate() as go_on:
+                    task = asyncio.ensure_future(pool.get_into(k, buf))
+                    await asyncio.sleep(0.02)
+                    task.cancel()
+                    done, _ = await asyncio.wait([task], timeout=0.2)
+                    self.assertFalse(done, "it is in the pool still")
+                    with self.assertRaises(kvblk.KvblkError) as caught:
+                        await pool.drain(0.05)
+                    self.assertEqual(caught.exception.errno, errno.ETIME)
+                    go_on(1)
+                    await pool.drain(60)
+                    with self.assertRaises(asyncio.CancelledError):
+                        await task
+                await pool.drain()
+
+        asyncio.run(main())
+
+    def test_asyncio_calls(self):
+        """AsyncPool has the calls and options of Pool."""
+        async def main():
+            async with kvblk.AsyncPool(POOL) as pool:
+                keys, block = [key(), key()], data(5000)
+                self.assertEqual(await pool.put_many(keys, [block] * 2, chain=True, layout_tag=5), [kvblk.Put.STORED] * 2)
+                self.assertEqual((pool.exists(keys[0]), pool.exists(key())), (5000, 0))
+                self.assertEqual(await pool.get(keys[0], layout_tag=5, timeout=60, hard_deadline=True), block)
+                self.assertEqual(await pool.get(keys[0], offset=1000), block[1000:])
+                self.assertIsNone(await pool.get(key()))
+                with await pool.register(bytearray(8192)) as memory:
+                    self.assertEqual(await pool.get_into(keys[1], memory[:5000], timeout=60), 5000)
+                with pool.lookup_prefix(keys, lease=10) as found:
+                    self.assertEqual((found.leading, pool.lookup(keys, quiet=True).present), (2, 2))
+                for call in (pool.prefetch(keys[0], timeout=60, priority=1), pool.prestage(keys, timeout=60, priority=1)):
+                    try:
+                        await call
+                    except kvblk.KvblkError as e:
+                        self.assertEqual(e.errno, errno.EOPNOTSUPP)
+                many = [key() for _ in range(1500)]
+                self.assertEqual(await pool.put_many(many, many), [kvblk.Put.STORED] * 1500)
+                self.assertEqual(await pool.get_many([], []), [])
+                self.assertTrue(all(await pool.delete_many(many, timeout=60)))
+                self.assertTrue(await pool.delete(keys[0], timeout=60))
+
+        asyncio.run(main())
+
+
+class Examples(unittest.TestCase):
+    @unittest.skipUnless(numpy, "no numpy")
+    def test_prompt(self):
+        """examples/prompt.py loads what it has stored"""
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../examples/prompt.py")
+        done = subprocess.run([sys.executable, path, POOL], stdout=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("first request: 0 of 32", done.stdout)
+        self.assertIn("again: 32 of 32", done.stdout)
+
+
+class Errors(TestPool):
+    def test_actions(self):
+        """Errors have the library's text and action; see the table in libkvblk(3)."""
+        wanted = {errno.EBUSY: "RETRY", errno.ENOMEM: "RETRY", errno.ENOSPC: "SKIP", errno.ECANCELED: "SKIP",
+                  errno.EIO: "RECOMPUTE", errno.ETIME: "RECOMPUTE", errno.EINVAL: "REPORT", errno.EMSGSIZE: "REPORT",
+                  errno.ENODEV: "REPORT", errno.EXFULL: "REPORT"}
+        for number, action in wanted.items():
+            self.assertIs(kvblk.KvblkError(number).action, kvblk.Action[action], number)
+        self.assertEqual(kvblk.KvblkError(errno.EIO).value_len, 0)
+
+    def test_of_calls(self):
+        """The errno of a call that is no operation has its usual meaning."""
+        e = self.raises(errno.ENOENT, self.pool.alloc, "/nowhere/at/all", 4096)
+        self.assertEqual((e.strerror, e.action), ("No such file or directory", kvblk.Action.REPORT))
+
+    def test_rdonly(self):
+        k = key()
+        self.pool.put(k, b"x")
+        with kvblk.Pool(POOL, rdonly=True) as pool:
+            self.assertEqual(pool.get(k), b"x")
+            e = self.raises(errno.EBADF, pool.put, key(), b"x")
+            self.assertIs(e.action, kvblk.Action.REPORT)
+
+    def test_open_fd(self):
+        k = key()
+        path = POOL if "/" in POOL else f"/dev/kvblk/{POOL}/default"
+        fd = ctypes.CDLL(None).open(path.encode(), os.O_RDWR)
+        with kvblk.Pool.open_fd(fd) as pool:
+            pool.put(k, b"x")
+            self.assertEqual(pool.fileno(), fd)
+        self.assertEqual(self.pool.get(k), b"x")
+        with open("/dev/zero") as other:
+            self.raises(errno.ENOTTY, kvblk.Pool.open_fd, other.fileno())
 
 
 class Keys(unittest.TestCase):
@@ -794,9 +1053,20 @@ class Keys(unittest.TestCase):
                          "6b766231e7940858f1756b790e5d78b122ca70f1"
                          "b31003adecd2f3f3f642002cd91d93c8cfe37080230027887ca70c22ca578ee6")
 
+    def test_secret_vectors(self):
+        self.assertEqual(kvblk.Keyspace(**self.SPEC, secret=SALT).prefix.hex(),
+                         "6b7662311a472cdbe252ef85e250a7f4bc9872c3")
+        self.assertEqual(kvblk.Keyspace(runtime="vllm-offload/1", model="meta-llama/Llama-3.1-8B@d04e592",
+                                        tokenizer="llama-3.1", dtype="bfloat16", layout="32x2x16x8x128", salt="tenant-7",
+                                        secret=SALT, block_tokens=16, tp_rank=3, tp_size=8, pp_rank=1,
+                                        pp_size=2).prefix.hex(), "6b76623100c079c06024afbdd78f40588898dc6f")
+        self.assertEqual(kvblk.Keyspace(runtime="kvblk", model="fingerprint", dtype="none", layout="none", block_tokens=1,
+                                        secret=SALT).prefix.hex()[8:24], "d03af759a72afc66")
+
     def test_each_field_counts(self):
         others = [{"runtime": "example/2"}, {"model": "tiny2"}, {"dtype": "bfloat16"}, {"layout": "KLTHD"},
-                  {"block_tokens": 32}, {"tokenizer": "t"}, {"salt": "s"}, {"tp_size": 2}, {"tp_size": 2, "tp_rank": 1},
+                  {"block_tokens": 32}, {"tokenizer": "t"}, {"salt": "s"}, {"secret": "s"},
+                  {"tp_size": 2}, {"tp_size": 2, "tp_rank": 1},
                   {"pp_size": 2}, {"pp_size": 2, "pp_rank": 1}, {"cp_size": 2}, {"cp_size": 2, "cp_rank": 1},
                   # text that could run into the next field
                   {"model": "tiny\n", "tokenizer": ""}, {"model": "tin", "tokenizer": "y"}]
@@ -811,6 +1081,7 @@ class Keys(unittest.TestCase):
             with self.assertRaises(kvblk.KvblkError, msg=bad):
                 kvblk.Keyspace(**{**self.SPEC, **bad})
         self.assertRaises(ValueError, kvblk.Keyspace, **{**self.SPEC, "salt": "a\0b"})
+        self.assertRaises(ValueError, kvblk.Keyspace, **{**self.SPEC, "secret": "a\0b"})
         self.assertRaises(ValueError, kvblk.block_id, b"short", [1])
         self.assertRaises(TypeError, kvblk.block_id, None, b"tokens")
         self.assertRaises(ValueError, kvblk.Keyspace(**self.SPEC).key, b"")
@@ -826,6 +1097,53 @@ class Keys(unittest.TestCase):
         self.assertEqual(kvblk.block_ids(tokens, 201), [])
 
 
+class Salt(unittest.TestCase):
+    def test_read(self):
+        for mode in (0o640, 0o600, 0o440, 0o400):
+            self.assertEqual(kvblk.deployment_salt(salt_file(self, mode)), SALT)
+        self.assertEqual(kvblk.deployment_salt(""), "")
+        options = adapter.Options(pool="kv0", salt="tenant", salt_file=salt_file(self))
+        self.assertEqual((options.secret(), options.salt), (SALT, "tenant"))
+        self.assertEqual(adapter.Options(pool="kv0").salt_file, "/etc/kvblk/salt")
+        self.assertEqual(adapter.Options(pool="kv0", salt_file="").secret(), "")
+
+    def test_missing(self):
+        path = f"{salt_file(self)}-missing"
+        with self.assertLogs("kvblk", "WARNING") as caught:
+            for _ in range(3):
+                self.assertEqual(kvblk.deployment_salt(path), "")
+                self.assertEqual(adapter.Options(pool="kv0", salt_file=path).secret(), "")
+        self.assertEqual(len(caught.output), 1)
+        self.assertIn(f"{path}: no such file, so the keys have no secret", caught.output[0])
+
+    def refused(self, path, number, said):
+        with self.assertRaisesRegex(kvblk.KvblkError, said) as caught:
+            kvblk.deployment_salt(path)
+        self.assertEqual(caught.exception.errno, number)
+        self.assertNotIn(SALT, str(caught.exception))
+        self.assertRaisesRegex(RuntimeError, f"{path} can't be used: .*{said}.*salt_file",
+                               adapter.Options(pool="kv0", salt_file=path).secret)
+
+    def test_refused(self):
+        for mode in (0o644, 0o660, 0o642, 0o641):
+            self.refused(salt_file(self, mode), errno.EKEYREJECTED, "others may read it or its group may change it")
+        for text in ("", "\n", SALT, f"{SALT[1:]}\n", f"{SALT}0\n", f"{SALT}\n\n", f"{SALT.upper()}\n", f"{SALT[1:]}g\n",
+                     f"{SALT[1:]}\0\n", f"{SALT[1:]}\n\n"):
+            self.refused(salt_file(self, text=text), errno.EBADMSG, "it is not 64 hex digits in lower case and a newline")
+        path = salt_file(self)
+        self.refused(os.path.dirname(path), errno.EBADMSG, "it is not a regular file")
+        self.refused(f"{path}/below", errno.ENOTDIR, "Not a directory")
+        os.mkfifo(f"{path}-fifo", 0o600)
+        self.refused(f"{path}-fifo", errno.EBADMSG, "it is not a regular file")
+        self.assertRaises(ValueError, kvblk.deployment_salt, "a\0b")
+        self.assertRaisesRegex(ValueError, "zero byte", adapter.Options, pool="kv0", salt_file="a\0b")
+        self.assertRaisesRegex(ValueError, "should be a text", adapter.Options, pool="kv0", salt_file=None)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may read any file")
+    def test_unreadable(self):
+        self.refused(salt_file(self, 0o200), errno.EACCES, "Permission denied")
+
+
 class Adapter(TestPool):
     def test_options(self):
         options = adapter.Options(pool=POOL, lease_s=1)
@@ -834,25 +1152,65 @@ class Adapter(TestPool):
         for bad, said in (({}, "pool.* is missing"), ({"pool": 3}, "should be a text"), ({"threads": 65}, "1 to 64"),
                           ({"threads": 1.5}, "whole number"), ({"threads": True}, "whole number"),
                           ({"lease_s": float("nan")}, "0.001 to 3600"), ({"timeout_s": 0}, "0.001"),
-                          ({"ttl_s": -1}, "0 to"), ({"priority": 4}, "0 to 3"), ({"salt": "a\0"}, "zero byte"),
-                          ({"nonsense": 1}, "unknown option")):
+                          ({"ttl_s": -1}, "0 to"), ({"ttl_s": 2**30 + 1}, "0 to"), ({"priority": 4}, "0 to 3"),
+                          ({"salt": "a\0"}, "zero byte"), ({"nonsense": 1}, "unknown option")):
             with self.assertRaisesRegex(ValueError, said, msg=bad):
                 adapter.Options.read({**({"pool": POOL} if bad else {}), **bad}, "the test")
         self.assertRaisesRegex(ValueError, "needs a dictionary", adapter.Options.read, "kv0", "the test")
         self.assertRaisesRegex(RuntimeError, "'nowhere' can't be opened: no such pool",
                                adapter.Options(pool="nowhere").open)
 
-    def test_warnings(self):
+    def test_log(self):
         log = logging.getLogger("kvblk.test")
-        tell = adapter.Warnings(log)
+        report = adapter.Report(log)
         with self.assertLogs(log) as caught:
             for _ in range(3):
-                tell.tell("getting", kvblk.KvblkError(errno.EIO))
-            tell.tell("getting", kvblk.KvblkError(errno.ETIME))
-            tell.INTERVAL = 0
-            tell.tell("getting", kvblk.KvblkError(errno.EIO))
-        self.assertEqual(len(caught.output), 3)
-        self.assertIn("the pool's member failed (2 more of this kind", caught.output[2])
+                report.tell("getting", kvblk.KvblkError(errno.EIO))
+            report.tell("getting", kvblk.KvblkError(errno.ETIME))
+            report.INTERVAL = 0
+            report.tell("getting", kvblk.KvblkError(errno.EIO))
+            report.tell("getting", kvblk.KvblkError(errno.ENOSPC))
+            report.tell("getting", kvblk.KvblkError(errno.EINVAL))
+        self.assertEqual([record.levelname for record in caught.records], ["WARNING"] * 3 + ["ERROR"])
+        self.assertIn("failed (2 more of this kind", caught.output[2])
+
+    def test_counters(self):
+        report = adapter.Report(logging.Logger("test", logging.CRITICAL))
+        error = kvblk.KvblkError
+        puts = [kvblk.Put.STORED, kvblk.Put.EXISTS, kvblk.Put.DIFFERS, kvblk.Put.DECLINED, error(errno.ENOSPC), error(errno.EIO)]
+        self.assertEqual(report.stored(puts, [10] * 6), [True, True] + [False] * 4)
+        gets = [10, 9, None, error(errno.EMSGSIZE), error(errno.ETIME)]
+        self.assertEqual(report.loaded(gets, [10] * 5), [True] + [False] * 4)
+        self.assertEqual(report.deleted([True, False, error(errno.EBUSY)]), [True, False, False])
+        want = {"store_blocks": 1, "store_bytes": 10, "store_present": 2, "store_declined": 2, "store_errors": 1,
+                "load_blocks": 1, "load_bytes": 10, "load_misses": 3, "load_errors": 1, "delete_errors": 1}
+        self.assertEqual((report.counts(), report.take(), report.take(), report.errors()), (want, want, {}, 3))
+        self.assertLess(set(want), set(adapter.COUNTERS))
+
+    def test_leases(self):
+        """A lease ends with the last of its names, by a load of all, or by its time; the oldest is used first."""
+        keys = [key() for _ in range(4)]
+        self.pool.put_many(keys, [b"x"] * 4)
+        leases = adapter.Leases(adapter.Report(logging.getLogger("kvblk.test")))
+        first, second, short = (self.pool.lookup(keys, lease=lease).lease for lease in (60, 60, 0.001))
+        leases.hold(first, keys)
+        leases.hold(second, keys)
+        self.assertTrue(leases.drop(keys[:3]))
+        self.assertTrue(first)
+        self.assertTrue(leases.drop(keys[3:]))
+        self.assertEqual((bool(first), bool(second), len(leases)), (False, True, 1))
+        self.assertFalse(leases.end([*keys, key()]))
+        self.assertTrue(leases.end(keys[:2]))
+        self.assertEqual((bool(second), len(leases), leases.drop(keys)), (False, 0, False))
+        leases.hold(self.pool.lookup([key()], lease=60).lease, keys)
+        leases.hold(self.pool.lookup(keys, lease=60).lease, [])
+        self.assertEqual(len(leases), 0)
+        leases.hold(short, ["request"])
+        time.sleep(0.005)
+        leases.hold(self.pool.lookup(keys, lease=60).lease, ["request"])
+        self.assertEqual((len(leases), leases._report.counts()["lease_expired"]), (1, 1))
+        leases.clear()
+        self.assertEqual((len(leases), leases._of_name), (0, {}))
 
     def test_slab(self):
         slab = bytearray(data(1 << 20))
@@ -898,7 +1256,7 @@ def forget(_):
     """Delete the keys of the examples, which run more than once."""
     with kvblk.Pool(POOL) as pool:
         pool.delete_many([b"greeting", b"nobody", b"of the slab", b"a", b"b", b"one", b"two", b"in the background",
-                          b"from a loop", b"some day"])
+                          b"from a loop", b"some day", b"leased"])
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ kvblk_llamacpp`` is a demonstration.
 """
 
 try:
-    from kvblk.adapter import Checked as _  # noqa: F401
+    from kvblk.adapter import Leases as _  # noqa: F401
 except ImportError as e:
     raise ImportError("kvblk for Python is missing, or is older: pip install ./tools/python, of kvblk's tree") from e
 
-from .cache import PrefixCache, Stats
+from .cache import PrefixCache
 from .model import Model, model_digest
 from .runtime import Library, Session
 
-__all__ = ["Library", "Model", "PrefixCache", "Session", "Stats", "model_digest"]
+__all__ = ["Library", "Model", "PrefixCache", "Session", "model_digest"]

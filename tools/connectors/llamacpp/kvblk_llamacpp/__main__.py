@@ -9,7 +9,6 @@ The second run restores the prompt's blocks, in another process:
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import logging
 import sys
@@ -37,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpu-layers", type=int, default=0, help="layers on a GPU (0)")
     parser.add_argument("--kv-type", choices=TYPES, default="f16", help="type of K and V in the cache (f16)")
     parser.add_argument("--salt", default="", help="keys of another salt are other keys")
+    parser.add_argument("--salt-file", default=kvblk.SALT_FILE, help="the deployment's salt (%(default)s); '': none")
     parser.add_argument("--block-tokens", type=int, default=64, help="tokens of a block (64)")
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a get or put (2)")
     parser.add_argument("--no-save", action="store_true", help="store nothing")
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     kind = TYPES[args.kv_type]
     with Session(args.model, library=Library(args.package), threads=args.threads, gpu_layers=args.gpu_layers,
                  verbose=args.verbose, n_ctx=args.context, n_batch=args.batch, type_k=kind, type_v=kind) as session:
-        cache = PrefixCache.of(session, pool=args.pool, salt=args.salt, block_tokens=args.block_tokens,
-                               timeout_s=args.timeout) if args.pool else None
+        cache = PrefixCache.of(session, pool=args.pool, salt=args.salt, salt_file=args.salt_file,
+                               block_tokens=args.block_tokens, timeout_s=args.timeout) if args.pool else None
         # split batches without kvblk, too, or else the answer would differ
         session.cut = args.block_tokens
         tokens = session.tokenize(prompt)
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         }
         if cache:
             report["block_bytes"] = cache.block_bytes
-            report["stats"] = dataclasses.asdict(cache.stats)
+            report["stats"] = cache.report.counts()
             cache.close()
         return report
 
@@ -97,7 +97,7 @@ def main() -> int:
     print(f"tokens: {' '.join(map(str, report['tokens']))}")
     if "stats" in report:
         stats = report["stats"]
-        print(f"kvblk: {stats['restored']} blocks restored, {stats['stored']} stored, "
+        print(f"kvblk: {stats['load_blocks']} blocks restored, {stats['store_blocks']} stored, "
               f"{report['block_bytes']} bytes each")
     return 0
 

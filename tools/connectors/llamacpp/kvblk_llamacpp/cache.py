@@ -55,31 +55,6 @@ class Options(adapter.Options):
         **adapter.Options.LIMITS, "threads": (1, 2), "block_tokens": (1, 4096), "buffer_mib": (1, 1 << 16)}
 
 
-@dataclasses.dataclass
-class Stats:
-    """Counters of a cache since its creation, in blocks unless the name says otherwise."""
-
-    lookups: int = 0
-    #: requested by restore()
-    wanted: int = 0
-    #: found by lookups
-    found: int = 0
-    restored: int = 0
-    restored_tokens: int = 0
-    #: found, but not loaded
-    lost: int = 0
-    #: found or loaded, but with a wrong state
-    refused: int = 0
-    stored: int = 0
-    #: present, or another put was in flight
-    exists: int = 0
-    declined: int = 0
-    #: failed calls and operations of kvblk
-    errors: int = 0
-    restore_seconds: float = 0.0
-    save_seconds: float = 0.0
-
-
 class PrefixCache:
     """Restore and save sequences of one context; for the thread that uses the context.
 
@@ -94,8 +69,8 @@ class PrefixCache:
     def __init__(self, library: Library, context: Any, params: Any, model: str | os.PathLike[str] | Model,
                  **options: Any):
         self.options = Options.read(options, "PrefixCache")
-        self.stats = Stats()
-        self._trouble = adapter.Warnings(log)
+        #: counters; besides those of all adapters restored_tokens, restore_ms and save_ms
+        self.report = adapter.Report(log)
         self._c = c = library.c
         self._context = address_of(context)
         self._memory = c.llama_get_memory(self._context)
@@ -121,24 +96,24 @@ class PrefixCache:
         self.space = kvblk.Keyspace(
             runtime=f"llama.cpp/{library.build}", model=model.digest, dtype=self._layout.dtype(),
             layout=f"{self._layout.text()} {self._numerics(params, model)}", block_tokens=self._tokens,
-            salt=self.options.salt)
+            salt=self.options.salt, secret=self.options.secret())
         # an additional check by kvblk, besides the key
         self._tag = int.from_bytes(hashlib.blake2b(self.space.prefix, digest_size=8).digest(), "little")
         self._pool = self.options.open()
-        info = self._pool.info()
-        if self.block_bytes > info.value_max:
+        self._checked = adapter.Checked(self._pool, self.report)
+        limit = self._pool.get_info().value_max
+        if self.block_bytes > limit:
             self._pool.close()
             raise ValueError(f"a block of {self._tokens} tokens has {self.block_bytes} bytes, the pool takes "
-                             f"{info.value_max}: lower block_tokens")
+                             f"{limit}: lower block_tokens")
         self._stride = -(-self.block_bytes // PAGE) * PAGE
-        self._lookup_max = info.lookup_max
         # two halves: the pool and llama.cpp use different halves
         self._half = max(1, min((self.options.buffer_mib << 20) // self._stride // 2, BATCH_MOST))
         self._slab = mmap.mmap(-1, 2 * self._half * self._stride)
         self._view = memoryview(self._slab)
         self._base = _address(self._slab)
         adapter.register_slab(self._pool, self._base, len(self._slab), self._stride, log)
-        self._worker = kvblk.Worker(self._pool, self.options.threads)
+        self._queue = kvblk.Queue(self._pool, self.options.threads)
         self._closed = False
 
     @classmethod
@@ -207,34 +182,35 @@ class PrefixCache:
         have = min(have, self._filled(sequence), max(0, len(tokens) - 1))
         c.llama_memory_seq_rm(self._memory, sequence, have, -1)
         first = have // step
-        keys = self.keys(tokens[:max(0, len(tokens) - 1)])[first:][:min(self._room() // step, self._lookup_max)]
+        keys = self.keys(tokens[:max(0, len(tokens) - 1)])[first:][:self._room() // step]
         if keys and not self._closed:
             try:
-                with self._lookup(keys) as found:
-                    self._load(keys[:self._plausible(keys, found)], first, sequence)
+                found = self._lookup(keys)
+                with found.lease:
+                    self._load(keys[:found.leading], first, sequence)
             except kvblk.KvblkError as e:
-                self._failed("lookup or batch", e)
+                self.report.trouble("lookup_errors", "lookup or batch", e)
         # after any error the sequence holds only the correct prefix
         filled = self._filled(sequence)
-        self.stats.restored_tokens += filled - have
-        self.stats.restore_seconds += time.monotonic() - started
+        self.report.count("restored_tokens", filled - have)
+        self.report.count("restore_ms", round((time.monotonic() - started) * 1000))
         return filled
 
-    def _lookup(self, keys: list[bytes]) -> kvblk.Lookup:
-        self.stats.lookups += 1
-        self.stats.wanted += len(keys)
-        found = self._pool.lookup(keys, lease=self.options.lease_s, prefix=True, sizes=True)
-        self.stats.found += found.leading
-        return found
+    def prestage(self, tokens: Sequence[int]) -> int:
+        """Load the blocks of a prompt into the pool's memory, before restore() needs them; returns how many leading
+        blocks are there. Any thread may call it, and waits for the loads."""
+        try:
+            return self._pool.prestage(self.keys(tokens), stop_at_miss=True, timeout=self.options.timeout_s).leading
+        except kvblk.KvblkError as e:
+            self.report.trouble("prestage_errors", "prestage", e)
+            return 0
 
-    def _plausible(self, keys: list[bytes], found: kvblk.Lookup) -> int:
-        """Count the leading blocks that have the right length."""
-        for i in range(found.leading):
-            assert found.sizes is not None
-            if found.sizes[i] != self.block_bytes:
-                self._refuse(keys[i], f"it has {found.sizes[i]} bytes, not {self.block_bytes}")
-                return i
-        return found.leading
+    def _lookup(self, keys: list[bytes]) -> adapter.Found:
+        self.report.count("lookup_calls")
+        self.report.count("lookup_blocks", len(keys))
+        found = self._checked.look_up(keys, [self.block_bytes] * len(keys), lease=self.options.lease_s, prefix=True)
+        self.report.count("lookup_hits", found.leading)
+        return found
 
     def _load(self, keys: list[bytes], first: int, sequence: int) -> None:
         """Load blocks and append them to the sequence, up to the first wrong one."""
@@ -244,8 +220,9 @@ class PrefixCache:
             for start in range(0, len(keys) + self._half, self._half):
                 if start < len(keys):
                     part = keys[start:start + self._half]
-                    jobs.append(self._worker.get(part, self._slots(start, len(part)), layout_tag=self._tag,
-                                                 timeout=self.options.timeout_s, hard=self.options.hard_deadline))
+                    jobs.append(self._queue.get(part, self._slots(start, len(part)), layout_tag=self._tag,
+                                                timeout=self.options.timeout_s,
+                                                hard_deadline=self.options.hard_deadline))
                 # llama.cpp uses the previous half during the load
                 if start:
                     expected = min(start, len(keys)) - done
@@ -259,19 +236,15 @@ class PrefixCache:
 
     def _take(self, job: kvblk.Job, keys: list[bytes], done: int, first: int, sequence: int) -> int:
         """Append the blocks of a job to the sequence, up to the first wrong one; returns their number."""
-        results = self._results(job) or []
+        results = self._results(job)
         for i, got in enumerate(results, done):
-            if isinstance(got, kvblk.KvblkError):
-                self._failed("get", got)
-            if not isinstance(got, int):
-                self.stats.lost += 1
+            if not self._checked.loaded(keys[i:i + 1], [got], [self.block_bytes])[0]:
                 if got is None and self._other_tag(keys[i], i):
-                    self._refuse(keys[i], "it has another layout tag")
+                    self._checked.refuse([keys[i]], "it has another layout tag")
                 return i - done
-            if got != self.block_bytes or not self._insert(i, (first + i) * self._tokens, sequence):
-                self._refuse(keys[i], "it is not the state that belongs there")
+            if not self._insert(i, (first + i) * self._tokens, sequence):
+                self._checked.refuse([keys[i]], "it is not the state that belongs there")
                 return i - done
-            self.stats.restored += 1
         return len(results)
 
     def _other_tag(self, key: bytes, slot: int) -> bool:
@@ -283,7 +256,7 @@ class PrefixCache:
             tag = self._pool.layout_tag(key, self._slots(slot, 1)[0], timeout=self.options.timeout_s)
             return tag not in (None, self._tag)
         except kvblk.KvblkError as e:
-            self._failed("get", e)
+            self.report.trouble("load_errors", "a block was not loaded", e)
             return False
 
     def _insert(self, block: int, position: int, sequence: int) -> bool:
@@ -313,18 +286,18 @@ class PrefixCache:
         started = time.monotonic()
         first = n_from // self._tokens
         keys = self.keys(tokens[:min(len(tokens), self._filled(sequence))])
-        before = self.stats.stored
+        before = self.report.counts()["store_blocks"]
         if first < len(keys) and not self._closed:
             try:
-                wanted = keys[first:first + self._lookup_max]
-                self.stats.lookups += 1
+                wanted = keys[first:]
+                self.report.count("lookup_calls")
                 found = self._pool.lookup(wanted)
-                self.stats.exists += found.present
+                self.report.count("store_present", found.present)
                 self._store(keys, [first + i for i in range(len(wanted)) if not found[i]], sequence)
             except kvblk.KvblkError as e:
-                self._failed("lookup", e)
-        self.stats.save_seconds += time.monotonic() - started
-        return self.stats.stored - before
+                self.report.trouble("lookup_errors", "lookup", e)
+        self.report.count("save_ms", round((time.monotonic() - started) * 1000))
+        return self.report.counts()["store_blocks"] - before
 
     def _store(self, keys: list[bytes], missing: list[int], sequence: int) -> None:
         """Store blocks, consecutive ones as one chain. Stops at the first failed put, because lookups would not find
@@ -346,8 +319,9 @@ class PrefixCache:
                 ready = self._extract(part, slot, sequence) if taken else 0
                 if ready:
                     follows = ready == len(part) and missing[end:end + 1] == [part[-1] + 1]
-                    jobs.append(self._worker.put(
-                        [keys[i] for i in part[:ready]], self._slots(slot, ready), chain=True,
+                    names = [keys[i] for i in part[:ready]]
+                    jobs.append(self._queue.put(
+                        names, self._slots(slot, ready), names, chain=True,
                         parent=keys[part[0] - 1] if part[0] else b"", continues=follows, layout_tag=self._tag,
                         **self.options.put_options()))
                 taken = taken and ready == len(part)
@@ -370,24 +344,14 @@ class PrefixCache:
                 got = c.llama_state_seq_get_data(self._context, self._base + start, size, scratch)
             c.llama_memory_seq_rm(self._memory, scratch, -1, -1)
             if got != self.block_bytes or not self._layout.holds(self._view[start:start + got], position, self._tokens):
-                self._trouble.tell("not stored", f"the state of tokens {position} to {position + self._tokens - 1} has "
+                self.report.tell("not stored", f"the state of tokens {position} to {position + self._tokens - 1} has "
                                                  f"{got or size} bytes, not {self.block_bytes}, or other positions")
                 return n
         return len(blocks)
 
     def _stored(self, job: kvblk.Job) -> bool:
         """Count results of puts; returns True if all blocks are in the pool."""
-        results = self._results(job)
-        for put in results or []:
-            if isinstance(put, kvblk.KvblkError):
-                self._failed("put", put)
-            elif put is kvblk.Put.STORED:
-                self.stats.stored += 1
-            elif put is kvblk.Put.DECLINED:
-                self.stats.declined += 1
-            else:
-                self.stats.exists += 1
-        return results is not None and all(isinstance(put, kvblk.Put) and put for put in results)
+        return all(self._checked.stored(job.tag, self._results(job), [self.block_bytes] * len(job.tag)))
 
     # Jobs
 
@@ -398,41 +362,25 @@ class PrefixCache:
     def _slots(self, slot: int, count: int) -> list[kvblk.Buffer]:
         return [(self._base + self._start(slot + i), self.block_bytes) for i in range(count)]
 
-    def _results(self, job: kvblk.Job) -> list[Any] | None:
-        """Wait for a job; returns None if it failed as a whole."""
-        while job.results is None and job.error is None:
-            self._worker.wait()
-        if job.error is not None:
-            self._failed("batch", job.error)
+    def _results(self, job: kvblk.Job) -> list[Any]:
+        """Wait for a job."""
+        while job.results is None:
+            self._queue.wait()
         return job.results
 
     def _quiet(self, jobs: list[kvblk.Job]) -> None:
         """Cancel unneeded jobs and wait for them, before their memory is reused."""
         for job in jobs:
-            self._worker.cancel(job)
+            self._queue.cancel(job)
         for job in jobs:
-            while job.results is None and job.error is None:
-                self._worker.wait()
-
-    def _failed(self, what: str, error: kvblk.KvblkError) -> None:
-        self.stats.errors += 1
-        self._trouble.tell(what, error)
-
-    def _refuse(self, key: bytes, why: str) -> None:
-        """Delete a wrong block, so that the right one can be stored."""
-        self.stats.refused += 1
-        self._trouble.tell("block refused and deleted", f"{key.hex()}: {why}")
-        try:
-            self._pool.delete(key)
-        except kvblk.KvblkError as e:
-            self._failed("delete", e)
+            self._results(job)
 
     def close(self) -> None:
         """Wait for all operations, and close the pool."""
         if self._closed:
             return
         self._closed = True
-        self._worker.close()
+        self._queue.close()
         self._pool.close()
 
     def __enter__(self) -> PrefixCache:

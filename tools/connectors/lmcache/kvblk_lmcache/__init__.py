@@ -7,7 +7,7 @@ engine.
 """
 
 try:
-    from kvblk.adapter import Checked as _  # noqa: F401
+    from kvblk.adapter import Leases as _  # noqa: F401
 except ImportError as e:
     raise ImportError("kvblk for Python is missing, or is older: pip install ./tools/python, of kvblk's tree") from e
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import kvblk
-from kvblk.pool import OP_GET, OP_PUT, OPS_MAX
+from kvblk.results import OP_GET, OP_PUT
 from lmcache.lmcache_native import Bitmap
 from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
@@ -123,7 +123,7 @@ class Adapter(L2AdapterInterface):
         #: keys reported to LMCache as stored, and bytes of their blocks; least recently used first
         self._told: collections.OrderedDict[bytes, tuple[Any, int]] = collections.OrderedDict()
         self._told_bytes = 0
-        self._capacity = self._client.store.pool.info().capacity
+        self._capacity = self._client.store.pool.get_info().capacity
         self._closed = False
         self._thread = threading.Thread(target=self._collect, name="kvblk-l2", daemon=True)
         self._thread.start()
@@ -161,7 +161,7 @@ class Adapter(L2AdapterInterface):
             return self._lookup_results.pop(task_id, None)
 
     def submit_unlock(self, keys: list[Any]) -> None:
-        self._client.store.leases.give_up([block for block in self._blocks(keys) if block is not None])
+        self._client.store.leases.drop([block for block in self._blocks(keys) if block is not None])
 
     # Loads
 
@@ -180,16 +180,13 @@ class Adapter(L2AdapterInterface):
     def delete(self, keys: list[Any]) -> None:
         store = self._client.store
         blocks = [block for block in self._blocks(keys) if block is not None]
-        for start in range(0, len(blocks), OPS_MAX):
-            part = blocks[start:start + OPS_MAX]
-            try:
-                results = store.pool.delete_many(part)
-            except (kvblk.KvblkError, ValueError) as e:
-                store.report.trouble("deletes_failed", e, len(part))
-                continue
-            for result in results:
-                store.deleted(result)
-            self._forget(block for block, result in zip(part, results) if not isinstance(result, kvblk.KvblkError))
+        try:
+            results = store.pool.delete_many(blocks)
+        except (kvblk.KvblkError, ValueError) as e:
+            store.report.trouble("delete_errors", "blocks were not deleted", e, len(blocks))
+            return
+        store.report.deleted(results)
+        self._forget(block for block, result in zip(blocks, results) if not isinstance(result, kvblk.KvblkError))
 
     # The rest
 

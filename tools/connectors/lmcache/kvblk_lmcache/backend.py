@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import kvblk
-from kvblk.pool import LOOKUP_MAX, OPS_MAX
 from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
@@ -61,6 +60,7 @@ class StorageBackend(StoragePluginInterface):
         if self.config.pre_caching_hash_algorithm == "builtin":
             log.warning('kvblk: LMCache names chunks by a hash of 64 bits that anyone can make collide, and a pool keeps '
                         'them: set pre_caching_hash_algorithm to "sha256_cbor", and PYTHONHASHSEED')
+        self._secret = options.secret()
         self._store = Store(options)
         self._pool = kvblk.FuturePool(self._store.pool, options.threads)
         # threads waiting for loads; kvblk's threads do the I/O
@@ -107,7 +107,7 @@ class StorageBackend(StoragePluginInterface):
         options = self._store.options
         return kvblk.Keyspace(runtime=runtime("lmcache-engine"), model=model, dtype=dtype, layout=layout,
                               block_tokens=self.metadata.chunk_size, tp_rank=worker_id, tp_size=world_size,
-                              salt=json.dumps([options.salt, options.layout]))
+                              salt=json.dumps([options.salt, options.layout]), secret=self._secret)
 
     def _layout(self) -> str:
         """Describe one token of a chunk. Not cached, because LMCache may set it after it created this backend."""
@@ -130,7 +130,7 @@ class StorageBackend(StoragePluginInterface):
             try:
                 blocks.append(self._key(key, layout))
             except (kvblk.KvblkError, ValueError) as e:
-                self._store.report.trouble("keys_unknown", f"{key!r:.200}: {e}")
+                self._store.report.trouble("keys_unknown", "a key is unknown", f"{key!r:.200}: {e}")
                 break
         return blocks
 
@@ -142,21 +142,14 @@ class StorageBackend(StoragePluginInterface):
     def batched_contains(self, keys: list[Any], pin: bool = False) -> int:
         blocks = self._keys(keys)
         store = self._store
-        present = 0
         try:
-            for start in range(0, len(blocks), LOOKUP_MAX):
-                part = blocks[start:start + LOOKUP_MAX]
-                found = store.pool.lookup(part, lease=store.options.lease_s if pin else 0, prefix=True, sizes=True, tags=True)
-                leading = self._whole(part, found)
-                if found.lease:
-                    store.leases.hold(found.lease, part[:leading], store.options.lease_s)
-                present += leading
-                if leading < len(part):
-                    break
+            found = store.pool.lookup(blocks, lease=store.options.lease_s if pin else 0, prefix=True, sizes=True, tags=True)
+            present = self._whole(blocks, found)
         except (kvblk.KvblkError, ValueError) as e:
-            store.report.trouble("lookups_failed", e)
-        store.report.count("looked_up", len(blocks))
-        store.report.count("found", present)
+            store.report.trouble("lookup_errors", "a lookup failed", e)
+            return 0
+        store.leases.hold(found.lease, blocks[:present])
+        store.looked_up(len(blocks), present)
         return present
 
     def _whole(self, blocks: list[bytes], found: kvblk.Lookup) -> int:
@@ -182,7 +175,7 @@ class StorageBackend(StoragePluginInterface):
         return self.contains(key, True)
 
     def unpin(self, key: Any) -> bool:
-        return self._store.leases.give_up(self._keys([key]))
+        return self._store.leases.drop(self._keys([key]))
 
     def touch_cache(self) -> None:
         """Do nothing: the pool tracks use itself."""
@@ -202,7 +195,7 @@ class StorageBackend(StoragePluginInterface):
                 break
             tag = obj.meta.fmt.value << 32 | obj.meta.shape[TOKENS]
             # all puts of a batch share a tag, and a prompt's last chunk may be shorter
-            if not runs or runs[-1].tag != tag or len(runs[-1].keys) == OPS_MAX:
+            if not runs or runs[-1].tag != tag:
                 runs.append(_Run(tag))
             runs[-1].keys.append(key)
             runs[-1].blocks.append(block)
@@ -227,7 +220,8 @@ class StorageBackend(StoragePluginInterface):
         dtypes = [*(meta.dtypes or (meta.dtype,))]
         if (meta.fmt.value not in FORMATS or len(meta.shape) <= TOKENS or dtypes != self.metadata.get_dtypes()
                 or shapes != self.metadata.get_shapes(meta.shape[TOKENS])):
-            self._store.report.trouble("chunks_of_unknown_shape", f"{meta.fmt}, {shapes}, {dtypes}")
+            self._store.report.trouble("chunks_of_unknown_shape", "a chunk was not stored",
+                                       f"its shape is unknown: {meta.fmt}, {shapes}, {dtypes}")
             return False
         return self._store.fits(obj.get_size())
 
@@ -240,7 +234,7 @@ class StorageBackend(StoragePluginInterface):
             future = self._pool.put_many(run.blocks, [obj.byte_array for obj in run.objs], chain=True,
                                          caller_tag=run.tag, **chain, **self._store.options.put_options())
         except (kvblk.KvblkError, ValueError, TypeError, MemoryError) as e:
-            self._store.report.trouble("batches_not_started", e, len(run.keys))
+            self._store.report.trouble("batches_not_started", "a batch was not started", e, len(run.keys))
             self._let_go(run)
             return None
         future.add_done_callback(functools.partial(self._put_is_over, run, callback))
@@ -253,14 +247,11 @@ class StorageBackend(StoragePluginInterface):
             obj.ref_count_down()
 
     def _put_is_over(self, run: _Run, callback: Done | None, future: concurrent.futures.Future[Any]) -> None:
+        sizes = [obj.get_size() for obj in run.objs]
         self._let_go(run)
-        try:
-            results = future.result()
-        except kvblk.KvblkError as e:
-            self._store.report.trouble("batches_failed", e, len(run.keys))
-            return
-        for key, result in zip(run.keys, results):
-            if not self._store.stored(result) or callback is None:
+        stored = self._store.report.stored(future.result(), sizes)
+        for key, is_stored in zip(run.keys, stored):
+            if not is_stored or callback is None:
                 continue
             try:
                 callback(key)
@@ -274,13 +265,7 @@ class StorageBackend(StoragePluginInterface):
 
     def batched_get_blocking(self, keys: list[Any]) -> list[Any]:
         """Load chunks up to the first miss; None for the others."""
-        chunks: list[Any] = []
-        blocks = self._keys(keys)
-        for start in range(0, len(blocks), OPS_MAX):
-            part = self._load(blocks[start:start + OPS_MAX])
-            chunks += part
-            if len(part) < OPS_MAX:
-                break
+        chunks = self._load(self._keys(keys))
         return chunks + [None] * (len(keys) - len(chunks))
 
     def get_non_blocking(self, key: Any, location: str | None = None) -> concurrent.futures.Future[Any] | None:
@@ -302,7 +287,7 @@ class StorageBackend(StoragePluginInterface):
             future.add_done_callback(_drop)
             raise
         finally:
-            self._store.leases.give_up(self._keys(keys))
+            self._store.leases.drop(self._keys(keys))
         return [chunk for chunk in chunks if chunk is not None]
 
     def _load(self, blocks: list[bytes]) -> list[Any]:
@@ -321,8 +306,8 @@ class StorageBackend(StoragePluginInterface):
                     results = self._pool.get_many(blocks[:len(objs)], [obj.byte_array for obj in objs],
                                                   timeout=store.options.timeout_s).result()
         except (kvblk.KvblkError, ValueError, TypeError, MemoryError) as e:
-            store.report.trouble("loads_failed", e, len(blocks))
-        good = [store.loaded(result, obj.get_size()) for result, obj in zip(results, objs)]
+            store.report.trouble("load_errors", "chunks were not loaded", e, len(blocks))
+        good = store.checked.loaded(blocks, results, [obj.get_size() for obj in objs])
         count = good.index(False) if False in good else len(good)
         for obj in objs[count:]:
             obj.ref_count_down()
@@ -336,7 +321,8 @@ class StorageBackend(StoragePluginInterface):
         obj = self.local_cpu_backend.allocate(self.metadata.get_shapes(tag & 0xffffffff), self.metadata.get_dtypes(),
                                               FORMATS[tag >> 32], busy_loop=False)
         if obj is None:
-            self._store.report.trouble("loads_without_memory", f"{size} bytes; LMCache's max_local_cpu_size is used up")
+            self._store.report.trouble("loads_without_memory", "a chunk was not loaded",
+                                       f"no memory for {size} bytes: LMCache's max_local_cpu_size is used up")
         return obj
 
     # Deletes
@@ -345,15 +331,11 @@ class StorageBackend(StoragePluginInterface):
         return self.batched_remove([key], force) == 1
 
     def batched_remove(self, keys: list[Any], force: bool = True) -> int:
-        removed = 0
-        blocks = self._keys(keys)
         try:
-            for start in range(0, len(blocks), OPS_MAX):
-                results = self._pool.delete_many(blocks[start:start + OPS_MAX]).result()
-                removed += sum(self._store.deleted(result) for result in results)
+            return sum(self._store.report.deleted(self._pool.delete_many(self._keys(keys)).result()))
         except (kvblk.KvblkError, ValueError, MemoryError) as e:
-            self._store.report.trouble("deletes_failed", e)
-        return removed
+            self._store.report.trouble("delete_errors", "chunks were not deleted", e, len(keys))
+            return 0
 
 
 def _drop(future: concurrent.futures.Future[Any]) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import kvblk
-from kvblk.adapter import is_wrong
-from kvblk.pool import OP_DELETE, OP_GET, OP_PUT, OPS_MAX
+from kvblk.results import OP_DELETE, OP_GET, OP_PUT
 
 from .keys import ObjectKeys
 from .options import Options
@@ -62,14 +61,16 @@ class Client:
         self._open(options)
 
     def _open(self, options: Options) -> None:
+        secret = options.secret()
         self.store = Store(options)
         try:
-            self._worker = kvblk.Worker(self.store.pool, options.threads)
+            self._queue = kvblk.Queue(self.store.pool, options.threads)
         except kvblk.KvblkError:
             self.store.close()
             raise
-        self._fd = self._worker.fileno()
-        self.keys = ObjectKeys(runtime=runtime("lmcache-l2"), layout=options.layout, salt=options.salt)
+        self._fd = self._queue.fileno()
+        self.keys = ObjectKeys(runtime=runtime("lmcache-l2"), layout=options.layout, salt=options.salt,
+                               secret=secret)
         self._numbers = itertools.count(1)
         #: protects the fields below, and the descriptor against being closed
         self._lock = threading.Lock()
@@ -101,7 +102,7 @@ class Client:
 
     def drain_completions(self) -> list[Completion]:
         """Return the completions since the last call: (number, success, error text, success of each key)."""
-        for job in self._worker.completed():
+        for job in self._queue.completed():
             self._take(job, wake=False)
         with self._lock:
             over, self._over = self._over, []
@@ -113,7 +114,7 @@ class Client:
             if self._closed:
                 return
             self._closed = True
-        for job in self._worker.close():
+        for job in self._queue.close():
             self._take(job, wake=False)
         self.store.close()
 
@@ -132,7 +133,7 @@ class Client:
         try:
             return make(key, *more)
         except ValueError as e:
-            self.store.report.trouble("keys_unknown", f"{key!r:.200}: {e}")
+            self.store.report.trouble("keys_unknown", "a key is unknown", f"{key!r:.200}: {e}")
             return None
 
     def number(self) -> int:
@@ -162,7 +163,7 @@ class Client:
             if key is None or bufs is not None and not self.store.fits(len(bufs[place])):
                 continue
             tag = tags[place] if tags else None
-            if not parts or parts[-1].tag != tag or len(parts[-1].keys) == OPS_MAX:
+            if not parts or parts[-1].tag != tag:
                 parts.append(_Part(task, tag))
             part = parts[-1]
             part.places.append(place)
@@ -179,7 +180,7 @@ class Client:
             try:
                 self._start(opcode, part)
             except (kvblk.KvblkError, ValueError, TypeError, MemoryError) as e:
-                self.store.report.trouble("batches_not_started", e, len(part.keys))
+                self.store.report.trouble("batches_not_started", "a batch was not started", e, len(part.keys))
                 self._finish(task, wake=True)
         return task.number
 
@@ -187,41 +188,34 @@ class Client:
         options = self.store.options
         if opcode == OP_PUT:
             # no chain, because LMCache mixes prompts in a batch
-            self._worker.put(part.keys, part.bufs, part, layout_tag=part.tag or 0, caller_tag=part.tag or 0,
-                             **options.put_options())
+            self._queue.put(part.keys, part.bufs, part, layout_tag=part.tag or 0, caller_tag=part.tag or 0,
+                            **options.put_options())
         elif opcode == OP_GET:
-            self._worker.get(part.keys, part.bufs, part, layout_tag=part.tag, timeout=options.timeout_s)
+            self._queue.get(part.keys, part.bufs, part, layout_tag=part.tag, timeout=options.timeout_s)
         else:
-            self._worker.delete(part.keys, part)
+            self._queue.delete(part.keys, part)
 
     def _take(self, job: kvblk.Job, wake: bool) -> None:
         """Record the results of a completed batch of kvblk."""
         part: _Part = job.tag
         store = self.store
         task = part.task
-        if job.error is not None:
-            store.report.trouble("batches_failed", job.error, len(part.keys))
-        wrong = []
-        hidden = []
-        for i, result in enumerate(job.results or ()):
-            if part.bufs and part.varying[i] is not None:
-                result = _fitted(result, part.varying[i], len(part.bufs[i]))
-            if part.bufs and is_wrong(result, len(part.bufs[i])):
-                wrong.append(part.keys[i])
-            if result is None:
-                hidden.append(part.keys[i])
-            if task.opcode == OP_PUT:
-                went_well = store.stored(result)
-            elif task.opcode == OP_GET:
-                went_well = store.loaded(result, len(part.bufs[i]))
-            else:
-                went_well = store.deleted(result)
-            task.results[part.places[i]] = went_well
+        results = job.results or []
+        hidden = [key for key, result in zip(part.keys, results) if result is None]
+        if task.opcode == OP_DELETE:
+            good = store.report.deleted(results)
+        else:
+            lengths = [*map(len, part.bufs)]
+            results = [result if obj is None else _fitted(result, obj, length)
+                       for result, obj, length in zip(results, part.varying, lengths)]
+            good = (store.checked.stored if task.opcode == OP_PUT else store.checked.loaded)(part.keys, results, lengths)
+        for place, went_well in zip(part.places, good):
+            task.results[place] = went_well
         if hidden and part.tag is not None and not self._closed:
             # the miss may have another cause, such as a failed drive: check the tag
-            wrong += store.of_another_tag(hidden, part.tag)
-        if wrong and not self._closed:
-            store.checked.refuse(wrong, "it has another length or layout than LMCache's chunks")
+            wrong = store.of_another_tag(hidden, part.tag)
+            if wrong:
+                store.checked.refuse(wrong, "it has another layout than LMCache's chunks")
         self._finish(task, wake)
 
     def _finish(self, task: _Task, wake: bool) -> None:
@@ -236,7 +230,7 @@ class Client:
             if wake and not self._closed:
                 self.wake()
         if task.keys:
-            self.store.leases.loaded(task.keys)
+            self.store.leases.end(task.keys)
 
 
 def _fitted(result: Any, obj: Any, length: int) -> Any:

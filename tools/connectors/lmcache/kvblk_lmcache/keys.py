@@ -19,17 +19,18 @@ class ObjectKeys:
     """Make keys. ``runtime``, ``layout`` and the ``form`` of an object, if LMCache passes it, describe the format of
     the bytes, which LMCache's keys lack."""
 
-    def __init__(self, *, runtime: str, layout: str, salt: str):
+    def __init__(self, *, runtime: str, layout: str, salt: str, secret: str = ""):
         self._runtime = runtime
         self._layout = layout
         self._salt = salt
+        self._secret = secret
         # a key space for each user with a separate salt
         self._space = functools.lru_cache(4096)(self._new_space)
 
     def _new_space(self, model: str, kv_rank: str, group: str, cache_salt: str, form: str) -> kvblk.Keyspace:
         return kvblk.Keyspace(runtime=self._runtime, model=model, dtype=self._layout or "as the layout tells",
                               layout=f"kv_rank {kv_rank}, group {group}{form and ', '}{form}", block_tokens=1,
-                              salt=json.dumps([self._salt, cache_salt]))
+                              salt=json.dumps([self._salt, cache_salt]), secret=self._secret)
 
     def key(self, text: str) -> bytes:
         """Return the key; raises ValueError if the text is not a key of LMCache."""

@@ -8,7 +8,6 @@ is present only if all of its bytes were loaded.
 
 from __future__ import annotations
 
-import collections
 import logging
 import threading
 import time
@@ -17,7 +16,6 @@ from typing import Any
 
 import kvblk
 from kvblk import adapter
-from kvblk.pool import LOOKUP_MAX, OPS_MAX
 from sglang.srt.mem_cache.hicache_storage import (
     STORAGE_BATCH_SIZE,
     HiCacheStorage,
@@ -26,7 +24,6 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from .leases import Leases
 from .options import Options
 from .pages import Origin, Pages, UnusablePool, is_replicated, memory_of
 
@@ -35,13 +32,9 @@ logger = logging.getLogger(__name__)
 #: most keys to remember for clear()
 KNOWN_MAX = 1 << 20
 
-COUNTERS = ("lookups", "looked_up_pages", "found_pages", "loaded_pages", "missed_pages", "wrong_length_pages",
-            "failed_load_pages", "stored_pages", "present_pages", "declined_pages", "failed_store_pages",
-            "failed_lookups", "expired_leases")
-
 
 class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
-    """The backend; README.md describes its configuration. ``counters`` has its statistics."""
+    """The backend; README.md describes its configuration. ``report`` has its counters."""
 
     def __init__(self, storage_config: Any, kwargs: Any = None):
         extra = storage_config.extra_config
@@ -50,15 +43,14 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             raise ValueError("kvblk: tp_lcm_size with the layout page_head is not supported")
         self.storage_config = storage_config
         self.registered_pools: dict[str, Any] = {}
-        self.counters: collections.Counter[str] = collections.Counter(dict.fromkeys(COUNTERS, 0))
-        self._origin = Origin(storage_config, self.options.model, self.options.salt)
+        self._origin = Origin(storage_config, self.options.model, self.options.salt, self.options.secret())
         # without interface_v1 SGLang copies each page, and calls batch_get and batch_set
         self._zero_copy = bool((extra or {}).get("interface_v1", 0))
         self._lock = threading.Lock()
-        self._warnings = adapter.Warnings(logger, f"kvblk pool {self.options.pool}")
+        self.report = adapter.Report(logger, f"kvblk pool {self.options.pool}")
         self._measured: dict[str, list[float]] = {name: [] for name in ("prefetch_pgs", "backup_pgs",
                                                                         "prefetch_bandwidth", "backup_bandwidth")}
-        self._leases = Leases(self.options.lease_s)
+        self._leases = adapter.Leases(self.report)
         self._known: set[bytes] = set()
         self._forgot = False
         self._kv: Pages | None = None
@@ -67,8 +59,8 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         self._unusable: dict[str, str] = {}
         self._memory: list[tuple[int, int]] = []
         self._pool = self.options.open()
-        self._checked = adapter.Checked(self._pool, self._warnings.tell)
-        self._limits = self._pool.info()
+        self._checked = adapter.Checked(self._pool, self.report)
+        self._limits = self._pool.get_info()
         if not self._zero_copy:
             logger.warning("kvblk: \"interface_v1\": 1 is not in the extra config, so SGLang copies each page")
 
@@ -100,7 +92,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             self._register_memory(self._pages[name])
         except Exception as e:
             self._unusable[name] = str(e)
-            self._trouble(f"host pool {name!r}", e)
+            self._trouble(f"host pool {name!r}", e, "unusable_pools")
         if self.storage_config.is_mla_model and self.storage_config.tp_size > 1 and name != PoolName.MAMBA \
                 and not is_replicated(name, host_pool, True):
             logger.warning("kvblk: host pool %r is sharded, but SGLang stores it on rank 0 only with a dynamic "
@@ -137,11 +129,11 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             pages = self._asked()
             if pages is None or not keys:
                 return 0
-            leading, leases = self._leading(pages.keys(keys), pages.nbytes)
-            self._hold(leases, pages.keys(keys[:leading]))
+            leading, lease = self._leading(pages.keys(keys), pages.nbytes)
+            self._leases.hold(lease, pages.keys(keys[:leading]))
             return leading
         except Exception as e:
-            self._trouble("lookup", e, "failed_lookups", 1)
+            self._trouble("lookup", e, "lookup_errors", 1)
             return 0
 
     def exists(self, key: str) -> bool:
@@ -149,14 +141,14 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             pages = self._asked()
             return pages is not None and self._checked.look_up(pages.keys([key]), [pages.nbytes]).there[0]
         except Exception as e:
-            self._trouble("lookup", e, "failed_lookups", 1)
+            self._trouble("lookup", e, "lookup_errors", 1)
             return False
 
     def batch_exists_v2(self, keys: list[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
         try:
             return self._restorable(keys, pool_transfers or [])
         except Exception as e:
-            self._trouble("lookup", e, "failed_lookups", 1)
+            self._trouble("lookup", e, "lookup_errors", 1)
             return PoolTransferResult(0, {}, [])
 
     def _asked(self) -> Pages | None:
@@ -167,12 +159,12 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         anchor = self._asked()
         if not hashes or anchor is None and not self._is_logical():
             return PoolTransferResult(0, {}, [])
-        leading, leases = (len(hashes), []) if anchor is None else self._leading(anchor.keys(hashes), anchor.nbytes)
+        leading, lease = (len(hashes), None) if anchor is None else self._leading(anchor.keys(hashes), anchor.nbytes)
         hits: dict[Any, int] = {PoolName.KV: leading} if leading else {}
         # pools may choose which block groups to serve, but not with this backend
         asked = [t for t in transfers if t.hit_policy != PoolHitPolicy.BLOCK_GROUPS]
         windows = [leading if t.hit_policy == PoolHitPolicy.ALL_PAGES else max(1, len(t.keys or ())) for t in asked]
-        present, more = self._present(asked, hashes[:leading]) if leading else ([], [])
+        present, more = self._present(asked, hashes[:leading]) if leading else ([], None)
         lengths = set(range(1, leading + 1))
         for transfer, window, there in zip(asked, windows, present):
             good = _complete(there, window)
@@ -180,50 +172,36 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
                 hits[transfer.name] = good[-1]
             lengths.intersection_update(good)
         longest = max(lengths, default=0)
-        wanted = anchor.keys(hashes[:longest]) if anchor is not None else []
-        for transfer, window in zip(asked, windows):
-            side = self._pages.get(str(transfer.name))
-            if side is not None:
-                wanted.extend(side.keys(hashes[max(0, longest - window):longest]))
-        self._hold(leases + more, wanted)
+        if lease is not None and anchor is not None:
+            self._leases.hold(lease, anchor.keys(hashes[:longest]))
+        if more is not None:
+            sides = [(self._pages.get(str(transfer.name)), window) for transfer, window in zip(asked, windows)]
+            self._leases.hold(more, [key for side, window in sides if side is not None
+                                     for key in side.keys(hashes[max(0, longest - window):longest])])
         return PoolTransferResult(longest, hits, sorted(lengths))
 
-    def _leading(self, keys: list[bytes], length: int) -> tuple[int, list[tuple[kvblk.Lease, list[bytes]]]]:
+    def _leading(self, keys: list[bytes], length: int) -> tuple[int, kvblk.Lease]:
         """Count the leading keys that are present, and lease their pages."""
-        leading = 0
-        leases = []
-        for part in _parts(keys, LOOKUP_MAX):
-            found = self._checked.look_up(part, [length] * len(part), lease=self.options.lease_s, prefix=True)
-            leases.append((found.lease, part))
-            leading += found.leading
-            if found.leading < len(part):
-                break
-        self._count(lookups=1, looked_up_pages=len(keys), found_pages=leading)
-        return leading, leases
+        found = self._checked.look_up(keys, [length] * len(keys), lease=self.options.lease_s, prefix=True)
+        self._looked_up(len(keys), found.leading)
+        return found.leading, found.lease
 
-    def _present(self, transfers: Sequence[Any],
-                 hashes: list[str]) -> tuple[list[list[bool]], list[tuple[kvblk.Lease, list[bytes]]]]:
-        """Return which pages of side pools are present, with leases; one call for all pools."""
+    def _present(self, transfers: Sequence[Any], hashes: list[str]) -> tuple[list[list[bool]], kvblk.Lease | None]:
+        """Return which pages of side pools are present, with a lease; one call for all pools."""
         pools = [self._pages.get(str(t.name)) for t in transfers]
         keys = [key for pages in pools if pages is not None for key in pages.keys(hashes)]
         lengths = [pages.nbytes for pages in pools if pages is not None for _ in hashes]
-        bits: list[bool] = []
-        leases = []
-        for at, part in zip(range(0, len(keys), LOOKUP_MAX), _parts(keys, LOOKUP_MAX)):
-            found = self._checked.look_up(part, lengths[at:at + LOOKUP_MAX], lease=self.options.lease_s)
-            leases.append((found.lease, part))
-            bits += found.there
-        self._count(looked_up_pages=len(keys), found_pages=sum(bits))
-        answers = []
-        for pages in pools:
-            answers.append(bits[:len(hashes)] if pages is not None else [False] * len(hashes))
-            del bits[:len(hashes) if pages is not None else 0]
-        return answers, leases
+        found = self._checked.look_up(keys, lengths, lease=self.options.lease_s) if keys else None
+        bits = found.there if found else []
+        self._looked_up(len(keys), sum(bits))
+        parts = iter([bits[at:at + len(hashes)] for at in range(0, len(bits), len(hashes))])
+        return ([next(parts) if pages is not None else [False] * len(hashes) for pages in pools],
+                found.lease if found else None)
 
-    def _hold(self, leases: list[tuple[kvblk.Lease, list[bytes]]], wanted: Sequence[bytes]) -> None:
-        expected = frozenset(wanted)
-        for lease, keys in leases:
-            self._leases.hold(lease, [key for key in keys if key in expected])
+    def _looked_up(self, wanted: int, found: int) -> None:
+        self.report.count("lookup_calls")
+        self.report.count("lookup_blocks", wanted)
+        self.report.count("lookup_hits", found)
 
     # Loads
 
@@ -234,42 +212,26 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
                 return [self._is_logical()] * len(keys)
             return self._load(self._kv, keys, host_indices)
         except Exception as e:
-            self._trouble("load", e, "failed_load_pages", len(keys))
+            self._trouble("load", e, "load_errors", len(keys))
             return [False] * len(keys)
 
     def batch_get_v2(self, transfers: list[Any], extra_info: Any = None) -> dict[str, list[bool]]:
-        return self._each_pool("load", "failed_load_pages", transfers, self._load)
+        return self._each_pool("load", "load_errors", transfers, self._load)
 
     def _load(self, pages: Pages, hashes: Sequence[str], host_indices: Any) -> list[bool]:
         keys = pages.keys(hashes)
         try:
             return self._load_into(keys, pages.pieces(host_indices, len(keys)), [pages.nbytes] * len(keys))
         finally:
-            self._leases.loaded(keys)
+            self._leases.drop(keys)
 
     def _load_into(self, keys: list[bytes], buffers: Sequence[Any], sizes: Sequence[int]) -> list[bool]:
         begin = time.monotonic()
-        good = [False] * len(keys)
-        for at, part in zip(range(0, len(keys), OPS_MAX), _parts(keys, OPS_MAX)):
-            try:
-                results = self._pool.get_many(part, buffers[at:at + OPS_MAX], timeout=self.options.timeout_s,
-                                              hard=self.options.hard_deadline)
-            except kvblk.KvblkError as e:
-                self._trouble("load", e, "failed_load_pages", len(part))
-                continue
-            for i, result in enumerate(results, at):
-                if isinstance(result, kvblk.KvblkError) and not adapter.is_wrong(result, sizes[i]):
-                    self._trouble("load", result, "failed_load_pages", 1)
-                elif result is None:
-                    self._count(missed_pages=1)
-                elif adapter.is_wrong(result, sizes[i]):
-                    self._count(wrong_length_pages=1)
-                else:
-                    good[i] = True
-            self._refuse(part, results, sizes[at:at + OPS_MAX])
+        results = self._pool.get_many(keys, buffers, timeout=self.options.timeout_s,
+                                      hard_deadline=self.options.hard_deadline)
+        good = self._checked.loaded(keys, results, sizes)
         self._know(key for key, is_good in zip(keys, good) if is_good)
-        self._count(loaded_pages=sum(good))
-        self._measure("prefetch", sum(good), sum(s for s, is_good in zip(sizes, good) if is_good), begin)
+        self._measure("prefetch", [size for size, is_good in zip(sizes, good) if is_good], begin)
         return good
 
     # Stores
@@ -280,11 +242,11 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
                 return [self._is_logical()] * len(keys)
             return self._store(self._kv, keys, host_indices, _parent(extra_info))
         except Exception as e:
-            self._trouble("store", e, "failed_store_pages", len(keys))
+            self._trouble("store", e, "store_errors", len(keys))
             return [False] * len(keys)
 
     def batch_set_v2(self, transfers: list[Any], extra_info: Any = None) -> dict[str, list[bool]]:
-        return self._each_pool("store", "failed_store_pages", transfers, self._store, _parent(extra_info))
+        return self._each_pool("store", "store_errors", transfers, self._store, _parent(extra_info))
 
     def _store(self, pages: Pages, hashes: Sequence[str], host_indices: Any, parent: str | None) -> list[bool]:
         keys = pages.keys(hashes)
@@ -294,30 +256,12 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
     def _store_from(self, keys: list[bytes], buffers: Sequence[Any], sizes: Sequence[int],
                     parent: bytes) -> list[bool]:
         begin = time.monotonic()
-        good = [False] * len(keys)
-        written = written_bytes = 0
-        for at, part in zip(range(0, len(keys), OPS_MAX), _parts(keys, OPS_MAX)):
-            # a full batch may continue: SGLang splits a prompt into batches of this size
-            more = at + len(part) < len(keys) or len(keys) == STORAGE_BATCH_SIZE
-            try:
-                results = self._pool.put_many(part, buffers[at:at + OPS_MAX], chain=True, continues=more,
-                                              parent=parent, **self.options.put_options())
-            except kvblk.KvblkError as e:
-                self._trouble("store", e, "failed_store_pages", len(part))
-                break
-            parent = part[-1]
-            for i, result in enumerate(results, at):
-                if isinstance(result, kvblk.KvblkError):
-                    self._trouble("store", result, "failed_store_pages", 1)
-                    continue
-                good[i] = bool(result)
-                self._count(**{_PUT_COUNTERS[result]: 1})
-                if result is kvblk.Put.STORED:
-                    written += 1
-                    written_bytes += sizes[i]
-            self._refuse(part, results, sizes[at:at + OPS_MAX])
+        # a full batch may continue: SGLang splits a prompt into batches of this size
+        results = self._pool.put_many(keys, buffers, chain=True, continues=len(keys) == STORAGE_BATCH_SIZE,
+                                      parent=parent, **self.options.put_options())
+        good = self._checked.stored(keys, results, sizes)
         self._know(key for key, is_good in zip(keys, good) if is_good)
-        self._measure("backup", written, written_bytes, begin)
+        self._measure("backup", [size for size, result in zip(sizes, results) if result is kvblk.Put.STORED], begin)
         return good
 
     def _each_pool(self, what: str, counter: str, transfers: Sequence[Any], run: Callable[..., list[bool]],
@@ -339,12 +283,6 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
     def _is_logical(self) -> bool:
         return getattr(getattr(self, "mem_pool_host", None), "kv_buffer", 0) is None
 
-    def _refuse(self, keys: list[bytes], results: Sequence[Any], sizes: Sequence[int]) -> None:
-        """Delete blocks whose load or store showed another length."""
-        wrong = [key for key, result, size in zip(keys, results, sizes) if adapter.is_wrong(result, size)]
-        if wrong:
-            self._checked.refuse(wrong, "it has another length than SGLang's pages")
-
     # Pages that SGLang has copied: without interface_v1
 
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
@@ -358,10 +296,10 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             try:
                 good = self._load_into(ids, target_locations, [t.nbytes for t in target_locations])
             finally:
-                self._leases.loaded(ids)
+                self._leases.drop(ids)
             return [t if is_good else None for t, is_good in zip(target_locations, good)]
         except Exception as e:
-            self._trouble("load", e, "failed_load_pages", len(keys))
+            self._trouble("load", e, "load_errors", len(keys))
             return [None] * len(keys)
 
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
@@ -375,7 +313,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             pages = [value.contiguous() for value in values]
             return all(self._store_from(self._flat.keys(keys), pages, [page.nbytes for page in pages], b""))
         except Exception as e:
-            self._trouble("store", e, "failed_store_pages", len(keys))
+            self._trouble("store", e, "store_errors", len(keys))
             return False
 
     # The rest
@@ -386,15 +324,13 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             keys, self._known = list(self._known), set()
             complete, self._forgot = not self._forgot, False
         deleted = 0
-        for part in _parts(keys, OPS_MAX):
-            try:
-                for result in self._pool.delete_many(part):
-                    if isinstance(result, kvblk.KvblkError):
-                        raise result
-                    deleted += result
-            except Exception as e:
-                complete = False
-                self._trouble("delete", e)
+        try:
+            results = self._pool.delete_many(keys)
+            complete &= not any(isinstance(result, kvblk.KvblkError) for result in results)
+            deleted = sum(self.report.deleted(results))
+        except Exception as e:
+            complete = False
+            self._trouble("delete", e, "delete_errors", len(keys))
         logger.info("kvblk pool %s: deleted %d pages%s", self.options.pool, deleted,
                     "" if complete else ", but not all that this process knew of")
         return complete
@@ -406,33 +342,26 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             with self._lock:
                 stats = StorageMetrics(**self._measured)
                 self._measured = {name: [] for name in self._measured}
-                self.counters["expired_leases"] = self._leases.expired
-                stats.kvblk = dict(self.counters)
+            stats.kvblk = self.report.counts()
             return stats
         except Exception as e:
-            self._trouble("statistics", e)
+            self._trouble("statistics", e, "statistics_errors")
             return None
 
     def close(self) -> None:
         """End leases, unregister memory, close the pool. Later calls miss."""
         try:
-            self._leases.release()
+            self._leases.clear()
             self._pool.close()
-            logger.info("kvblk pool %s: closed; %s", self.options.pool,
-                        ", ".join(f"{name} {count}" for name, count in self.counters.items() if count))
+            logger.info("kvblk pool %s: closed; %s", self.options.pool, self.report.summary())
         except Exception as e:
-            self._trouble("close", e)
+            self._trouble("close", e, "close_errors")
 
-    def _count(self, **numbers: int) -> None:
-        with self._lock:
-            for name, number in numbers.items():
-                self.counters[name] += number
-
-    def _measure(self, what: str, pages: int, nbytes: int, begin: float) -> None:
-        if self.storage_config.enable_storage_metrics and pages:
+    def _measure(self, what: str, sizes: list[int], begin: float) -> None:
+        if self.storage_config.enable_storage_metrics and sizes:
             with self._lock:
-                self._measured[f"{what}_pgs"].append(pages)
-                self._measured[f"{what}_bandwidth"].append(nbytes / 1e9 / max(time.monotonic() - begin, 1e-9))
+                self._measured[f"{what}_pgs"].append(len(sizes))
+                self._measured[f"{what}_bandwidth"].append(sum(sizes) / 1e9 / max(time.monotonic() - begin, 1e-9))
 
     def _know(self, keys: Any) -> None:
         with self._lock:
@@ -442,24 +371,12 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
                 while len(self._known) > KNOWN_MAX:
                     self._known.pop()
 
-    def _trouble(self, what: str, error: BaseException, counter: str | None = None, count: int = 0) -> None:
-        """Count an error, and log a rate-limited warning."""
-        if counter:
-            self._count(**{counter: count})
-        if isinstance(error, (kvblk.KvblkError, ValueError)):
-            self._warnings.tell(what, error)
-        else:
-            self._warnings.tell(what, repr(error))
+    def _trouble(self, what: str, error: BaseException, counter: str, count: int = 1) -> None:
+        """Count and log an error."""
+        usual = isinstance(error, (kvblk.KvblkError, ValueError))
+        self.report.trouble(counter, what, error if usual else repr(error), count)
+        if not usual:
             logger.debug("kvblk: %s", what, exc_info=error)
-
-
-_PUT_COUNTERS = {kvblk.Put.STORED: "stored_pages", kvblk.Put.EXISTS: "present_pages",
-                 kvblk.Put.PENDING: "present_pages", kvblk.Put.DECLINED: "declined_pages",
-                 kvblk.Put.DIFFERS: "wrong_length_pages"}
-
-
-def _parts(items: list[bytes], most: int) -> list[list[bytes]]:
-    return [items[at:at + most] for at in range(0, len(items), most)]
 
 
 def _parent(extra_info: Any) -> str | None:

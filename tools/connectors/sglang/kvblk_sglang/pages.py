@@ -72,10 +72,11 @@ def server_args() -> Any:
 class Origin:
     """Common properties of all host pools of an engine: the model, and this process's rank."""
 
-    def __init__(self, config: Any, model: str, salt: str):
+    def __init__(self, config: Any, model: str, salt: str, secret: str = ""):
         args = server_args()
         self.config = config
         self.salt = salt
+        self.secret = secret
         self.tokenizer = str(_known(args, "tokenizer_path") or "")
         self.model = {
             # the served name does not identify the weights
@@ -110,6 +111,7 @@ class Origin:
             block_tokens=page_tokens(host_pool),
             tokenizer=self.tokenizer,
             salt=self.salt,
+            secret=self.secret,
             tp_rank=0 if alone else _known(config, "tp_rank"),
             tp_size=1 if alone else _known(config, "tp_size"),
             pp_rank=_known(config, "pp_rank"),

@@ -10,11 +10,11 @@ This package does not import vLLM: each module imports it in the process that ne
 """
 
 try:
-    from kvblk.adapter import Checked as _  # noqa: F401
+    from kvblk.adapter import Leases as _  # noqa: F401
 except ImportError as e:
     raise ImportError("kvblk for Python is missing, or is older: pip install ./tools/python, of kvblk's tree") from e
 
 from .report import counters
 
-__version__ = "0.1"
+__version__ = "1.0"
 __all__ = ["counters"]

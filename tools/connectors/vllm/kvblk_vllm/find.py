@@ -15,22 +15,20 @@ from typing import Any
 
 import kvblk
 from kvblk import KvblkError
-from kvblk.adapter import Checked
+from kvblk.adapter import Checked, Leases
 
 from .keys import BlockKeys
 from .options import Options
 from .report import Report
 
-#: most keys in one call
-LOOKUP_MAX = 65536
 #: announced blocks to remember, to announce their removal
 ANNOUNCED_MAX = 65536
 
 
 class _Run:
-    """A request: the blocks it asked for, and the leases on those found."""
+    """A request: the blocks it asked for. The name of its leases."""
 
-    __slots__ = ("found", "missed", "lost", "leases", "until", "loads", "finished")
+    __slots__ = ("found", "missed", "lost", "until", "loads", "finished")
 
     def __init__(self) -> None:
         self.found: set[bytes] = set()
@@ -38,7 +36,7 @@ class _Run:
         self.missed: dict[bytes, int] = {}
         #: blocks whose load failed: never a hit again, or else the request would retry forever
         self.lost: set[bytes] = set()
-        self.leases: list[kvblk.Lease] = []
+        #: until when a load may start, because its lease has to outlast it
         self.until = 0.0
         self.loads = 0
         self.finished = False
@@ -48,11 +46,10 @@ class Finder:
     """Lookups of one scheduler, in its thread only. ``events``: record stored and removed blocks for KV events."""
 
     def __init__(self, pool: kvblk.Pool, keys: BlockKeys, options: Options, report: Report, events: bool = False):
-        self._checked = Checked(pool, report.error)
+        self._checked = Checked(pool, report)
+        self._leases = Leases(report)
         self._keys = keys
-        self._lease = options.lease_s
-        #: how long after the lookup a load may start
-        self._fresh = options.lease_s - options.timeout_s
+        self._options = options
         self._report = report
         self._runs: dict[str, _Run] = {}
         self._step = 0
@@ -83,35 +80,26 @@ class Finder:
         return block in run.found
 
     def _look_up(self, run: _Run, blocks: Sequence[bytes], prefix: bool) -> None:
-        most = LOOKUP_MAX // self._keys.values
-        for start in range(0, len(blocks), most):
-            part = blocks[start:start + most]
-            found = self._ask(run, part, prefix)
-            self._note(run, part, found, prefix)
-            if prefix and not all(found):
-                break
-
-    def _ask(self, run: _Run, blocks: Sequence[bytes], prefix: bool) -> list[bool | None]:
-        """Look up blocks. True: present and leased; None: perhaps present, but not leased."""
         count = self._report.count
         count("lookup_calls")
         count("lookup_blocks", len(blocks))
-        began = time.monotonic()
+        found: list[bool | None]
         try:
-            answer = self._checked.look_up(self._keys.all(blocks), self._keys.lengths * len(blocks), lease=self._lease,
-                                           prefix=prefix)
+            answer = self._checked.look_up(self._keys.all(blocks), self._keys.lengths * len(blocks),
+                                           lease=self._options.lease_s, prefix=prefix)
         except (KvblkError, ValueError) as e:
-            count("lookup_errors")
-            self._report.error("a lookup failed, which is a miss", e)
-            return [None] * len(blocks)
-        if answer.lease:
-            if not run.leases:
-                run.until = began + self._fresh
-            run.leases.append(answer.lease)
-        # without a lease the block may be evicted before the load: treat the block as missing
-        values = self._keys.values
-        return [(all(answer.leased[at:at + values]) or None) if all(answer.there[at:at + values]) else False
-                for at in range(0, len(answer.there), values)]
+            self._report.trouble("lookup_errors", "a lookup failed, which is a miss", e)
+            found = [None] * len(blocks)
+        else:
+            if answer.lease:
+                if not run.found:
+                    run.until = answer.lease.end - self._options.timeout_s
+                self._leases.hold(answer.lease, [run])
+            # without a lease the block may be evicted before the load: treat the block as missing
+            values = self._keys.values
+            found = [(all(answer.leased[at:at + values]) or None) if all(answer.there[at:at + values]) else False
+                     for at in range(0, len(answer.there), values)]
+        self._note(run, blocks, found, prefix)
 
     def _note(self, run: _Run, blocks: Sequence[bytes], found: Sequence[bool | None], prefix: bool) -> None:
         for block, there in zip(blocks, found):
@@ -129,30 +117,20 @@ class Finder:
     def present(self, blocks: Sequence[bytes]) -> list[bool]:
         """Return which blocks the pool has now, without a lease; False if the lookup fails."""
         values = self._keys.values
-        most = LOOKUP_MAX // values
-        found: list[bool] = []
-        for start in range(0, len(blocks), most):
-            part = blocks[start:start + most]
-            try:
-                there = self._checked.look_up(self._keys.all(part), self._keys.lengths * len(part)).there
-                found += [all(there[at:at + values]) for at in range(0, len(there), values)]
-            except (KvblkError, ValueError) as e:
-                self._report.count("lookup_errors")
-                self._report.error("a lookup before a store failed", e)
-                found += [False] * len(part)
-        return found
+        try:
+            there = self._checked.look_up(self._keys.all(blocks), self._keys.lengths * len(blocks)).there
+        except (KvblkError, ValueError) as e:
+            self._report.trouble("lookup_errors", "a lookup before a store failed", e)
+            return [False] * len(blocks)
+        return [all(there[at:at + values]) for at in range(0, len(there), values)]
 
     # Leases
 
     def _drop(self, run: _Run) -> None:
-        leases, run.leases = run.leases, []
         run.found.clear()
         run.missed.clear()
-        for lease in leases:
-            try:
-                lease.release()
-            except (KvblkError, ValueError) as e:
-                self._report.error("a lease was not released, it ends by itself", e)
+        while self._leases.drop([run]):
+            pass
 
     def load(self, request: str) -> None:
         """Note that a load of the request starts."""
@@ -207,7 +185,7 @@ class Finder:
 
     def leases(self) -> int:
         """Return the number of leases held; for tests."""
-        return sum(len(run.leases) for run in self._runs.values())
+        return len(self._leases)
 
     # Events
 

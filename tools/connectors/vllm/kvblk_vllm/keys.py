@@ -99,14 +99,15 @@ class BlockKeys:
     """
 
     def __init__(self, *, way: str, model: str, dtype: str, layout: str, block_tokens: int, ranks: Ranks,
-                 same: bool = False, parts: int = 1, salt: str = "", tokenizer: str = "", lengths: Sequence[int] = ()):
+                 same: bool = False, parts: int = 1, salt: str = "", secret: str = "", tokenizer: str = "",
+                 lengths: Sequence[int] = ()):
         """``same``: all ranks hold equal bytes, as with MLA. ``parts``: values per block and rank. ``lengths``: their
         lengths, if known."""
         self.ranks = Ranks() if same else ranks
         text = f"{way} {layout} dcp={ranks.dcp}"
         self._spaces = [
             Keyspace(runtime=RUNTIME, model=model, dtype=dtype, layout=text, block_tokens=block_tokens, salt=salt,
-                     tokenizer=tokenizer, **self.ranks.of(rank)) for rank in range(self.ranks.number)
+                     secret=secret, tokenizer=tokenizer, **self.ranks.of(rank)) for rank in range(self.ranks.number)
         ]
         self.parts = parts
         self._tails = [part.to_bytes(2, "big") for part in range(parts)] if parts > 1 else [b""]

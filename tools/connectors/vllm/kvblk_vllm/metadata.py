@@ -130,7 +130,7 @@ class Shape:
                    f"heads={getattr(spec, 'num_kv_heads', 0)}x{getattr(spec, 'head_size', 0)} "
                    f"spec={type(spec).__name__}",
             block_tokens=self.block_tokens, ranks=ranks, same=same, parts=len(self.parts), salt=options.salt,
-            tokenizer=options.tokenizer, lengths=[len(names) * self.page for names in self.parts])
+            secret=options.secret(), tokenizer=options.tokenizer, lengths=[len(names) * self.page for names in self.parts])
         self.world = parallel.world_size
         #: number of stores of a list of blocks, over all ranks
         self.stores = self.keys.values

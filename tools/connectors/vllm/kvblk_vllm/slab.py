@@ -7,6 +7,7 @@ replace it.
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 import time
@@ -16,14 +17,14 @@ from typing import Any
 import kvblk
 import torch
 from kvblk import KvblkError
-from kvblk.adapter import Checked, is_wrong, register_slab
+from kvblk.adapter import Checked, register_slab
 
 from .options import Options
 from .report import Report, log
 
 #: blocks of a batch, which are in flight at once
 BATCH = 256
-#: exceptions of a call to kvblk: error of the pool, closed pool, invalid key or list, no memory
+#: exceptions of a call to kvblk: error of the pool, closed queue, invalid key or list, no memory
 ERRORS = (KvblkError, ValueError, TypeError, MemoryError)
 
 
@@ -67,12 +68,11 @@ class Transfer:
 class _Failed:
     """Result of a job that could not be submitted."""
 
-    __slots__ = ("tag", "results", "error")
+    __slots__ = ("tag", "results")
 
-    def __init__(self, tag: Any, error: BaseException):
+    def __init__(self, tag: Any, number: int, error: BaseException):
         self.tag = tag
-        self.results = None
-        self.error = error
+        self.results = [error if isinstance(error, KvblkError) else KvblkError(errno.EINVAL, str(error))] * number
 
 
 class HostMover:
@@ -84,8 +84,8 @@ class HostMover:
         self.report = report
         self._timeout = options.timeout_s
         self._put_options = options.put_options()
-        self._checked = Checked(pool, report.error)
-        self._worker = kvblk.Worker(pool, options.threads)
+        self._checked = Checked(pool, report)
+        self._queue = kvblk.Queue(pool, options.threads)
         self._failed: queue.SimpleQueue[_Failed] = queue.SimpleQueue()
         self._flight = 0
         #: batches of stores in flight
@@ -95,7 +95,7 @@ class HostMover:
                          for address, length in slabs),
                         key=_KINDS.index)
 
-    #: longest wait for the worker's descriptor, seconds
+    #: longest wait for the queue's descriptor, seconds
     PATIENCE = 1.0
 
     # Start
@@ -104,7 +104,7 @@ class HostMover:
         """Load blocks; ``each`` is called for each batch, before the transfer completes."""
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
-            self._submit(transfer, self._worker.get, keys[part], buffers[part], (each, at), store=False,
+            self._submit(transfer, self._queue.get, keys[part], buffers[part], (each, at), store=False,
                          timeout=self._timeout)
 
     def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], parent: bytes | None,
@@ -113,7 +113,7 @@ class HostMover:
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
             before = keys[at - 1] if at else parent or b""
-            self._submit(transfer, self._worker.put, keys[part], buffers[part], (each, at), store=True, chain=True,
+            self._submit(transfer, self._queue.put, keys[part], buffers[part], (each, at), store=True, chain=True,
                          parent=before, continues=at + BATCH < len(keys), **self._put_options)
 
     def _submit(self, transfer: Transfer, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
@@ -133,7 +133,7 @@ class HostMover:
         try:
             call(keys, buffers, tag, **options)
         except ERRORS as e:
-            self._failed.put(_Failed(tag, e))
+            self._failed.put(_Failed(tag, len(keys), e))
 
     # End
 
@@ -146,11 +146,11 @@ class HostMover:
             jobs.append(self._failed.get())
         try:
             if timeout and not jobs:
-                jobs += self._worker.wait(min(timeout, self.PATIENCE))
+                jobs += self._queue.wait(min(timeout, self.PATIENCE))
             else:
-                jobs += self._worker.completed()
+                jobs += self._queue.completed()
         except ERRORS as e:
-            self.report.error("taking results failed", e)
+            self.report.tell("taking results failed", e)
         for job in jobs:
             self._finish(job)
 
@@ -158,16 +158,9 @@ class HostMover:
         transfer, (each, at), keys, sizes, store = job.tag
         self._flight -= 1
         self._storing -= store
-        results = job.results
-        if results is None:
-            error = job.error if isinstance(job.error, KvblkError) else KvblkError(22, str(job.error))
-            results = [error] * len(sizes)
-        there = self.report.stored(results, sizes) if store else self.report.loaded(results, sizes)
-        wrong = [key for key, result, size in zip(keys, results, sizes) if is_wrong(result, size)]
-        if wrong:
-            self._checked.refuse(wrong, "it has another length than the engine's blocks")
+        there = (self._checked.stored if store else self._checked.loaded)(keys, job.results, sizes)
         transfer.bytes += sum(size for size, ok in zip(sizes, there) if ok)
-        transfer.failed |= any(isinstance(result, Exception) for result in results)
+        transfer.failed |= any(isinstance(result, Exception) for result in job.results)
         each(at, there)
         transfer.left -= 1
         if not transfer.left:
@@ -192,7 +185,7 @@ class HostMover:
                         self.report.part, self._storing, self._timeout)
 
     def _stop(self) -> None:
-        """Submit no more jobs to the worker."""
+        """Submit no more jobs to the queue."""
 
     def close(self) -> None:
         """Finish stores, cancel the other operations, and wait until their memory is unused."""
@@ -200,7 +193,7 @@ class HostMover:
         self._stop()
         while not self._failed.empty():
             self._finish(self._failed.get())
-        for job in self._worker.close():
+        for job in self._queue.close():
             self._finish(job)
         self.pool.close()
 
@@ -221,7 +214,7 @@ class Mover(HostMover):
         self._ordered: queue.SimpleQueue[Any] | None = None
         self._thread: threading.Thread | None = None
         if self._device.type != "cpu":
-            # poll often, because jobs that wait for the GPU do not show in the worker's descriptor
+            # poll often, because jobs that wait for the GPU do not show in the queue's descriptor
             self.PATIENCE = 0.002
             self._ordered = queue.SimpleQueue()
             self._thread = threading.Thread(target=self._in_order, name="kvblk-order", daemon=True)
@@ -246,7 +239,7 @@ class Mover(HostMover):
             try:
                 event.synchronize()
             except RuntimeError as e:
-                self._failed.put(_Failed(tag, e))
+                self._failed.put(_Failed(tag, len(keys), e))
                 continue
             self._start(call, keys, buffers, tag, options)
 

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from kvblk.adapter import COUNTERS
+from kvblk.pool import PIECES_MAX
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (CanonicalKVCaches, GPULoadStoreSpec, LoadStoreSpec, Locality, LookupResult, Medium,
                                      OffloadingCounterMetadata, OffloadingEvent, OffloadingManager,
@@ -30,11 +32,9 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from .find import Finder
 from .keys import BlockKeys, Ranks, chains
 from .options import WHERE, Options
-from .report import COUNTERS, PROMETHEUS, Report, log, stats_of
+from .report import PROMETHEUS, Report, log, stats_of
 from .slab import Mover, Pages, Transfer
 
-#: KVBLK_PIECES_MAX: most pieces of an operation
-PIECES_MAX = 1024
 #: fields that the connector adds to kv_connector_extra_config: bytes of a block in the only KV cache group, or 0; the
 #: model, see model_of()
 PAGE_BYTES = "kvblk_page_bytes"
@@ -72,7 +72,8 @@ def keys_of(config: OffloadingConfig, options: Options, way: str, model: str, re
     layout += more
     return BlockKeys(way=way, model=model, dtype=config.model.dtype, layout=layout,
                      block_tokens=config.cache.tokens_per_hash, ranks=Ranks(dcp=ranks.dcp) if whole else ranks,
-                     same=replicated, salt=options.salt, tokenizer=options.tokenizer, lengths=[length] if length else ())
+                     same=replicated, salt=options.salt, secret=options.secret(), tokenizer=options.tokenizer,
+                     lengths=[length] if length else ())
 
 
 class Prompt:
@@ -264,7 +265,7 @@ class KvblkWorker(OffloadingWorker):
 
     def _check(self, pool: Any) -> tuple[int, int]:
         """Check the pool's limits; returns the longest page and the longest chunk."""
-        limit = pool.info().value_max
+        limit = pool.get_info().value_max
         longest = most = 0
         for number, group in enumerate(self._groups):
             size = sum(pages.size for pages in group) * self._per_chunk
@@ -315,8 +316,7 @@ class KvblkWorker(OffloadingWorker):
             pieces = [self._pieces(chunk) for chunk in chunks]
         except ValueError as e:
             # the assignment of blocks to chunks is unknown, or a block is out of range
-            self.report.count("store_errors", len(dst_spec.ids))
-            self.report.error("chunks were not stored", e)
+            self.report.trouble("store_errors", "chunks were not stored", e, len(dst_spec.ids))
             return self._begin(job)
         # a chunk that lacks blocks (before a sliding window) must not be stored, because lookups would find it as
         # complete
@@ -341,8 +341,7 @@ class KvblkWorker(OffloadingWorker):
             chunks = self._chunks(dst_spec, len(src_spec.ids))
             pieces = [self._pieces(chunk) for chunk in chunks]
         except ValueError as e:
-            self.report.count("load_errors", len(src_spec.ids))
-            self.report.error("chunks were not loaded", e)
+            self.report.trouble("load_errors", "chunks were not loaded", e, len(src_spec.ids))
             job.lost.update(int(block) for block in dst_spec.block_ids)
             return self._begin(job)
 

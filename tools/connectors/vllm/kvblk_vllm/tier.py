@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy
+from kvblk.adapter import COUNTERS
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, OffloadingCounterMetadata, OffloadingEvent,
                                      OffloadingMetricMetadata, OffloadingSpec, OffloadKey, ReqContext,
@@ -23,7 +24,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 from .find import Finder
 from .keys import chains
 from .options import Options
-from .report import COUNTERS, PROMETHEUS, Report, log, stats_of
+from .report import PROMETHEUS, Report, log, stats_of
 from .slab import HostMover, Transfer
 from .spec import Prompt, Walk, events_of, keys_of
 
@@ -54,7 +55,7 @@ class KvblkTier(SecondaryTierManager):
                             f" canonical={int(offloading_spec.config.canonical_layout)}")
         self._keys = keys
         pool = opts.open()
-        limit = pool.info().value_max
+        limit = pool.get_info().value_max
         if self._block_size_bytes > limit:
             pool.close()
             raise ValueError(f"kvblk: a chunk of the CPU tier has {self._block_size_bytes} bytes, the pool takes "
@@ -114,8 +115,7 @@ class KvblkTier(SecondaryTierManager):
         try:
             places = self._places(chunk for _, chunk in pairs)
         except ValueError as e:
-            self.report.count("store_errors", len(blocks))
-            self.report.error("chunks were not stored", e)
+            self.report.trouble("store_errors", "chunks were not stored", e, len(blocks))
             job.failed = True
             self.over(job)
             return
@@ -134,8 +134,7 @@ class KvblkTier(SecondaryTierManager):
         try:
             places = self._places(job_metadata.chunk_ids)
         except ValueError as e:
-            self.report.count("load_errors", len(blocks))
-            self.report.error("chunks were not loaded", e)
+            self.report.trouble("load_errors", "chunks were not loaded", e, len(blocks))
             job.lost += blocks
             self.over(job)
             return

@@ -40,7 +40,7 @@ class KvblkConnectorWorker:
         pool = options.open()
         try:
             longest = max(len(names) for names in shape.parts) * shape.page
-            limit = pool.info().value_max
+            limit = pool.get_info().value_max
             if longest > limit:
                 raise ValueError(f"kvblk: {longest} bytes are in a value of the pool, which takes {limit}: "
                                  'lower the option "layers"')

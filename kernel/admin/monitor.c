@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who may monitor, that is read counters, fill levels, routes and events: who has CAP_SYS_ADMIN in
+ * the initial user namespace, and members of the group monitor_gid. The rule: no other user may,
+ * because the exact number of hits tells which blocks, and so which prompts, other users have.
+ *
+ * Netlink checks the opener of the socket, too, or else a privileged program could be made to write
+ * a request to another user's socket. A family's bind() cannot refuse, so everybody may join a
+ * multicast group; kvblk_monitor_filter() decides who gets a message. Files: see sysfs.c.
+ */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/fs.h>
+#include <linux/moduleparam.h>
+#include <linux/net.h>
+#include <linux/netlink.h>
+#include <linux/uidgid.h>
+#include <net/sock.h>
+
+#include "admin/admin.h"
+
+/* no group; not 0, because an administrator may have chosen root's group */
+#define MONITOR_GID_NONE	((gid_t)-1)
+
+static unsigned int monitor_gid = MONITOR_GID_NONE;
+
+kgid_t kvblk_monitor_gid(void)
+{
+	return make_kgid(&init_user_ns, READ_ONCE(monitor_gid));
+}
+
+static int monitor_gid_set(const char *text, const struct kernel_param *param)
+{
+	int err = param_set_uint(text, param);
+
+	if (!err)
+		kvblk_sysfs_monitor();
+	return err;
+}
+
+static const struct kernel_param_ops monitor_gid_ops = {
+	.set = monitor_gid_set,
+	.get = param_get_uint,
+};
+module_param_cb(monitor_gid, &monitor_gid_ops, &monitor_gid, 0644);
+MODULE_PARM_DESC(monitor_gid, "group that may read counters, fill levels and events (default 4294967295: none)");
+
+static bool task_may_monitor(void)
+{
+	/* without audit, because most commands of other users need no counters */
+	return in_egroup_p(kvblk_monitor_gid()) ||
+	       ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
+}
+
+/* @sk is open: its caller has a request of it, or has found it in a multicast group. */
+static bool opener_may_monitor(const struct sock *sk)
+{
+	const struct cred *old = override_creds(sk->sk_socket->file->f_cred);
+	bool may = task_may_monitor();
+
+	revert_creds(old);
+	return may;
+}
+
+bool kvblk_may_monitor(const struct sk_buff *request)
+{
+	return task_may_monitor() && opener_may_monitor(NETLINK_CB(request).sk);
+}
+
+int kvblk_monitor_filter(struct sock *sk, struct sk_buff *skb, void *data)
+{
+	return !opener_may_monitor(sk);
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+/*
+ * libkvblk-admin without the module: names, sentences, and structures of programs that were
+ * built with another version. VM tests cover the rest.
+ */
+#include "../lib/admin/admin.c"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kvblk_test.h"
+
+TEST(test_names)
+{
+	static const struct {
+		unsigned int kind, first, last;
+	} ranges[] = {
+		{ KVBLK_NAME_COUNTER, KVBLK_A_COUNTER_PUTS, KVBLK_A_COUNTER_MAX },
+		{ KVBLK_NAME_GAUGE, KVBLK_A_GAUGE_INFLIGHT, KVBLK_A_GAUGE_MAX },
+		{ KVBLK_NAME_LATENCY, KVBLK_A_LATENCY_PUT, KVBLK_A_LATENCY_LOOKUP },
+		{ KVBLK_NAME_EVENT, KVBLK_EVENT_POOL_UP, KVBLK_EVENT_NO_SPACE },
+		{ KVBLK_NAME_MEMBER_STATUS, 0, KVBLK_MEMBER_STATUS_UNRESTORED },
+	};
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+		for (unsigned int n = ranges[i].first; n <= ranges[i].last; n++)
+			assert_string_not_equal(kvblk_name(ranges[i].kind, n), "unknown");
+		assert_string_equal(kvblk_name(ranges[i].kind, ranges[i].last + 1), "unknown");
+		assert_string_equal(kvblk_name(ranges[i].kind, UINT32_MAX), "unknown");
+	}
+	assert_string_equal(kvblk_name(KVBLK_NAME_COUNTER, 0), "unknown");
+	assert_string_equal(kvblk_name(KVBLK_NAME_MEMBER_STATUS, KVBLK_MEMBER_STATUS_UP), "up");
+	assert_string_equal(kvblk_name(KVBLK_NAME_ROUTE_STATUS, KVBLK_ROUTE_STATUS_TRIAL), "trial");
+	assert_string_equal(kvblk_name(KVBLK_NAME_EVENT_NUMBER, KVBLK_A_EVENT_BLOCKS), "blocks");
+	/* an attribute of events that is no number */
+	assert_string_equal(kvblk_name(KVBLK_NAME_EVENT_NUMBER, KVBLK_A_EVENT_TYPE), "unknown");
+	assert_string_equal(kvblk_name(0, 1), "unknown");
+	assert_string_equal(kvblk_name(KVBLK_NAME_EVENT_NUMBER + 1, 1), "unknown");
+}
+
+static void says(const struct kvblk_notice *notice, const char *part)
+{
+	char text[256];
+
+	kvblk_event_text(notice, text, sizeof(text));
+	assert_non_null(strstr(text, part));
+}
+
+TEST(test_texts)
+{
+	struct kvblk_notice notice = { .pool = "kv0" };
+	char text[256];
+
+	for (notice.type = KVBLK_EVENT_POOL_UP; notice.type <= KVBLK_EVENT_NO_SPACE; notice.type++) {
+		kvblk_event_text(&notice, text, sizeof(text));
+		assert_null(strstr(text, "unknown"));
+	}
+	says(&notice, "unknown");
+	notice.type = KVBLK_EVENT_MEMBER_FAILING;
+	notice.number[KVBLK_A_EVENT_IO_ERRORS] = UINT64_MAX;
+	says(&notice, "18446744073709551615 I/O errors");
+	notice.type = KVBLK_EVENT_RESTORE_FAILED;
+	notice.number[KVBLK_A_EVENT_ERROR] = EIO;
+	says(&notice, "error 5");
+	notice.type = KVBLK_EVENT_REQUEST_DONE;
+	says(&notice, "failed: error 5");
+	notice.number[KVBLK_A_EVENT_ERROR] = 0;
+	says(&notice, "succeeded");
+	kvblk_event_text(&notice, text, 8);
+	assert_string_equal(text, "pool kv");
+}
+
+/* A later version's spec. */
+struct long_spec {
+	struct kvblk_member_spec known;
+	uint64_t more;
+};
+
+TEST(test_sizes)
+{
+	/* a version whose last field is @name */
+	const uint32_t shorter = offsetof(struct kvblk_member_spec, uuid);
+	struct kvblk_member_spec spec = { .size = shorter, .name = "a", .uuid = (void *)1 }, read;
+	struct long_spec later = { { .size = sizeof(later), .path = "/b" }, 0 };
+
+	assert_int_equal(read_sized(&read, sizeof(read), &spec), 0);
+	assert_string_equal(read.name, "a");
+	assert_null(read.uuid);
+	assert_int_equal(read_sized(&read, sizeof(read), &later), 0);
+	assert_string_equal(read.path, "/b");
+	assert_int_equal(read.size, sizeof(later));
+	later.more = 1;
+	assert_int_equal(read_sized(&read, sizeof(read), &later), -E2BIG);
+	spec.size = UINT32_MAX;
+	assert_int_equal(read_sized(&read, sizeof(read), &spec), -E2BIG);
+	spec.size = 0;
+	assert_int_equal(read_sized(&read, sizeof(read), &spec), -EINVAL);
+}
+
+TEST(test_members)
+{
+	struct long_spec members[2] = {
+		{ { .size = sizeof(members[0]), .path = "/no/a", .segment_size = 8 << 20 }, 0 },
+		{ { .size = sizeof(members[0]), .path = "/no/b", .name = "b" }, 0 },
+	};
+	struct kvblk_pool_spec spec = {
+		.size = sizeof(spec), .name = "p", .nr_members = 2, .members = &members[0].known,
+	};
+	struct nl_msg *msg = nlmsg_alloc();
+	struct nlattr *attr;
+	int left, nr = 0;
+
+	assert_int_equal(put_members(msg, &spec), 0);
+	nlmsg_for_each_attr(attr, nlmsg_hdr(msg), 0, left) {
+		struct nlattr *tb[KVBLK_A_MEMBER_MAX + 1];
+
+		assert_int_equal(nla_parse_nested(tb, KVBLK_A_MEMBER_MAX, attr, NULL), 0);
+		assert_string_equal(nla_get_string(tb[KVBLK_A_MEMBER_PATH]), nr ? "/no/b" : "/no/a");
+		assert_int_equal(!!tb[KVBLK_A_MEMBER_NAME], nr);
+		assert_int_equal(!!tb[KVBLK_A_MEMBER_SEGMENT_SIZE], !nr);
+		nr++;
+	}
+	assert_int_equal(nr, 2);
+	members[1].more = 1;
+	assert_int_equal(put_members(msg, &spec), -E2BIG);
+	members[1].more = 0;
+	members[1].known.path = NULL;
+	assert_int_equal(put_members(msg, &spec), -EINVAL);
+	spec.name = NULL;
+	assert_int_equal(put_pool_spec(msg, &spec), -EINVAL);
+	nlmsg_free(msg);
+}
+
+TEST(test_changes)
+{
+	const struct kvblk_changes changes = { .size = sizeof(changes) };
+	char name[KVBLK_PATH_LEN_MAX + 1], dir[] = "/tmp/kvblk-admin-test-XXXXXX";
+
+	memset(name, 'x', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	assert_int_equal(kvblk_changes_open("", 0, &changes), -EINVAL);
+	assert_int_equal(kvblk_changes_open("kv0", O_RDWR, &changes), -EINVAL);
+	assert_int_equal(kvblk_changes_open(name, 0, &changes), -ENAMETOOLONG);
+	assert_int_equal(kvblk_changes_open("absent", 0, &changes), -ENODEV);
+	assert_int_equal(kvblk_changes_open("/dev/null/absent", 0, &changes), -ENODEV);
+	assert_int_equal(kvblk_changes_open("/dev/null", O_NONBLOCK, &changes), -ENOTTY);
+	assert_int_equal(kvblk_changes_open(NULL, 0, &changes), -EINVAL);
+	/* not blocked by a FIFO without a writer */
+	assert_non_null(mkdtemp(dir));
+	snprintf(name, sizeof(name), "%s/fifo", dir);
+	assert_int_equal(mkfifo(name, 0600), 0);
+	alarm(10);
+	assert_int_equal(kvblk_changes_open(name, 0, &changes), -ENOTTY);
+	alarm(0);
+	unlink(name);
+	rmdir(dir);
+}
+
+TEST(test_handles)
+{
+	struct kvblk_feed *feed;
+
+	assert_int_equal(kvblk_feed_open(0, &feed), -EINVAL);
+	assert_int_equal(kvblk_feed_open(KVBLK_FEED_EVENTS | 4, &feed), -EINVAL);
+	kvblk_feed_close(NULL);
+	kvblk_admin_close(NULL);
+	kvblk_list_free(NULL);
+}
+
+TEST_MAIN("admin")

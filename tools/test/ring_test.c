@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Queues on a real io_uring, without the module: /dev/null completes each command with 0. Waiting
+ * threads are woken, whoever takes the completions. Skipped where io_uring is forbidden.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <semaphore.h>
+
+#include "../lib/queue.c"
+#include "kvblk_test.h"
+
+#define DEPTH_HERE	64u
+#define NR_WAITERS	3
+
+static struct kvblk pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct kvblk_op ops[DEPTH_HERE];
+
+static struct kvblk_queue *queue_new(unsigned int depth, uint32_t flags)
+{
+	const struct kvblk_queue_options options = { .size = sizeof(options), .depth = depth, .flags = flags };
+	struct kvblk_queue *q;
+	int err = kvblk_queue_create(&pool, &options, &q);
+
+	if (err == -ENOSYS || err == -EPERM)
+		skip();
+	assert_int_equal(err, 0);
+	return q;
+}
+
+/* Take completions in an event loop, five at a time. */
+static void collect(struct kvblk_queue *q, unsigned int left, const void *tag)
+{
+	struct pollfd ready = { .fd = kvblk_queue_eventfd(q), .events = POLLIN };
+	struct kvblk_completion c[5];
+
+	while (left) {
+		int nr;
+
+		assert_int_equal(poll(&ready, 1, 10000), 1);
+		nr = kvblk_queue_wait(q, c, 5, 0, 0);
+		assert_in_range(nr, 0, left);
+		left -= (unsigned int)nr;
+		while (nr--) {
+			assert_int_equal(c[nr].res, 0);
+			assert_ptr_equal(c[nr].tag, tag);
+		}
+	}
+	assert_int_equal(poll(&ready, 1, 0), 0);
+}
+
+TEST(test_flow)
+{
+	struct kvblk_completion c[DEPTH_HERE];
+
+	for (uint32_t flags = 0; flags <= (KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE); flags++) {
+		struct kvblk_queue *q = queue_new(DEPTH_HERE, flags);
+
+		for (int round = 0; round < 100; round++) {
+			assert_int_equal(kvblk_queue_submit(q, ops, 32, 0, &c[round % 64]), 0);
+			assert_int_equal(kvblk_queue_submit(q, ops, 32, KVBLK_SUBMIT_CHAIN, &c[round % 64]), 0);
+			assert_int_equal(kvblk_queue_submit(q, ops, 1, 0, NULL), -EAGAIN);
+			collect(q, 64, &c[round % 64]);
+			assert_int_equal(kvblk_queue_submit(q, ops, 16, 0, NULL), 0);
+			assert_int_equal(kvblk_queue_wait(q, c, DEPTH_HERE, 16, 0), 16);
+		}
+		assert_int_equal(kvblk_queue_wait(q, c, 1, 1, 0), 0);
+		assert_int_equal(kvblk_queue_submit(q, ops, 16, 0, NULL), 0);
+		kvblk_queue_destroy(q);
+	}
+}
+
+static sem_t begun;	/* posted by each submitter, after its first submission */
+
+static void *submitter(void *arg)
+{
+	struct kvblk_completion c[4];
+	long nr = 0;
+	int err;
+
+	do {
+		err = kvblk_queue_submit(arg, ops, 1, 0, NULL);
+		if (!err && !nr++)
+			sem_post(&begun);
+		while (kvblk_queue_wait(arg, c, 4, 1, now_ns() + 1000000) > 0)
+			;
+	} while (!err || err == -EAGAIN);
+	return (void *)(err == -ECANCELED ? nr : -1);
+}
+
+TEST(test_many_threads)
+{
+	struct kvblk_queue *q = queue_new(8, 0);
+	pthread_t ids[4];
+	void *nr;
+
+	sem_init(&begun, 0, 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&ids[i], NULL, submitter, q), 0);
+	for (int i = 0; i < 4; i++)
+		sem_wait(&begun);
+	kvblk_queue_stop(q);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(ids[i], &nr);
+		assert_true((long)nr > 0);
+	}
+	assert_int_equal(kvblk_queue_drain(q, 0), 0);
+	kvblk_queue_destroy(q);
+}
+
+static void *waiter(void *arg)
+{
+	struct kvblk_completion c;
+
+	return (void *)(long)kvblk_queue_wait(arg, &c, 1, 1, 0);
+}
+
+/* An operation is in flight until another thread has taken the completion: all waits return. */
+TEST(test_waiters)
+{
+	for (int round = 0; round < 100; round++) {
+		struct kvblk_queue *q = queue_new(8, 0);
+		pthread_t ids[NR_WAITERS];
+		void *nr;
+
+		q->inflight = 1;
+		for (int i = 0; i < NR_WAITERS; i++)
+			assert_int_equal(pthread_create(&ids[i], NULL, waiter, q), 0);
+		if (round % 2)
+			usleep(1000);
+		/* wake and reap as other threads do */
+		for (int i = 0; i <= 20; i++) {
+			pthread_mutex_lock(&q->lock);
+			if (i == 20)
+				q->inflight = 0;
+			wake_waiters(q);
+			reap(q);
+			pthread_mutex_unlock(&q->lock);
+		}
+		for (int i = 0; i < NR_WAITERS; i++) {
+			pthread_join(ids[i], &nr);
+			assert_null(nr);
+		}
+		kvblk_queue_destroy(q);
+	}
+}
+
+static uint64_t cookie_of(struct kvblk_queue *q)
+{
+	assert_int_equal(kvblk_queue_submit(q, ops, 1, 0, NULL), 0);
+	return TAILQ_FIRST(&q->live)->cookie;
+}
+
+/* Processes that share an open file do not cancel each other's operations. */
+TEST(test_cookies)
+{
+	struct kvblk_queue *q = queue_new(8, 0);
+	uint64_t other, own = cookie_of(q);
+	int ends[2];
+
+	kvblk_queue_destroy(q);
+	assert_int_equal(pipe(ends), 0);
+	if (!fork()) {
+		other = cookie_of(queue_new(8, 0));
+		_exit(write(ends[1], &other, sizeof(other)) != sizeof(other));
+	}
+	close(ends[1]);
+	assert_int_equal(read(ends[0], &other, sizeof(other)), sizeof(other));
+	close(ends[0]);
+	q = queue_new(8, 0);
+	assert_int_not_equal(cookie_of(q), other);
+	assert_int_not_equal(own, other);
+	kvblk_queue_destroy(q);
+}
+
+int main(void)
+{
+	pool.fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (unsigned int i = 0; i < DEPTH_HERE; i++)
+		kvblk_prep_delete(&ops[i], "key", 3);
+	return RUN_TESTS("ring_test");
+}
