@@ -21,14 +21,14 @@
 #include "report/report.h"
 
 #define READERS_MAX	16
-#define WALK_RECORDS	64		/* of present blocks, collected for one copy to user */
+#define WALK_RECORDS	64
 
 /* An open node. changelog.lock: pool->changelog.lock. */
 struct reader {
 	struct list_head link;		/* in pool->changelog.readers once started */
 	struct kvblk_pool *pool;	/* referenced by the open node's cdev */
 	wait_queue_head_t wait;		/* tasks that read or poll */
-	struct mutex reading;		/* serializes reads; tail, walking, bucket */
+	struct mutex reading;		/* serializes reads; tail, and the walk */
 	struct kvblk_change *ring;	/* @mask + 1 records; NULL: not started; set once */
 	u32 record_size;		/* bytes of a record for the caller; set before @ring */
 	unsigned long mask;		/* set before @ring */
@@ -39,6 +39,8 @@ struct reader {
 	bool over;			/* the pool is destroyed; changelog.lock */
 	bool walking;			/* present blocks are still being reported */
 	u64 bucket;			/* next one of the walk */
+	/* present blocks, collected for one copy to user; here, so no read fails for memory */
+	struct kvblk_change walked[WALK_RECORDS];
 };
 
 static struct kvblk_change record_of(const struct kvblk_pool *pool,
@@ -133,16 +135,13 @@ static ssize_t walk_read(struct reader *reader, void __user *to, size_t nr)
 	struct kvblk_pool *pool = reader->pool;
 	struct kvblk_index *idx = &pool->index;
 	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
-	struct kvblk_change *records __free(kfree) = NULL;
+	struct kvblk_change *records = reader->walked;
 	u32 now = kvblk_now(pool);
 	u64 bucket = reader->bucket, nr_buckets;
 	bool going = false;
 	size_t have = 0, i, found;
 
 	nr = min(nr, WALK_RECORDS);
-	records = kmalloc_array(nr, sizeof(*records), GFP_KERNEL);
-	if (!records)
-		return -ENOMEM;
 	/* the blocks are freed with the pool */
 	if (!kvblk_pool_enter(pool)) {
 		WRITE_ONCE(reader->walking, false);
