@@ -449,7 +449,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 
 int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 {
-	const struct kvblk_submit *sub = arg;
+	const struct kvblk_submit_arg *sub = arg;
 	void __user *ops = u64_to_user_ptr(sub->ops);
 	void __user *results = u64_to_user_ptr(sub->results);
 	struct kvblk_req **reqs;

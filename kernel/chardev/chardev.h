@@ -30,8 +30,8 @@ int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
 
 /*
- * Runs the ioctl of a struct kvblk_submit: a batch, whose results are copied to the caller. Returns
- * 0, or an error of the ioctl.
+ * Runs the ioctl of a struct kvblk_submit_arg: a batch, whose results are copied to the caller.
+ * Returns 0, or an error of the ioctl.
  */
 int kvblk_batch_submit(struct kvblk_file *file, void *arg);
 /*

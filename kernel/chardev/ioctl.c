@@ -289,7 +289,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 
 static int ioctl_lease_release(struct kvblk_file *file, void *data)
 {
-	struct kvblk_lease_release *arg = data;
+	struct kvblk_lease_release_arg *arg = data;
 
 	if (arg->flags)
 		return -EOPNOTSUPP;
@@ -298,7 +298,7 @@ static int ioctl_lease_release(struct kvblk_file *file, void *data)
 
 static int ioctl_reg_buf(struct kvblk_file *file, void *data)
 {
-	struct kvblk_reg_buf *arg = data;
+	struct kvblk_reg_buf_arg *arg = data;
 
 	if (arg->flags || arg->type != KVBLK_BUF_USER)
 		return -EOPNOTSUPP;
@@ -309,14 +309,14 @@ static int ioctl_reg_buf(struct kvblk_file *file, void *data)
 
 static void undo_reg_buf(struct kvblk_file *file, const void *data)
 {
-	const struct kvblk_reg_buf *arg = data;
+	const struct kvblk_reg_buf_arg *arg = data;
 
 	kvblk_region_remove(&file->regions, arg->handle);
 }
 
 static int ioctl_unreg_buf(struct kvblk_file *file, void *data)
 {
-	struct kvblk_unreg_buf *arg = data;
+	struct kvblk_unreg_buf_arg *arg = data;
 
 	if (arg->flags & ~KVBLK_UNREG_WAIT)
 		return -EOPNOTSUPP;
@@ -329,7 +329,7 @@ static int ioctl_unreg_buf(struct kvblk_file *file, void *data)
 
 static int ioctl_drain(struct kvblk_file *file, void *data)
 {
-	const struct kvblk_drain *arg = data;
+	const struct kvblk_drain_arg *arg = data;
 	u64 deadline = arg->deadline_ns ? kvblk_deadline(arg->deadline_ns) : 0;
 
 	return arg->flags ? -EOPNOTSUPP : kvblk_drainer_wait(file->drainer, deadline);
@@ -339,7 +339,7 @@ static int ioctl_drain(struct kvblk_file *file, void *data)
 
 static int ioctl_cancel(struct kvblk_file *file, void *data)
 {
-	struct kvblk_cancel *arg = data;
+	struct kvblk_cancel_arg *arg = data;
 	struct kvblk_req *req, *next, *here;
 	u32 seen = 0;
 
@@ -390,37 +390,37 @@ static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_INFO)] = {
 		sizeof(struct kvblk_info), KVBLK_INFO_SIZE_VER0, true, 0, false, ioctl_info },
 	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
-		sizeof(struct kvblk_submit), KVBLK_SUBMIT_SIZE_VER0, false, 0, false,
+		sizeof(struct kvblk_submit_arg), KVBLK_SUBMIT_SIZE_VER0, false, 0, false,
 		kvblk_batch_submit },
 	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
 		sizeof(struct kvblk_lookup), KVBLK_LOOKUP_SIZE_VER0, true, FMODE_READ, false,
 		ioctl_lookup, undo_lookup },
 	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
-		sizeof(struct kvblk_lease_release), KVBLK_LEASE_RELEASE_SIZE_VER0, false,
+		sizeof(struct kvblk_lease_release_arg), KVBLK_LEASE_RELEASE_SIZE_VER0, false,
 		FMODE_READ, true, ioctl_lease_release },
 	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
-		sizeof(struct kvblk_cancel), KVBLK_CANCEL_SIZE_VER0, true, 0, false,
+		sizeof(struct kvblk_cancel_arg), KVBLK_CANCEL_SIZE_VER0, true, 0, false,
 		ioctl_cancel },
 	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
-		sizeof(struct kvblk_reg_buf), KVBLK_REG_BUF_SIZE_VER0, true, 0, false,
+		sizeof(struct kvblk_reg_buf_arg), KVBLK_REG_BUF_SIZE_VER0, true, 0, false,
 		ioctl_reg_buf, undo_reg_buf },
 	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
-		sizeof(struct kvblk_unreg_buf), KVBLK_UNREG_BUF_SIZE_VER0, false, 0, true,
+		sizeof(struct kvblk_unreg_buf_arg), KVBLK_UNREG_BUF_SIZE_VER0, false, 0, true,
 		ioctl_unreg_buf },
 	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
-		sizeof(struct kvblk_drain), KVBLK_DRAIN_SIZE_VER0, false, 0, true, ioctl_drain },
+		sizeof(struct kvblk_drain_arg), KVBLK_DRAIN_SIZE_VER0, false, 0, true, ioctl_drain },
 };
 
 union ioctl_arg {
 	u32 size;
 	struct kvblk_info info;
-	struct kvblk_submit submit;
+	struct kvblk_submit_arg submit;
 	struct kvblk_lookup lookup;
-	struct kvblk_lease_release lease_release;
-	struct kvblk_cancel cancel;
-	struct kvblk_reg_buf reg_buf;
-	struct kvblk_unreg_buf unreg_buf;
-	struct kvblk_drain drain;
+	struct kvblk_lease_release_arg lease_release;
+	struct kvblk_cancel_arg cancel;
+	struct kvblk_reg_buf_arg reg_buf;
+	struct kvblk_unreg_buf_arg unreg_buf;
+	struct kvblk_drain_arg drain;
 };
 
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)

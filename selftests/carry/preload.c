@@ -315,7 +315,7 @@ static void run_before_get(void)
 	put_idle(fd);
 }
 
-static int submit(int fd, struct node *node, const struct kvblk_submit *s)
+static int submit(int fd, struct node *node, const struct kvblk_submit_arg *s)
 {
 	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;
 	struct kvblk_result *results = (void *)(uintptr_t)s->results;
@@ -402,7 +402,7 @@ static int plain(int fd, struct node *node, unsigned long request, void *arg)
 	return receive_all(fd, arg, answer.len) ? answer.ret : -EIO;
 }
 
-static int reg_buf(struct node *node, struct kvblk_reg_buf *reg)
+static int reg_buf(struct node *node, struct kvblk_reg_buf_arg *reg)
 {
 	int err = -ENOSPC;
 
@@ -419,7 +419,7 @@ static int reg_buf(struct node *node, struct kvblk_reg_buf *reg)
 	return err;
 }
 
-static int unreg_buf(struct node *node, const struct kvblk_unreg_buf *unreg)
+static int unreg_buf(struct node *node, const struct kvblk_unreg_buf_arg *unreg)
 {
 	if (unreg->handle >= MAX_REGIONS || !node->regions[unreg->handle].length)
 		return -ENOENT;
@@ -429,7 +429,7 @@ static int unreg_buf(struct node *node, const struct kvblk_unreg_buf *unreg)
 
 static int carry(struct node *node, unsigned long request, void *arg)
 {
-	struct kvblk_drain drain;
+	struct kvblk_drain_arg drain;
 	int fd, ret;
 
 	if (request == KVBLK_IOC_REG_BUF)
@@ -437,7 +437,7 @@ static int carry(struct node *node, unsigned long request, void *arg)
 	if (request == KVBLK_IOC_UNREG_BUF)
 		return unreg_buf(node, arg);
 	if (request == KVBLK_IOC_DRAIN) {
-		drain = *(struct kvblk_drain *)arg;
+		drain = *(struct kvblk_drain_arg *)arg;
 		drain.deadline_ns = time_left(drain.deadline_ns);
 		arg = &drain;
 	}

@@ -122,7 +122,7 @@ static uint64_t deadline(uint64_t left)
 
 static bool plain(int sock, int fd, uint64_t request, void *arg, size_t len)
 {
-	struct kvblk_drain *drain = arg;
+	struct kvblk_drain_arg *drain = arg;
 
 	if (request == KVBLK_IOC_DRAIN && len >= sizeof(*drain))
 		drain->deadline_ns = deadline(drain->deadline_ns);
@@ -131,7 +131,7 @@ static bool plain(int sock, int fd, uint64_t request, void *arg, size_t len)
 
 static bool submit(int sock, int fd, char *at)
 {
-	struct kvblk_submit s = { .size = sizeof(s) };
+	struct kvblk_submit_arg s = { .size = sizeof(s) };
 	struct kvblk_result *results;
 	struct kvblk_piece **pieces;
 	struct kvblk_op *ops;

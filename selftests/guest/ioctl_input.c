@@ -394,7 +394,7 @@ TEST(odd_but_good)
 }
 
 struct batch {
-	struct kvblk_submit io;
+	struct kvblk_submit_arg io;
 	struct kvblk_op ops[2];
 	struct kvblk_result res[2];
 	uint8_t tail[64];	/* bytes behind the arrays, for sizes that are too large */
@@ -412,7 +412,7 @@ static void good_batch(void)
 	fresh_piece = kv_piece(put_buf, LEN);
 	for (int i = 0; i < 2; i++)
 		b.ops[i] = kv_op(KVBLK_OP_PUT, &fresh_keys[i], &fresh_piece, 1);
-	b.io = (struct kvblk_submit){
+	b.io = (struct kvblk_submit_arg){
 		.size = sizeof(b.io),
 		.nr_ops = 2,
 		.op_size = sizeof(b.ops[0]),
@@ -536,7 +536,7 @@ TEST(submit)
 
 TEST(longer_structures)
 {
-	struct { struct kvblk_submit io; uint64_t tail[3]; } s;
+	struct { struct kvblk_submit_arg io; uint64_t tail[3]; } s;
 	struct { struct kvblk_op op; uint64_t tail[2]; } ops[2];
 
 	good_batch();
@@ -713,10 +713,10 @@ TEST(lookup)
 TEST(small_structures)
 {
 	struct { struct kvblk_info io; uint64_t tail[2]; } i = { 0 };
-	struct { struct kvblk_lease_release io; uint64_t tail[2]; } r = { 0 };
-	struct { struct kvblk_cancel io; uint64_t tail[2]; } c = { 0 };
-	struct { struct kvblk_drain io; uint64_t tail[2]; } d = { 0 };
-	struct { struct kvblk_unreg_buf io; uint64_t tail[2]; } u = { 0 };
+	struct { struct kvblk_lease_release_arg io; uint64_t tail[2]; } r = { 0 };
+	struct { struct kvblk_cancel_arg io; uint64_t tail[2]; } c = { 0 };
+	struct { struct kvblk_drain_arg io; uint64_t tail[2]; } d = { 0 };
+	struct { struct kvblk_unreg_buf_arg io; uint64_t tail[2]; } u = { 0 };
 	struct kvblk_info small;
 
 	i.io.size = 0;
@@ -841,13 +841,13 @@ TEST(open_mode)
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		int way = open(node, cases[i].mode | O_CLOEXEC), mode = cases[i].mode;
-		struct kvblk_lease_release release = { .size = sizeof(release), .lease = 1 };
-		struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 1 };
+		struct kvblk_lease_release_arg release = { .size = sizeof(release), .lease = 1 };
+		struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 1 };
 		struct kvblk_info seen = { .size = sizeof(seen) };
-		struct kvblk_reg_buf reg = {
+		struct kvblk_reg_buf_arg reg = {
 			.size = sizeof(reg), .addr = kv_addr(buf), .length = LEN,
 		};
-		struct kvblk_unreg_buf unreg = { .size = sizeof(unreg) };
+		struct kvblk_unreg_buf_arg unreg = { .size = sizeof(unreg) };
 
 		ASSERT(way >= 0, "open with mode %d", mode);
 		EXPECT_EQ(get_by(way), cases[i].get, "get, mode %d", mode);

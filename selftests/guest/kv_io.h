@@ -576,7 +576,7 @@ static inline struct kvblk_piece kv_piece(const void *p, size_t len)
 static inline void kv_use_region(struct kvblk_piece *piece, bool back)
 {
 	for (unsigned int i = 0; i < kv_nr_buffers; i++) {
-		struct kvblk_reg_buf arg = {
+		struct kvblk_reg_buf_arg arg = {
 			.size = sizeof(arg),
 			.addr = kv_buffers[i].addr,
 			.length = kv_buffers[i].len,
@@ -716,7 +716,7 @@ static inline int kv_submit(int fd, const struct kvblk_op *ops,
 			    struct kvblk_result *results, uint32_t nr,
 			    uint32_t flags)
 {
-	struct kvblk_submit submit = {
+	struct kvblk_submit_arg submit = {
 		.size = sizeof(submit),
 		.flags = flags,
 		.nr_ops = nr,

@@ -353,7 +353,7 @@ static uint64_t lease(int file, uint64_t nr, unsigned int count,
 
 static int release(int file, uint64_t id)
 {
-	struct kvblk_lease_release io = { .size = sizeof(io), .lease = id };
+	struct kvblk_lease_release_arg io = { .size = sizeof(io), .lease = id };
 
 	return kv_ioctl(file, KVBLK_IOC_LEASE_RELEASE, &io);
 }
@@ -753,7 +753,7 @@ TEST(answers_that_cannot_be_written)
 	unsigned long locked = locked_memory();
 	struct kvblk_lookup *lookup = kv_alloc_host(4096);
 	void *memory = kv_alloc_host(BUF_LEN);
-	struct kvblk_reg_buf *reg = (void *)lookup;
+	struct kvblk_reg_buf_arg *reg = (void *)lookup;
 
 	put_many(nr, 4);
 	*lookup = (struct kvblk_lookup) {
@@ -766,7 +766,7 @@ TEST(answers_that_cannot_be_written)
 	EXPECT_EQ(pool_value("leased_bytes"), 0, "leases that nobody knows of");
 
 	ASSERT(!mprotect(lookup, 4096, PROT_READ | PROT_WRITE), "mprotect");
-	*reg = (struct kvblk_reg_buf) {
+	*reg = (struct kvblk_reg_buf_arg) {
 		.size = sizeof(*reg), .addr = kv_addr(memory), .length = BUF_LEN,
 	};
 	ASSERT(!mprotect(reg, 4096, PROT_READ), "mprotect");

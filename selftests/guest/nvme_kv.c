@@ -658,7 +658,7 @@ TEST(bad_ring_commands)
 	struct kvblk_piece put = kv_piece(bytes, 4096);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
 	struct kvblk_result result;
-	struct kvblk_submit submit = {
+	struct kvblk_submit_arg submit = {
 		.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
 		.result_size = sizeof(result), .ops = kv_addr(&op), .results = kv_addr(&result),
 	};

@@ -431,11 +431,11 @@ TEST(stalled_batches)
 		int status = 0;
 
 		if (!child) {
-			struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 1 };
+			struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 1 };
 			struct kv_key key = kv_key(FIRST);
 			struct kvblk_op op = kv_op(KVBLK_OP_DELETE, &key, NULL, 0);
 			struct kvblk_result res;
-			struct kvblk_submit submit = {
+			struct kvblk_submit_arg submit = {
 				.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
 				.result_size = sizeof(res), .ops = kv_addr(&op),
 				.results = kv_addr(&res),
@@ -607,7 +607,7 @@ static void *hold_run(void *arg)
 	struct kvblk_piece piece = kv_piece(absent, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
 	struct kvblk_result res;
-	struct kvblk_submit submit = {
+	struct kvblk_submit_arg submit = {
 		.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
 		.result_size = sizeof(res), .ops = kv_addr(&op), .results = kv_addr(absent),
 	};
@@ -626,13 +626,13 @@ static void *hold_run(void *arg)
 }
 
 /* Held to prove that buffers and leases can be released after the pool is destroyed. */
-static struct kvblk_unreg_buf held_buf = { .size = sizeof(held_buf), .flags = KVBLK_UNREG_WAIT };
-static struct kvblk_lease_release held_lease = { .size = sizeof(held_lease) };
+static struct kvblk_unreg_buf_arg held_buf = { .size = sizeof(held_buf), .flags = KVBLK_UNREG_WAIT };
+static struct kvblk_lease_release_arg held_lease = { .size = sizeof(held_lease) };
 
 static void hold_things(void)
 {
 	struct kv_key key = kv_key(FIRST + 10);
-	struct kvblk_reg_buf reg = {
+	struct kvblk_reg_buf_arg reg = {
 		.size = sizeof(reg), .addr = kv_addr(bytes), .length = LEN,
 	};
 	struct kvblk_lookup lookup = {
@@ -650,7 +650,7 @@ static void hold_things(void)
 
 static bool give_back_things(void)
 {
-	struct kvblk_drain drain = { .size = sizeof(drain) };
+	struct kvblk_drain_arg drain = { .size = sizeof(drain) };
 	struct kvblk_info info = { .size = sizeof(info) };
 	bool right = true;
 

@@ -242,7 +242,7 @@ TEST(sizes)
 TEST(callers_of_32_bits)
 {
 	struct low {
-		struct kvblk_submit submit;
+		struct kvblk_submit_arg submit;
 		struct kvblk_lookup lookup;
 		struct kvblk_op op;
 		struct kvblk_piece pieces[2];
@@ -262,7 +262,7 @@ TEST(callers_of_32_bits)
 	};
 	low->pieces[0] = (struct kvblk_piece){ .addr = kv_addr(low->data), .length = PAGE };
 	low->pieces[1] = (struct kvblk_piece){ .addr = kv_addr(low->data + 2 * PAGE), .length = 77 };
-	low->submit = (struct kvblk_submit){
+	low->submit = (struct kvblk_submit_arg){
 		.size = sizeof(low->submit),
 		.nr_ops = 1,
 		.op_size = sizeof(low->op),
@@ -1151,7 +1151,7 @@ TEST(large_operations_and_results)
 	struct kv_key keys[3];
 	struct kvblk_piece piece = kv_piece(put_area(0), 4000);
 	uint64_t nr = new_keys(3);
-	struct kvblk_submit submit = {
+	struct kvblk_submit_arg submit = {
 		.size = sizeof(submit),
 		.nr_ops = 3,
 		.op_size = sizeof(ops[0]),
@@ -1263,7 +1263,7 @@ TEST(deadlines_of_a_time_namespace)
 
 TEST(cancel_what_is_not_there)
 {
-	struct { struct kvblk_cancel io; uint64_t more; } cancel = {
+	struct { struct kvblk_cancel_arg io; uint64_t more; } cancel = {
 		.io = { .size = sizeof(cancel), .cookie = 1, .nr_found = 77 },
 	};
 
@@ -1281,7 +1281,7 @@ static void *cancel_all(void *arg)
 	unsigned int *found = arg;
 
 	while (!stop) {
-		struct kvblk_cancel cancel = {
+		struct kvblk_cancel_arg cancel = {
 			.size = sizeof(cancel), .cookie = 0xcacece1
 		};
 		int err = kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel);

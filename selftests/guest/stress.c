@@ -365,7 +365,7 @@ static void look_up(struct worker *w)
 		return;
 	leases++;
 	if (w->lease && kv_below(&w->dice, 2)) {
-		struct kvblk_lease_release r = {
+		struct kvblk_lease_release_arg r = {
 			.size = sizeof(r), .lease = w->lease
 		};
 
@@ -378,7 +378,7 @@ static void look_up(struct worker *w)
 
 static void cancel_some(struct worker *w)
 {
-	struct kvblk_cancel io = {
+	struct kvblk_cancel_arg io = {
 		.size = sizeof(io), .cookie = 1 + kv_below(&w->dice, COOKIES - 1)
 	};
 	/* cancel on a neighbour's file, because our own has no operation in flight here */

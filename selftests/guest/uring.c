@@ -153,7 +153,7 @@ TEST(small_entries)
 		{ .op = kv_op(KVBLK_OP_PUT, &keys[1], &put, 1) },
 	};
 	struct { struct kvblk_result io; uint64_t more; } results[2] = { { .more = 1 } };
-	struct { struct kvblk_submit io; uint64_t more; } submit = {
+	struct { struct kvblk_submit_arg io; uint64_t more; } submit = {
 		.io = {
 			.size = sizeof(submit),
 			.flags = KVBLK_SUBMIT_CHAIN | KVBLK_SUBMIT_INTERRUPTIBLE, .nr_ops = 2,
@@ -161,7 +161,7 @@ TEST(small_entries)
 			.ops = kv_addr(ops), .results = kv_addr(results),
 		},
 	};
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 54, .nr_found = 7 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 54, .nr_found = 7 };
 
 	for (unsigned int pass = 0; pass < 2; pass++) {
 		kv_sqe_addr(&ring, fd, KVBLK_URING_SUBMIT, &submit, 0);
@@ -200,8 +200,8 @@ TEST(bad_commands)
 	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
 	struct io_uring small = new_ring(8, 0);
 	struct kvblk_info info = { .size = sizeof(info) };
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 1 };
-	struct kvblk_submit submit = { .size = sizeof(submit) };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 1 };
+	struct kvblk_submit_arg submit = { .size = sizeof(submit) };
 
 	EXPECT_EQ(bad(&ring, 0, 0, 0, 0), -ENOTTY, "command 0");
 	EXPECT_EQ(bad(&ring, _IO(KVBLK_IOC_TYPE, 0x43), 0, 0, 0), -ENOTTY, "command 0x43");
@@ -234,12 +234,12 @@ TEST(bad_entries)
 		new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32), new_ring(8, 0),
 	};
 	static const size_t sizes[] = { 128, 64 };
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 1 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 1 };
 	struct kv_key key = kv_key(next_key++);
 	struct kvblk_piece put = kv_piece(bytes, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
 	struct kvblk_result result;
-	struct kvblk_submit submit = {
+	struct kvblk_submit_arg submit = {
 		.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
 		.result_size = sizeof(result), .ops = kv_addr(&op), .results = kv_addr(&result),
 	};
@@ -365,7 +365,7 @@ TEST(fixed_buffers)
 
 static int reg(const void *addr, uint64_t len, uint32_t *handle)
 {
-	struct kvblk_reg_buf arg = {
+	struct kvblk_reg_buf_arg arg = {
 		.size = sizeof(arg), .addr = kv_addr(addr), .length = len,
 	};
 	int err = kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg);
@@ -376,7 +376,7 @@ static int reg(const void *addr, uint64_t len, uint32_t *handle)
 
 static int unreg_by(uint32_t handle, uint32_t flags)
 {
-	struct kvblk_unreg_buf arg = { .size = sizeof(arg), .flags = flags, .handle = handle };
+	struct kvblk_unreg_buf_arg arg = { .size = sizeof(arg), .flags = flags, .handle = handle };
 
 	return kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &arg);
 }
@@ -388,7 +388,7 @@ static int unreg(uint32_t handle)
 
 static int drain(int fd, uint64_t deadline_ns)
 {
-	struct kvblk_drain arg = { .size = sizeof(arg), .deadline_ns = deadline_ns };
+	struct kvblk_drain_arg arg = { .size = sizeof(arg), .deadline_ns = deadline_ns };
 
 	return kv_ioctl(fd, KVBLK_IOC_DRAIN, &arg);
 }
@@ -672,7 +672,7 @@ static size_t smaps_kb(const void *p, const char *what)
 TEST(bad_registrations)
 {
 	uint8_t *room = kv_alloc_host(4 * LEN);
-	struct kvblk_reg_buf arg = { .size = sizeof(arg), .addr = kv_addr(room), .length = LEN };
+	struct kvblk_reg_buf_arg arg = { .size = sizeof(arg), .addr = kv_addr(room), .length = LEN };
 	const uint8_t *readonly = mmap(NULL, LEN, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint32_t handle;
 	int status;
@@ -788,7 +788,7 @@ TEST(canceled_puts)
 	enum { NR = 512, ROUNDS = 10 };
 	struct io_uring ring = new_ring(NR, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
 	struct kvblk_piece piece = kv_piece(bytes, 1);
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 58 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 58 };
 	unsigned int canceled = 0;
 
 	for (unsigned int round = 0; round < ROUNDS; round++) {
@@ -974,7 +974,7 @@ TEST(slow_result)
 	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
 	struct kvblk_result *result = kv_alloc_host(PAGE);
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 56 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 56 };
 	uint64_t extra;
 
 	op.cookie = 56;
@@ -1013,7 +1013,7 @@ TEST(slow_cancel)
 	struct kv_key key = kv_key(FIRST - 1);
 	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 55 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 55 };
 
 	op.cookie = 55;
 	inline_op(&ring, &op, 0);
@@ -1027,7 +1027,7 @@ TEST(slow_cancel)
 
 static void *cancel_all(void *arg)
 {
-	struct kvblk_cancel *cancel = arg;
+	struct kvblk_cancel_arg *cancel = arg;
 
 	return (void *)(intptr_t)ioctl(fd, KVBLK_IOC_CANCEL, cancel);
 }
@@ -1040,7 +1040,7 @@ TEST(slow_cancels)
 	struct kv_key key = kv_key(FIRST - 1);
 	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
-	struct kvblk_cancel cancels[2];
+	struct kvblk_cancel_arg cancels[2];
 	pthread_t threads[2];
 
 	for (unsigned int i = 0; i < NR; i++) {
@@ -1049,7 +1049,7 @@ TEST(slow_cancels)
 	}
 	io_uring_submit(&ring);
 	for (unsigned int i = 0; i < 2; i++) {
-		cancels[i] = (struct kvblk_cancel){ .size = sizeof(cancels[i]), .cookie = 60 + i };
+		cancels[i] = (struct kvblk_cancel_arg){ .size = sizeof(cancels[i]), .cookie = 60 + i };
 		ASSERT_EQ(pthread_create(&threads[i], NULL, cancel_all, &cancels[i]), 0, "a thread");
 	}
 	for (unsigned int i = 0; i < 2; i++) {
@@ -1148,7 +1148,7 @@ TEST(slow_memory)
 	struct kv_key key = kv_key(FIRST - 1);
 	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 57 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 57 };
 	unsigned int before = in_flight(), ended = 0;
 	uint64_t end = kv_now_ms() + 60000 * kv_slow();
 	struct io_uring_cqe *cqe;
@@ -1233,14 +1233,14 @@ static struct interrupted {
 	struct kvblk_piece bounced;
 	struct kvblk_op ops[INTERRUPTED];
 	struct kvblk_result res[INTERRUPTED];
-	struct kvblk_submit submit;
+	struct kvblk_submit_arg submit;
 } interrupted;
 
 /*
  * Prepare a batch: a get that misses, a put and gets through kernel memory. Not all have begun if
  * queue_bytes is small.
  */
-static struct kvblk_submit *interrupted_batch(void)
+static struct kvblk_submit_arg *interrupted_batch(void)
 {
 	struct interrupted *in = &interrupted;
 
@@ -1253,7 +1253,7 @@ static struct kvblk_submit *interrupted_batch(void)
 	for (unsigned int i = 2; i < INTERRUPTED; i++)
 		in->ops[i] = kv_op(KVBLK_OP_GET, &in->keys[2], &in->bounced, 1);
 	memset(in->res, 0xff, sizeof(in->res));
-	in->submit = (struct kvblk_submit){
+	in->submit = (struct kvblk_submit_arg){
 		.size = sizeof(in->submit), .flags = KVBLK_SUBMIT_INTERRUPTIBLE,
 		.nr_ops = INTERRUPTED, .op_size = sizeof(in->ops[0]),
 		.result_size = sizeof(in->res[0]), .ops = kv_addr(in->ops),
@@ -1281,7 +1281,7 @@ static void one_alarm(unsigned int ms)
 /* A signal ends an interruptible batch, with all results; a stop does not. */
 TEST(slow_interrupted)
 {
-	struct kvblk_submit *submit = interrupted_batch();
+	struct kvblk_submit_arg *submit = interrupted_batch();
 	uint64_t start = kv_now_ms(), took;
 	struct kvblk_op op = interrupted.ops[2];
 	int status, files[3];
@@ -1523,7 +1523,7 @@ static void *delete_one(void *nr)
 TEST(slow_deletes)
 {
 	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 70 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 70 };
 	uint64_t first = next_key, end = kv_now_ms() + 60000 * kv_slow();
 	struct kv_key keys[2] = { kv_key(first), kv_key(first + 1) };
 	struct kvblk_piece piece = kv_piece(bytes, LEN);

@@ -131,7 +131,7 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 	}
 }
 
-static int simulated_submit(const struct kvblk_submit *s)
+static int simulated_submit(const struct kvblk_submit_arg *s)
 {
 	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;
 	struct kvblk_result *results = (void *)(uintptr_t)s->results;
@@ -173,7 +173,7 @@ static bool reachable(const char *addr, size_t len)
 	return yes;
 }
 
-static int simulated_reg_buf(struct kvblk_reg_buf *reg)
+static int simulated_reg_buf(struct kvblk_reg_buf_arg *reg)
 {
 	char *addr = (char *)(uintptr_t)reg->addr;
 
@@ -189,7 +189,7 @@ static int simulated_reg_buf(struct kvblk_reg_buf *reg)
 	return 0;
 }
 
-static int simulated_unreg_buf(const struct kvblk_unreg_buf *unreg)
+static int simulated_unreg_buf(const struct kvblk_unreg_buf_arg *unreg)
 {
 	assert_non_null(regions[unreg->handle].addr);
 	regions[unreg->handle].addr = NULL;

@@ -509,7 +509,7 @@ static void delay(struct batch *batch)
 	*place = batch->next;
 }
 
-static int cancel(struct kvblk_cancel *c, int fd)
+static int cancel(struct kvblk_cancel_arg *c, int fd)
 {
 	if (c->size < KVBLK_CANCEL_SIZE_VER0 || !c->cookie || c->reserved)
 		return -EINVAL;
@@ -548,7 +548,7 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result, bool dec
 	}
 }
 
-static int submit(const struct kvblk_submit *s, int fd)
+static int submit(const struct kvblk_submit_arg *s, int fd)
 {
 	struct batch b = { .fd = fd, .ops = (void *)(uintptr_t)s->ops, .nr = s->nr_ops };
 	bool declined = false;
@@ -588,7 +588,7 @@ static int submit(const struct kvblk_submit *s, int fd)
 	return 0;
 }
 
-static int drain(const struct kvblk_drain *d)
+static int drain(const struct kvblk_drain_arg *d)
 {
 	if (d->size < KVBLK_DRAIN_SIZE_VER0 || d->flags)
 		return -EINVAL;
@@ -612,7 +612,7 @@ static void lease(struct kvblk_lookup *l, int fd)
 	nr_held++;
 }
 
-static int release(const struct kvblk_lease_release *r, int fd)
+static int release(const struct kvblk_lease_release_arg *r, int fd)
 {
 	uint32_t i = r->lease % MAX_LEASES;
 
@@ -678,7 +678,7 @@ static int lookup(struct kvblk_lookup *l, int fd)
 	return 0;
 }
 
-static int reg_buf(struct kvblk_reg_buf *reg, int fd)
+static int reg_buf(struct kvblk_reg_buf_arg *reg, int fd)
 {
 	if (reg->size < KVBLK_REG_BUF_SIZE_VER0 || reg->reserved || reg->reserved2 || reg->handle ||
 	    !reg->length)
@@ -699,7 +699,7 @@ static int reg_buf(struct kvblk_reg_buf *reg, int fd)
 	return -ENOSPC;
 }
 
-static int unreg_buf(const struct kvblk_unreg_buf *unreg, int fd)
+static int unreg_buf(const struct kvblk_unreg_buf_arg *unreg, int fd)
 {
 	if (!is_region(unreg->handle, fd))
 		return -ENOENT;

@@ -51,7 +51,7 @@ static void run_op(struct command *command)
 {
 	struct kvblk_op op = command->op;
 	struct kvblk_result result;
-	struct kvblk_submit submit = {
+	struct kvblk_submit_arg submit = {
 		.size = sizeof(submit),
 		.nr_ops = 1,
 		.op_size = sizeof(op),

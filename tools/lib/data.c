@@ -127,7 +127,7 @@ int kvblk_prep_piece(struct kvblk_piece *piece, const struct kvblk_mem *mem, uin
 int kvblk_batch(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr_ops,
 		struct kvblk_result *results, size_t result_size, unsigned int flags)
 {
-	struct kvblk_submit submit = {
+	struct kvblk_submit_arg submit = {
 		.size = sizeof(submit),
 		.flags = flags,
 		.nr_ops = nr_ops,
@@ -358,7 +358,7 @@ int kvblk_lookup_prefix(struct kvblk *kv, const void *keys, size_t key_len,
 
 int kvblk_lease_release(struct kvblk *kv, uint64_t lease)
 {
-	struct kvblk_lease_release release = {
+	struct kvblk_lease_release_arg release = {
 		.size = sizeof(release),
 		.lease = lease,
 	};
@@ -368,7 +368,7 @@ int kvblk_lease_release(struct kvblk *kv, uint64_t lease)
 
 int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region)
 {
-	struct kvblk_reg_buf reg = {
+	struct kvblk_reg_buf_arg reg = {
 		.size = sizeof(reg),
 		.addr = (uintptr_t)addr,
 		.length = len,
@@ -386,21 +386,21 @@ int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *re
 
 int kvblk_region_unregister(struct kvblk *kv, uint32_t region)
 {
-	struct kvblk_unreg_buf unreg = { .size = sizeof(unreg), .handle = region };
+	struct kvblk_unreg_buf_arg unreg = { .size = sizeof(unreg), .handle = region };
 
 	return command(kv, KVBLK_IOC_UNREG_BUF, &unreg);
 }
 
 int kvblk_drain(struct kvblk *kv, uint64_t deadline_ns)
 {
-	struct kvblk_drain drain = { .size = sizeof(drain), .deadline_ns = deadline_ns };
+	struct kvblk_drain_arg drain = { .size = sizeof(drain), .deadline_ns = deadline_ns };
 
 	return command(kv, KVBLK_IOC_DRAIN, &drain);
 }
 
 int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_found)
 {
-	struct kvblk_cancel cancel = {
+	struct kvblk_cancel_arg cancel = {
 		.size = sizeof(cancel),
 		.cookie = cookie,
 	};

@@ -62,7 +62,7 @@ struct submission {
 	unsigned int nr, flags;
 	unsigned int nr_running;	/* operations that have not ended */
 	unsigned int left;	/* operations that kvblk_queue_wait() has not returned */
-	struct kvblk_submit submit;	/* argument of KVBLK_URING_SUBMIT; size 0: canceled */
+	struct kvblk_submit_arg submit;	/* argument of KVBLK_URING_SUBMIT; size 0: canceled */
 	struct kvblk_op *ops;
 	struct kvblk_result *results;
 	struct item items[];
@@ -358,7 +358,7 @@ static struct submission *submission_create(const struct kvblk_op *ops, unsigned
 	s->nr = s->nr_running = s->left = nr;
 	s->flags = flags;
 	s->tag = tag;
-	s->submit = (struct kvblk_submit){
+	s->submit = (struct kvblk_submit_arg){
 		.size = sizeof(s->submit),
 		.flags = flags,
 		.nr_ops = nr,

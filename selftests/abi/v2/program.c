@@ -75,7 +75,7 @@ static struct kvblk_op op_of(uint8_t opcode, unsigned int key, const struct kvbl
 static struct kvblk_result submit(const struct kvblk_op *op)
 {
 	struct kvblk_result result = { .res = -1 };
-	struct kvblk_submit arg = {
+	struct kvblk_submit_arg arg = {
 		.size = sizeof(arg), .nr_ops = 1, .op_size = sizeof(*op),
 		.result_size = sizeof(result), .ops = addr(op), .results = addr(&result),
 	};
@@ -100,13 +100,13 @@ static void test_sizes(void)
 	EXPECT_EQ(sizeof(struct kvblk_op), KVBLK_OP_SIZE_VER0, "op");
 	EXPECT_EQ(sizeof(struct kvblk_op_ext), KVBLK_OP_EXT_SIZE_VER0, "op_ext");
 	EXPECT_EQ(sizeof(struct kvblk_result), KVBLK_RESULT_SIZE_VER0, "result");
-	EXPECT_EQ(sizeof(struct kvblk_submit), KVBLK_SUBMIT_SIZE_VER0, "submit");
+	EXPECT_EQ(sizeof(struct kvblk_submit_arg), KVBLK_SUBMIT_SIZE_VER0, "submit");
 	EXPECT_EQ(sizeof(struct kvblk_lookup), KVBLK_LOOKUP_SIZE_VER0, "lookup");
-	EXPECT_EQ(sizeof(struct kvblk_lease_release), KVBLK_LEASE_RELEASE_SIZE_VER0, "release");
-	EXPECT_EQ(sizeof(struct kvblk_cancel), KVBLK_CANCEL_SIZE_VER0, "cancel");
-	EXPECT_EQ(sizeof(struct kvblk_reg_buf), KVBLK_REG_BUF_SIZE_VER0, "reg_buf");
-	EXPECT_EQ(sizeof(struct kvblk_unreg_buf), KVBLK_UNREG_BUF_SIZE_VER0, "unreg_buf");
-	EXPECT_EQ(sizeof(struct kvblk_drain), KVBLK_DRAIN_SIZE_VER0, "drain");
+	EXPECT_EQ(sizeof(struct kvblk_lease_release_arg), KVBLK_LEASE_RELEASE_SIZE_VER0, "release");
+	EXPECT_EQ(sizeof(struct kvblk_cancel_arg), KVBLK_CANCEL_SIZE_VER0, "cancel");
+	EXPECT_EQ(sizeof(struct kvblk_reg_buf_arg), KVBLK_REG_BUF_SIZE_VER0, "reg_buf");
+	EXPECT_EQ(sizeof(struct kvblk_unreg_buf_arg), KVBLK_UNREG_BUF_SIZE_VER0, "unreg_buf");
+	EXPECT_EQ(sizeof(struct kvblk_drain_arg), KVBLK_DRAIN_SIZE_VER0, "drain");
 	EXPECT_EQ(sizeof(struct kvblk_changes), KVBLK_CHANGES_SIZE_VER0, "changes");
 	EXPECT_EQ(sizeof(struct kvblk_change), KVBLK_CHANGE_SIZE_VER0, "change");
 }
@@ -254,7 +254,7 @@ static void test_chain(void)
 		op_of(KVBLK_OP_PUT, 2, &pieces[0], 1), op_of(KVBLK_OP_PUT, 3, &pieces[1], 1),
 	};
 	struct kvblk_result results[2];
-	struct kvblk_submit arg = {
+	struct kvblk_submit_arg arg = {
 		.size = sizeof(arg), .flags = KVBLK_SUBMIT_CHAIN | KVBLK_SUBMIT_INTERRUPTIBLE,
 		.nr_ops = 2, .op_size = sizeof(ops[0]), .result_size = sizeof(results[0]),
 		.ops = addr(ops), .results = addr(results),
@@ -270,7 +270,7 @@ static void test_chain(void)
 		.bitmap = addr(&bitmap), .sizes = addr(sizes), .caller_tags = addr(tags),
 		.tiers = addr(tiers), .lease_ms = 60000,
 	};
-	struct kvblk_lease_release release = { .size = sizeof(release) };
+	struct kvblk_lease_release_arg release = { .size = sizeof(release) };
 	uint16_t lens[3] = { sizeof(keys[0]), sizeof(keys[0]), sizeof(keys[0]) };
 
 	EXPECT_EQ(call(KVBLK_IOC_SUBMIT, &arg), 0, "a chain");
@@ -304,10 +304,10 @@ static void test_chain(void)
 
 static void test_memory(void)
 {
-	struct kvblk_reg_buf reg = {
+	struct kvblk_reg_buf_arg reg = {
 		.size = sizeof(reg), .type = KVBLK_BUF_USER, .addr = addr(bytes), .length = LEN,
 	};
-	struct kvblk_unreg_buf unreg = { .size = sizeof(unreg), .flags = KVBLK_UNREG_WAIT };
+	struct kvblk_unreg_buf_arg unreg = { .size = sizeof(unreg), .flags = KVBLK_UNREG_WAIT };
 	struct kvblk_piece piece;
 	struct kvblk_op op;
 
@@ -329,8 +329,8 @@ static void test_memory(void)
 
 static void test_cancel_and_drain(void)
 {
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 9, .nr_found = 7 };
-	struct kvblk_drain drain = { .size = sizeof(drain), .deadline_ns = UINT64_MAX };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 9, .nr_found = 7 };
+	struct kvblk_drain_arg drain = { .size = sizeof(drain), .deadline_ns = UINT64_MAX };
 
 	EXPECT_EQ(call(KVBLK_IOC_CANCEL, &cancel), -ENOENT, "cancel of nothing");
 	EXPECT_EQ(cancel.nr_found, 0, "found");
@@ -415,11 +415,11 @@ static void test_rings(void)
 	struct kvblk_op_ext ext = { .size = sizeof(ext), .layout_tag = 0xabcdef };
 	struct { void *base; size_t len; } iov = { room, LEN };
 	struct kvblk_result result = { .res = -1 };
-	struct kvblk_submit batch = {
+	struct kvblk_submit_arg batch = {
 		.size = sizeof(batch), .nr_ops = 1, .op_size = sizeof(op),
 		.result_size = sizeof(result), .ops = addr(&op), .results = addr(&result),
 	};
-	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 9, .nr_found = 7 };
+	struct kvblk_cancel_arg cancel = { .size = sizeof(cancel), .cookie = 9, .nr_found = 7 };
 	uint64_t at_batch = addr(&batch), at_cancel = addr(&cancel);
 
 	if (!ring_setup(&big, true) || !ring_setup(&small, false))

@@ -17,6 +17,8 @@
  *  - &struct kvblk_op has the size of an SQE's command area and keeps it; new fields of
  *    an operation go into &struct kvblk_op_ext.
  *  - &struct kvblk_piece keeps its size; a new @type gives its fields another meaning.
+ * The argument of a command with a verb's name ends in _arg, or else a function of a
+ * library with that name would hide it in C++.
  * Addresses have 64 bits and are aligned, so that 32-bit callers have the same layout.
  * Lengths and counts have 32 bits, because KVBLK_VALUE_MAX and all other limits fit.
  *
@@ -46,7 +48,7 @@
  *               KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only waited. A batch returns
  *               it to no one but a task that was killed, see &enum kvblk_submit_flags.
  *               As with read(2), such a task waits until no device writes to memory
- *               that others may use, see &struct kvblk_drain
+ *               that others may use, see &struct kvblk_drain_arg
  *
  * Errors of a single operation (&struct kvblk_result.res):
  *  -ENOENT      get, delete: a miss: there is no such block, or a check failed
@@ -480,7 +482,7 @@ struct kvblk_result {
 };
 
 /**
- * enum kvblk_submit_flags - &struct kvblk_submit.flags
+ * enum kvblk_submit_flags - &struct kvblk_submit_arg.flags
  * @KVBLK_SUBMIT_CHAIN: the puts of this batch are consecutive blocks of one chain,
  *	first block first. A chain is the run of blocks of a prompt; the key of a block
  *	names the prefix up to and including the block. The pool admits a leading part
@@ -505,8 +507,8 @@ enum kvblk_submit_flags {
 };
 
 /**
- * struct kvblk_submit - argument of KVBLK_IOC_SUBMIT and KVBLK_URING_SUBMIT
- * @size: sizeof(struct kvblk_submit)
+ * struct kvblk_submit_arg - argument of KVBLK_IOC_SUBMIT and KVBLK_URING_SUBMIT
+ * @size: sizeof(struct kvblk_submit_arg)
  * @flags: &enum kvblk_submit_flags
  * @nr_ops: operations, 1 to KVBLK_OPS_MAX
  * @op_size: bytes from one operation to the next, KVBLK_OP_SIZE_VER0 to
@@ -524,7 +526,7 @@ enum kvblk_submit_flags {
  *
  * Grows at the end.
  */
-struct kvblk_submit {
+struct kvblk_submit_arg {
 	__u32 size;
 	__u32 flags;
 	__u32 nr_ops;
@@ -616,8 +618,8 @@ struct kvblk_lookup {
 };
 
 /**
- * struct kvblk_lease_release - argument of KVBLK_IOC_LEASE_RELEASE
- * @size: sizeof(struct kvblk_lease_release)
+ * struct kvblk_lease_release_arg - argument of KVBLK_IOC_LEASE_RELEASE
+ * @size: sizeof(struct kvblk_lease_release_arg)
  * @flags: must be 0
  * @lease: the lease's id, from a lookup through the same open file; not 0
  *
@@ -625,15 +627,15 @@ struct kvblk_lookup {
  *
  * Grows at the end.
  */
-struct kvblk_lease_release {
+struct kvblk_lease_release_arg {
 	__u32 size;
 	__u32 flags;
 	__aligned_u64 lease;
 };
 
 /**
- * struct kvblk_cancel - argument of KVBLK_IOC_CANCEL and KVBLK_URING_CANCEL
- * @size: sizeof(struct kvblk_cancel)
+ * struct kvblk_cancel_arg - argument of KVBLK_IOC_CANCEL and KVBLK_URING_CANCEL
+ * @size: sizeof(struct kvblk_cancel_arg)
  * @flags: must be 0
  * @cookie: of the operations, submitted through the same open file; not 0
  * @nr_found: out: operations in flight with this cookie
@@ -648,7 +650,7 @@ struct kvblk_lease_release {
  *
  * Grows at the end.
  */
-struct kvblk_cancel {
+struct kvblk_cancel_arg {
 	__u32 size;
 	__u32 flags;
 	__aligned_u64 cookie;
@@ -657,8 +659,8 @@ struct kvblk_cancel {
 };
 
 /**
- * struct kvblk_drain - argument of KVBLK_IOC_DRAIN
- * @size: sizeof(struct kvblk_drain)
+ * struct kvblk_drain_arg - argument of KVBLK_IOC_DRAIN
+ * @size: sizeof(struct kvblk_drain_arg)
  * @flags: must be 0
  * @deadline_ns: as in &struct kvblk_op
  *
@@ -686,7 +688,7 @@ struct kvblk_cancel {
  *
  * Grows at the end.
  */
-struct kvblk_drain {
+struct kvblk_drain_arg {
 	__u32 size;
 	__u32 flags;
 	__aligned_u64 deadline_ns;
@@ -701,8 +703,8 @@ enum kvblk_buf_type {
 };
 
 /**
- * struct kvblk_reg_buf - argument of KVBLK_IOC_REG_BUF
- * @size: sizeof(struct kvblk_reg_buf)
+ * struct kvblk_reg_buf_arg - argument of KVBLK_IOC_REG_BUF
+ * @size: sizeof(struct kvblk_reg_buf_arg)
  * @flags: must be 0
  * @type: &enum kvblk_buf_type
  * @reserved: must be 0
@@ -735,7 +737,7 @@ enum kvblk_buf_type {
  * Grows at the end. @length has 64 bits, because a region may be longer than a block;
  * @handle has 32, as &struct kvblk_piece.handle.
  */
-struct kvblk_reg_buf {
+struct kvblk_reg_buf_arg {
 	__u32 size;
 	__u32 flags;
 	__u32 type;
@@ -747,19 +749,19 @@ struct kvblk_reg_buf {
 };
 
 /**
- * enum kvblk_unreg_flags - &struct kvblk_unreg_buf.flags
+ * enum kvblk_unreg_flags - &struct kvblk_unreg_buf_arg.flags
  * @KVBLK_UNREG_WAIT: return when no operation uses the memory any more. From the
  *	call on, operations that name the handle fail with -ENXIO, also after -EINTR.
  *	After -EINTR the handle still exists: the caller can wait again, or
- *	unregister without this flag. Rings count as for &struct kvblk_drain.
+ *	unregister without this flag. Rings count as for &struct kvblk_drain_arg.
  */
 enum kvblk_unreg_flags {
 	KVBLK_UNREG_WAIT	= 1U << 0,
 };
 
 /**
- * struct kvblk_unreg_buf - argument of KVBLK_IOC_UNREG_BUF
- * @size: sizeof(struct kvblk_unreg_buf)
+ * struct kvblk_unreg_buf_arg - argument of KVBLK_IOC_UNREG_BUF
+ * @size: sizeof(struct kvblk_unreg_buf_arg)
  * @flags: &enum kvblk_unreg_flags
  * @handle: a registered buffer of this open file
  * @reserved: must be 0
@@ -769,7 +771,7 @@ enum kvblk_unreg_flags {
  *
  * Grows at the end.
  */
-struct kvblk_unreg_buf {
+struct kvblk_unreg_buf_arg {
 	__u32 size;
 	__u32 flags;
 	__u32 handle;
@@ -896,11 +898,11 @@ struct kvblk_change {
 /*
  * Commands of io_uring: IORING_OP_URING_CMD on the node, with cmd_op
  *  KVBLK_URING_OP      runs the &struct kvblk_op in the command area of a 128-byte SQE
- *  KVBLK_URING_SUBMIT  runs the batch of the &struct kvblk_submit whose address is in the
+ *  KVBLK_URING_SUBMIT  runs the batch of the &struct kvblk_submit_arg whose address is in the
  *                      first 8 bytes of the command area. A worker of the ring runs it;
  *                      IORING_OP_ASYNC_CANCEL ends it as a signal ends an interruptible
  *                      one, but at once: use KVBLK_IOC_DRAIN before its memory is reused
- *  KVBLK_URING_CANCEL  as KVBLK_IOC_CANCEL, with the address of the &struct kvblk_cancel
+ *  KVBLK_URING_CANCEL  as KVBLK_IOC_CANCEL, with the address of the &struct kvblk_cancel_arg
  *                      in the first 8 bytes of the command area
  * All other fields of the SQE must be zero (else -EINVAL): the rest of the command
  * area, which has 80 bytes in a 128-byte SQE; addr, len, file_index;
@@ -920,7 +922,7 @@ struct kvblk_change {
  * buffer, and length is the bytes to put, or the room for the get.
  *
  * When a ring is closed or its task exits, its operations end at once, except those
- * on fixed buffers and gets into memory that others may use (see &struct kvblk_drain),
+ * on fixed buffers and gets into memory that others may use (see &struct kvblk_drain_arg),
  * which wait for the device. In a worker of the ring, as with IOSQE_ASYNC, such a get
  * goes through kernel memory.
  */
