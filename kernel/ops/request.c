@@ -112,6 +112,9 @@ int kvblk_req_init(void)
 	struct kmem_cache_args args = {
 		.align = KVBLK_UNIT,
 		.ctor = req_construct,
+		/* results are copied to callers in lengths that hardened usercopy checks */
+		.useroffset = offsetof(struct req_dram_block, req.result),
+		.usersize = sizeof_field(struct kvblk_req, result),
 	};
 
 	req_dram_blocks = kmem_cache_create("kvblk_req", sizeof(struct req_dram_block),
