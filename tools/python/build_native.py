@@ -31,7 +31,7 @@ def built_libraries():
 
 ffi = FFI()
 source = (HERE / "native.c").read_text()
-# declarations that Python sees; those of kvblk.h are skipped by the compiler
+# declarations for Python; the compiler skips the declarations of kvblk.h
 declared = re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1)
 ffi.cdef(re.sub(r"^#(if 0|endif)$|KVPY ", "", declared, flags=re.M))
 options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}

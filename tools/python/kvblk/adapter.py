@@ -57,7 +57,7 @@ priority, salt, salt_file, any_version
     salt: str = ""
     #: file of the deployment's salt, which is part of the keys, too; "": none
     salt_file: str = SALT_FILE
-    #: accept a version of the runtime that the adapter was not tested with
+    #: accept a version of the runtime without a test of the adapter
     any_version: bool = False
 
     #: lowest and highest value of each number
@@ -306,7 +306,7 @@ class Leases:
         now = time.monotonic()
         with self._lock:
             while self._held and (first := next(iter(self._held))).lease.end <= now:
-                # the kernel has ended it
+                # the kernel has ended the lease
                 self._forget(first)
                 self._report.count("lease_expired")
             if lease and held.names:

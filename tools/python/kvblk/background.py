@@ -80,7 +80,7 @@ class Queue(OfProcess):
         self._jobs: dict[Any, Job] = {}
         self._batches: dict[Any, Batch] = {}
         _running[id(self)] = handle, self._batches
-        # a duplicate that stays open while a thread waits, or else another file could reuse the descriptor's number
+        # a duplicate, open while a thread waits, or else another file could reuse the descriptor's number
         self._waiting = 0
         self._draining = 0
         self._event = os.dup(lib.kvpy_queue_eventfd(out[0]))
@@ -197,7 +197,7 @@ class Queue(OfProcess):
         try:
             while True:
                 with self._lock:
-                    # submit what did not fit into the queue
+                    # submit the rest, because the queue was full
                     lib.kvpy_queue_collect(queue)
                     if not any(self._batches.get(native) is batch and native.left for native, batch in running):
                         return
@@ -370,12 +370,12 @@ class AsyncPool(OfProcess):
                 got = await self.get_into(key, buf, offset=offset, layout_tag=layout_tag, timeout=timeout,
                                           hard_deadline=hard_deadline)
             except KvblkError as e:
-                # a longer block has replaced the one found
+                # a longer block has replaced the block found
                 if e.errno != errno.EMSGSIZE:
                     raise
                 size = e.value_len
                 continue
-            # a shorter block may have replaced the one found
+            # a shorter block may have replaced the block found
             return None if got is None else buf if got == len(buf) else buf[:got]
         return None
 
@@ -430,7 +430,7 @@ class AsyncPool(OfProcess):
         Operations submitted during the call raise KvblkError(ECANCELED).
         """
         if self.inherited:
-            # the epoll descriptor is shared with the parent: removing a reader here would remove it there
+            # the epoll descriptor is shared with the parent: removing a reader here would remove the reader there
             _close_inherited(self)
             return
         if self._closing is None:

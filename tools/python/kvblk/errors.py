@@ -24,7 +24,7 @@ class Action(enum.Enum):
     SKIP = lib.KVBLK_DO_SKIP
     #: Get: a miss, compute the block. Other operations: as SKIP.
     RECOMPUTE = lib.KVBLK_DO_RECOMPUTE
-    #: An error that remains until a person changes something: log it, and continue as for RECOMPUTE.
+    #: An error until a person changes something: log the error, and continue as for RECOMPUTE.
     REPORT = lib.KVBLK_DO_REPORT
 
 

@@ -97,7 +97,7 @@ class Memory(OfProcess):
         self.close()
 
 
-#: handle of a piece that the library is to search for in the registered memory
+#: handle of a piece for the library to search in the registered memory
 FIND = 1
 
 

@@ -361,12 +361,12 @@ class Pool(OfProcess):
                 got = self.get_into(key, buf, offset=offset, layout_tag=layout_tag, timeout=timeout,
                                     hard_deadline=hard_deadline)
             except KvblkError as e:
-                # a longer block has replaced the one found
+                # a longer block has replaced the block found
                 if e.errno != errno.EMSGSIZE:
                     raise
                 size = e.value_len
                 continue
-            # a shorter block may have replaced the one found
+            # a shorter block may have replaced the block found
             return None if got is None else buf if got == len(buf) else buf[:got]
         return None
 
@@ -430,7 +430,7 @@ class Pool(OfProcess):
             if prefix and leading < start + len(part):
                 break
             if out.nr_leased < out.nr_present:
-                # or else the leased keys would not be the first of those present
+                # or else the leased keys would not be the first present keys
                 lease_ms = 0
         return Lookup(count, bits, leading, present, leased, Lease(self, leases),
                       ffi.unpack(room, count) if sizes else None, ffi.unpack(tag_room, count) if tags else None,
