@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 takes=85 kernels=newest,6.12,debug check=debug waits=1
+# vm: timeout=150 takes=95 kernels=newest,6.12,debug check=debug waits=1
 # Statistics: the members' counters add up to the pool's, which keeps them when a member leaves. Each reason of a miss
 # has its counter. Listeners get statistics at the interval of the pool.
 # slow: statistics come each second and each third, for half a minute.
@@ -68,6 +68,18 @@ classes put '[2, 2, 42, 1, 0, 1, 1, 0]'
 classes get '[2, 2, 42, 1, 0, 1, 1, 0]'
 stats 'all((s[op]["total_ns"] > 0) == (sum(s[op]["log2_buckets"]) > 0) for s in p["latency_by_size"] for op in ("put", "get"))'
 stats 'all(n == sum(s["put"]["log2_buckets"][i] for s in p["latency_by_size"]) for i, n in enumerate(p["latency"]["put"]["log2_buckets"]))'
+
+echo "-- a ring's latencies exclude the time until its task looks"
+guest_pin $node get 1 40 50000 >"$tmp/held" &
+holder=$!
+wait_for 60 grep -q holding "$tmp/held"
+stats 'c["gets"]'
+# the time itself is tested: 9 s, more than the 2^33 ns of bucket 33
+sleep 9
+kill -USR1 $holder
+check wait $holder
+expect "gets that succeeded" "$(grep good= "$tmp/held")" good=40
+stats 'c["gets"] - was["counters"]["gets"] == 40 and not any(p["latency"]["get"]["log2_buckets"][33:])'
 
 echo "-- a member leaves, and another one has its place"
 check kvblk member add --yes $pool --format --segment-size 8M /dev/flash2
