@@ -22,6 +22,11 @@
  * Addresses have 64 bits and are aligned, so that 32-bit callers have the same layout.
  * Lengths and counts have 32 bits, because KVBLK_VALUE_MAX and all other limits fit.
  *
+ * What the kernel writes may have values that this header does not define: later versions
+ * define further bits, enumerators and errnos. A caller ignores an unknown bit, takes an
+ * unknown enumerator as the nearest weaker promise (a tier: present), and an unknown
+ * errno of an operation as a failure of it alone.
+ *
  * -EOPNOTSUPP means that this kernel does not know an opcode, a flag or a type; a
  * later version may. -EINVAL means that a known field does not fit: it is out of
  * its range, the operation does not take it, or it is reserved and not zero.
@@ -524,7 +529,8 @@ enum kvblk_submit_flags {
  * operations failed, so look at each result. Operations of a batch on the same key
  * are not ordered.
  *
- * Grows at the end.
+ * Grows at the end. 32 bits for count and strides, because KVBLK_OPS_MAX may grow, and
+ * KVBLK_STRUCT_MAX bounds a stride.
  */
 struct kvblk_submit_arg {
 	__u32 size;
@@ -625,7 +631,7 @@ struct kvblk_lookup {
  *
  * Return: 0, or -ENOENT when there is no such lease, or it has ended.
  *
- * Grows at the end.
+ * Grows at the end. 64 bits for @lease, because an id is never used twice.
  */
 struct kvblk_lease_release_arg {
 	__u32 size;
@@ -648,7 +654,7 @@ struct kvblk_lease_release_arg {
  *
  * Return: 0, or -ENOENT when @nr_found is 0; the structure is written back in both cases.
  *
- * Grows at the end.
+ * Grows at the end. 64 bits for @cookie, so that it can hold an address of the caller.
  */
 struct kvblk_cancel_arg {
 	__u32 size;
@@ -686,7 +692,7 @@ struct kvblk_cancel_arg {
  *
  * Return: 0; -ETIME: the deadline passed first; -EINTR: a signal.
  *
- * Grows at the end.
+ * Grows at the end. 64 bits of nanoseconds, as all times of this header.
  */
 struct kvblk_drain_arg {
 	__u32 size;
@@ -769,7 +775,7 @@ enum kvblk_unreg_flags {
  * Return: 0; -ENOENT: no such buffer, or it has been unregistered; with
  * KVBLK_UNREG_WAIT: -EINTR: a signal; -EBUSY: another thread already waits.
  *
- * Grows at the end.
+ * Grows at the end. 32 bits for @handle, as &struct kvblk_piece.handle.
  */
 struct kvblk_unreg_buf_arg {
 	__u32 size;
@@ -825,7 +831,7 @@ enum kvblk_changes_flags {
  * Return: 0; -EBUSY: the feed was started before; -EMFILE: the pool has 16 feeds;
  * -ENODEV: the pool is destroyed; -ENOMEM; -EINVAL.
  *
- * Grows at the end.
+ * Grows at the end. 32 bits for both counts, because KVBLK_CHANGES_MAX is far below.
  */
 struct kvblk_changes {
 	__u32 size;
