@@ -498,12 +498,13 @@ void *operator new(size_t size)
 	return memory;
 }
 
-void operator delete(void *memory) noexcept
+/* not inlined, or else g++ 12 sees free() of what new returned, and warns */
+[[gnu::noinline]] void operator delete(void *memory) noexcept
 {
 	free(memory);
 }
 
-void operator delete(void *memory, size_t) noexcept
+[[gnu::noinline]] void operator delete(void *memory, size_t) noexcept
 {
 	free(memory);
 }
