@@ -199,7 +199,7 @@ class Start(unittest.TestCase):
     def test_device_name_and_nguid(self):
         agent = nixl_agent("device", nixl_agent_config(backends=[]))
         agent.create_backend("KVBLK", {"device_name": f"/dev/kvblk/{POOL}/default",
-                                       **({"nguid": "00" * 16} if POOL == "fake" else {})})
+                                       **({"nguid": b"libkvblk-fake".ljust(16, b"\0").hex()} if POOL == "fake" else {})})
 
 
 class Objects(unittest.TestCase):
@@ -861,7 +861,7 @@ class Processes(unittest.TestCase):
     def test_what_is_logged(self):
         """Failed descriptors are logged at level DEBUG, because NIXL has no result per descriptor."""
         program = ("import test_nixl as t\n"
-                   "a = t.Agent(); b = a.memory(t.Buffer(bytes(300))); ids = a.objects(['x', 'y', 'z'], 100)\n"
+                   "a = t.Agent(salt_file=''); b = a.memory(t.Buffer(bytes(300))); ids = a.objects(['x', 'y', 'z'], 100)\n"
                    "a.run('WRITE', [(b.addr, 100)], [(0, 100, ids[1])])\n"
                    "try: a.run('READ', [(b.addr + 100 * i, 100) for i in range(3)], [(0, 100, i) for i in ids])\n"
                    "except t.bindings.nixlNotFoundError: pass\n"
