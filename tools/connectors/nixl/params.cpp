@@ -5,9 +5,9 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <functional>
 #include <stdexcept>
-#include <vector>
 
 #include "common/nixl_log.h"
 
@@ -46,12 +46,14 @@ Setter number(uint32_t Params::*field, uint32_t least, uint32_t most, uint32_t u
 	};
 }
 
-Setter yes_or_no(bool Params::*field)
+/* One of two words; @first: the value of the first one. */
+Setter either(bool Params::*field, bool first = true, const std::string &one = "true",
+	      const std::string &other = "false")
 {
 	return [=](Params &params, const std::string &text) -> std::string {
-		if (text != "true" && text != "false")
-			return "\"true\" or \"false\"";
-		params.*field = text == "true";
+		if (text != one && text != other)
+			return "\"" + one + "\" or \"" + other + "\"";
+		params.*field = (text == one) == first;
 		return "";
 	};
 }
@@ -81,63 +83,28 @@ Setter alias(std::string Params::*field, const char *names)
 	};
 }
 
-/* Ignored: SGLang passes its marker of the active plugin as a parameter. */
-std::string ignore(Params &, const std::string &)
-{
-	return "";
-}
-
-std::string set_query_mode(Params &params, const std::string &text)
-{
-	if (text != "actual" && text != "assume_success")
-		return "\"actual\" or \"assume_success\"";
-	params.assume_success = text == "assume_success";
-	return "";
-}
-
-std::string set_key_rule(Params &params, const std::string &text)
-{
-	if (text != "kvblk" && text != "doca_memos")
-		return "\"kvblk\" or \"doca_memos\"";
-	params.key_rule = text == "kvblk" ? KeyRule::Keyspace : KeyRule::DocaMemos;
-	return "";
-}
-
-const std::vector<Row> &rows()
-{
-	static const std::vector<Row> table = {
-		{ "pool", "", word(&Params::pool) },
-		{ "device_name", "", alias(&Params::pool, "pool and device_name") },
-		{ "nguid", "", word(&Params::nguid) },
-		{ "salt", "", word(&Params::salt) },
-		{ "bucket", "", alias(&Params::salt, "salt and bucket") },
-		{ "salt_file", KVBLK_SALT_FILE, word(&Params::salt_file) },
-		{ "active", "", ignore },
-		{ "key_rule", KVBLK_KEY_RULE, set_key_rule },
-		{ "query_mem_mode", "actual", set_query_mode },
-		{ "threads", "4", number(&Params::threads, 1, KVBLK_QUEUE_THREADS_MAX) },
-		{ "num_tasks", "8192", number(&Params::num_tasks, 1, UINT32_MAX) },
-		{ "timeout_ms", "10000", number(&Params::timeout_ms, 0, 3600000) },
-		{ "ttl_s", "0", number(&Params::ttl_s, 0, KVBLK_TTL_MAX) },
-		{ "priority", "0", number(&Params::priority, 0, KVBLK_PRIORITY_MAX) },
-		{ "blk_size", "65536", number(&Params::blk_size, 512, KVBLK_VALUE_MAX, 512) },
-		{ "hard_deadline", "false", yes_or_no(&Params::hard_deadline) },
-		{ "overwrite", "true", yes_or_no(&Params::overwrite) },
-		{ "ignore_read_not_found", "false", yes_or_no(&Params::ignore_read_not_found) },
-		{ "ignore_put_declined", "false", yes_or_no(&Params::ignore_put_declined) },
-	};
-
-	return table;
-}
-
-int digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
+const Row rows[] = {
+	{ "pool", "", word(&Params::pool) },
+	{ "device_name", "", alias(&Params::pool, "pool and device_name") },
+	{ "nguid", "", word(&Params::nguid) },
+	{ "salt", "", word(&Params::salt) },
+	{ "bucket", "", alias(&Params::salt, "salt and bucket") },
+	{ "salt_file", KVBLK_SALT_FILE, word(&Params::salt_file) },
+	{ "active", "", word(&Params::active) },
+	{ "key_rule", KVBLK_KEY_RULE, either(&Params::doca_keys, false, "kvblk", "doca_memos") },
+	{ "query_mem_mode", "actual",
+	  either(&Params::assume_success, false, "actual", "assume_success") },
+	{ "threads", "4", number(&Params::threads, 1, KVBLK_QUEUE_THREADS_MAX) },
+	{ "num_tasks", "8192", number(&Params::num_tasks, 1, UINT32_MAX) },
+	{ "timeout_ms", "10000", number(&Params::timeout_ms, 0, 3600000) },
+	{ "ttl_s", "0", number(&Params::ttl_s, 0, KVBLK_TTL_MAX) },
+	{ "priority", "0", number(&Params::priority, 0, KVBLK_PRIORITY_MAX) },
+	{ "blk_size", "65536", number(&Params::blk_size, 512, KVBLK_VALUE_MAX, 512) },
+	{ "hard_deadline", "false", either(&Params::hard_deadline) },
+	{ "overwrite", "true", either(&Params::overwrite) },
+	{ "ignore_read_not_found", "false", either(&Params::ignore_read_not_found) },
+	{ "ignore_put_declined", "false", either(&Params::ignore_put_declined) },
+};
 
 } // namespace
 
@@ -146,11 +113,10 @@ Params parse_params(const nixl_b_params_t &texts)
 	Params params;
 
 	for (const auto &text : texts) {
-		if (std::none_of(rows().begin(), rows().end(),
-				 [&](const Row &row) { return row.name == text.first; }))
+		if (!default_params().count(text.first))
 			throw std::invalid_argument("there is no parameter \"" + text.first + "\"");
 	}
-	for (const Row &row : rows()) {
+	for (const Row &row : rows) {
 		const auto given = texts.find(row.name);
 		const std::string text = given == texts.end() ? row.fallback : given->second;
 		const std::string wanted = row.set(params, text);
@@ -162,7 +128,7 @@ Params parse_params(const nixl_b_params_t &texts)
 	if (params.pool.empty())
 		throw std::invalid_argument("the parameter pool is missing: a pool's name, "
 					    "or the path of its node");
-	if (params.key_rule == KeyRule::DocaMemos && !params.salt.empty())
+	if (params.doca_keys && !params.salt.empty())
 		throw std::invalid_argument("key_rule=doca_memos leaves no place for a salt");
 	return params;
 }
@@ -187,32 +153,28 @@ std::string read_secret(const Params &params)
 	return salt;
 }
 
-const nixl_b_params_t &default_params()
+nixl_b_params_t default_params()
 {
-	static const nixl_b_params_t defaults = [] {
-		nixl_b_params_t texts;
+	nixl_b_params_t texts;
 
-		for (const Row &row : rows())
-			texts[row.name] = row.fallback;
-		return texts;
-	}();
-
-	return defaults;
+	for (const Row &row : rows)
+		texts[row.name] = row.fallback;
+	return texts;
 }
 
 void check_nguid(const std::string &nguid, const struct kvblk_info &info)
 {
-	const std::string uuid(reinterpret_cast<const char *>(info.pool_uuid),
-			       sizeof(info.pool_uuid));
 	std::string digits = nguid;
 
 	if (nguid.empty())
 		return;
 	digits.erase(std::remove(digits.begin(), digits.end(), '-'), digits.end());
-	if (unhex(digits).value_or("").size() != uuid.size())
+	const std::string uuid = unhex(digits).value_or("");
+
+	if (uuid.size() != sizeof(info.pool_uuid))
 		throw std::invalid_argument("the parameter nguid=\"" + nguid +
 					    "\" is not 32 hexadecimal digits");
-	if (*unhex(digits) != uuid)
+	if (memcmp(uuid.data(), info.pool_uuid, uuid.size()))
 		throw std::invalid_argument("the parameter nguid=\"" + nguid +
 					    "\" is not the UUID of pool " + info.pool_name);
 }
@@ -224,11 +186,12 @@ std::optional<std::string> unhex(const std::string &text)
 	if (text.empty() || text.size() % 2 || text.size() > 32)
 		return std::nullopt;
 	for (size_t i = 0; i < text.size(); i += 2) {
-		const int high = digit(text[i]), low = digit(text[i + 1]);
+		const char *const end = text.data() + i + 2;
+		unsigned char byte = 0;
 
-		if (high < 0 || low < 0)
+		if (std::from_chars(end - 2, end, byte, 16).ptr != end)
 			return std::nullopt;
-		bytes += static_cast<char>(high << 4 | low);
+		bytes += static_cast<char>(byte);
 	}
 	return bytes;
 }

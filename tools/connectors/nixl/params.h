@@ -19,17 +19,13 @@
 
 namespace kvblk_nixl {
 
-enum class KeyRule {
-	Keyspace,	/* a key space of libkvblk, with names of up to 492 bytes */
-	DocaMemos,	/* as in DOCA_MEMOS, behind a prefix, which no key space of libkvblk has */
-};
-
 struct Params {
 	std::string pool;	/* name, or path of a node */
 	std::string nguid;
 	std::string salt;
 	std::string salt_file;	/* of the deployment's salt; empty: none */
-	KeyRule key_rule = KeyRule::Keyspace;
+	std::string active;	/* ignored: SGLang passes its marker of the active plugin */
+	bool doca_keys = false;	/* as in DOCA_MEMOS, with a prefix that no key space has */
 	uint32_t threads = 0;
 	uint32_t num_tasks = 0;
 	uint32_t timeout_ms = 0;	/* 0: no timeout */
@@ -53,7 +49,7 @@ Params parse_params(const nixl_b_params_t &texts);
 std::string read_secret(const Params &params);
 
 /* Defaults of all parameters, for getPluginParams(); empty: not set. */
-const nixl_b_params_t &default_params();
+nixl_b_params_t default_params();
 
 /* Check that @nguid, if set, is @info's pool. Throws std::invalid_argument. */
 void check_nguid(const std::string &nguid, const struct kvblk_info &info);

@@ -98,7 +98,7 @@ public:
 
 /* Makes keys of blocks. */
 class Keys {
-	KeyRule rule_;
+	const bool doca_;	/* as in Params */
 	struct kvblk_keyspace by_name_, by_id_, volumes_;
 
 	static std::string join(const struct kvblk_keyspace &space, const std::string &id)
@@ -148,7 +148,7 @@ public:
 	static constexpr size_t DOCA_KEY_MAX = 16;
 	static constexpr size_t ID_MAX = KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN;
 
-	Keys(const Params &params, const std::string &secret) : rule_(params.key_rule)
+	Keys(const Params &params, const std::string &secret) : doca_(params.doca_keys)
 	{
 		init(&by_name_, "object", params.salt, secret);
 		init(&by_id_, "object by id", params.salt, secret);
@@ -162,7 +162,7 @@ public:
 		/* separates the keys from those of key spaces, which begin with "kvb1" */
 		const std::string prefix("nvme-kv", 8);
 
-		if (rule_ == KeyRule::Keyspace)
+		if (!doca_)
 			return name.empty() ? join(by_id_, bytes(id)) : join(by_name_, name);
 		if (name.empty())
 			return prefix + bytes(id);
@@ -179,7 +179,7 @@ public:
 
 	size_t name_max() const
 	{
-		return rule_ == KeyRule::Keyspace ? ID_MAX : DOCA_KEY_MAX;
+		return doca_ ? DOCA_KEY_MAX : ID_MAX;
 	}
 };
 
