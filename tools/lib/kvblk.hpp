@@ -18,6 +18,7 @@
 #ifndef LIBKVBLK_KVBLK_HPP
 #define LIBKVBLK_KVBLK_HPP
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <deque>
@@ -330,6 +331,11 @@ public:
 	{
 		return results_.data();
 	}
+	/* Returns the key of operation @i, until the batch changes. */
+	std::string_view key(size_t i) const
+	{
+		return std::string_view(keys_).substr(places_[i].key, ops_[i].key_len);
+	}
 	/* Returns the result of operation @i, once the batch is complete. */
 	const struct kvblk_result &operator[](size_t i) const
 	{
@@ -448,6 +454,41 @@ public:
 
 		return error ? error : call_error(kvblk_submit(get(), batch.ops(), batch.size(),
 							       batch.results(), flags));
+	}
+
+	/*
+	 * Look up many blocks, without I/O: @sizes gets the length of each, 0 if there is no
+	 * such block. More keys than a lookup of the pool takes are looked up in several.
+	 */
+	std::error_code lookup(const std::vector<std::string> &keys,
+			       std::vector<uint32_t> &sizes) const
+	{
+		std::vector<uint32_t> found(keys.size());
+		struct kvblk_info limits;
+		std::error_code error = info(limits);
+
+		for (size_t first = 0, nr; !error && first < keys.size(); first += nr) {
+			auto lookup = sized<struct kvblk_lookup>();
+			std::vector<uint16_t> lens;
+			std::string packed;
+
+			nr = std::min<size_t>(keys.size() - first, limits.lookup_max);
+			for (size_t i = first; i < first + nr; i++) {
+				/* or else the length would be cut to 16 bits */
+				if (keys[i].size() > KVBLK_KEY_MAX)
+					return call_error(-EINVAL);
+				packed += keys[i];
+				lens.push_back(static_cast<uint16_t>(keys[i].size()));
+			}
+			lookup.nr_keys = static_cast<uint32_t>(nr);
+			lookup.keys = reinterpret_cast<uintptr_t>(packed.data());
+			lookup.key_lens = reinterpret_cast<uintptr_t>(lens.data());
+			lookup.sizes = reinterpret_cast<uintptr_t>(&found[first]);
+			error = call_error(kvblk_lookup_keys(get(), &lookup, sizeof(lookup)));
+		}
+		if (!error)
+			sizes = std::move(found);
+		return error;
 	}
 
 	/* Count leading blocks: @keys are packed one behind the other, each of @key_len bytes. */

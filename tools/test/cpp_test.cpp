@@ -182,8 +182,10 @@ void test_batch(unsigned int)
 		CHECK(batch.last().nr_pieces == layers);
 	}
 	CHECK(!pool.submit(batch, KVBLK_SUBMIT_CHAIN) && batch.size() == nr);
-	for (size_t i = 0; i < nr; i++)
+	for (size_t i = 0; i < nr; i++) {
 		CHECK(batch[i].res == static_cast<int>(layers * len) && batch[i].cookie == i);
+		CHECK(batch.key(i) == key("batch", i));
+	}
 	/* again: a batch keeps its operations */
 	CHECK(!pool.submit(batch));
 	CHECK(batch.error(nr - 1) == std::errc::file_exists);
@@ -309,6 +311,34 @@ void test_no_memory(unsigned int)
 		}
 		CHECK(done[0]->error(done[0]->size() - 1) == std::errc::no_such_file_or_directory);
 	}
+}
+
+/* Keys of different lengths, more than a lookup takes. */
+void test_lookup(unsigned int)
+{
+	const size_t nr = KVBLK_LOOKUP_MAX + 10;
+	const std::vector<size_t> present = { 0, 9, KVBLK_LOOKUP_MAX - 1, KVBLK_LOOKUP_MAX, nr - 1 };
+	std::vector<uint32_t> sizes = { 7 }, expected(nr);
+	std::vector<std::string> keys;
+	char data[100] = {};
+	Pool pool;
+
+	CHECK(!pool.open("fake"));
+	for (size_t i = 0; i < nr; i++)
+		keys.push_back(key("lookup", i));
+	for (size_t i : present) {
+		expected[i] = static_cast<uint32_t>(i % 99 + 1);
+		CHECK(!pool.put(keys[i], data, expected[i]));
+	}
+	CHECK(!pool.lookup(keys, sizes) && sizes == expected);
+	/* an error leaves the result of an earlier call */
+	for (size_t len : { KVBLK_KEY_MAX + 1, UINT16_MAX + 2 }) {
+		keys.back() = std::string(len, 'k');
+		CHECK(pool.lookup(keys, sizes) == std::errc::invalid_argument && sizes == expected);
+	}
+	CHECK(!pool.lookup({}, sizes) && sizes.empty());
+	for (size_t i : present)
+		CHECK(!pool.remove(key("lookup", i)));
 }
 
 void test_lease(unsigned int)
@@ -521,6 +551,7 @@ int main()
 		{ "batches with scatter lists", test_batch, false },
 		{ "pieces", test_pieces, false },
 		{ "no memory", test_no_memory, false },
+		{ "lookups", test_lookup, false },
 		{ "leases", test_lease, false },
 		{ "handles that outlive their pool", test_lifetimes, true },
 		{ "threads share a queue", test_queue, true },
