@@ -11,13 +11,6 @@ namespace kvblk_nixl {
 /* most blocks of a volume per descriptor of a query */
 static constexpr uint64_t VOLUME_QUERY_MAX = 1 << 20;
 
-const nixl_mem_list_t &Engine::mems()
-{
-	static const nixl_mem_list_t mems = { DRAM_SEG, VRAM_SEG, BLK_SEG, OBJ_SEG };
-
-	return mems;
-}
-
 Engine::Engine(const nixlBackendInitParams *init) :
 	nixlBackendEngine(init), params_(parse_params(*init->customParams)),
 	keys_(params_, read_secret(params_))
@@ -34,7 +27,6 @@ Engine::Engine(const nixlBackendInitParams *init) :
 	if (error)
 		throw std::runtime_error("pool " + params_.pool + ": " + error.message());
 	check_nguid(params_.nguid, info);
-	lookup_max_ = info.lookup_max;
 	options.depth = std::min<uint32_t>(params_.num_tasks, KVBLK_QUEUE_DEPTH_MAX);
 	options.threads = std::min(params_.threads, options.depth);
 	error = queue_.create(pool_, &options);
@@ -55,7 +47,7 @@ Engine::Engine(const nixlBackendInitParams *init) :
 nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &type,
 				  nixlBackendMD *&out)
 {
-	std::string key;
+	const std::string key = type == OBJ_SEG ? keys_.object(desc.metaInfo, desc.devId) : "";
 
 	switch (type) {
 	case DRAM_SEG:
@@ -65,10 +57,10 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &ty
 		out = new PlaceMD(type, "", 0, desc.devId);
 		return NIXL_SUCCESS;
 	case OBJ_SEG:
-		key = keys_.object(desc.metaInfo, desc.devId);
 		if (key.empty()) {
 			NIXL_ERROR << "the object's name of " << desc.metaInfo.size()
-				   << " bytes is longer than " << keys_.name_max();
+				   << " bytes is longer than "
+				   << (params_.doca_keys ? Keys::DOCA_KEY_MAX : Keys::ID_MAX);
 			return NIXL_ERR_INVALID_PARAM;
 		}
 		if (!ids_.add(desc.devId, key)) {
@@ -93,7 +85,6 @@ nixl_status_t Engine::register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 		NIXL_ERROR << "memory of " << desc.len << " bytes goes beyond all addresses";
 		return NIXL_ERR_INVALID_PARAM;
 	}
-	memory->type = type;
 	memory->addr = desc.addr;
 	memory->len = desc.len;
 	std::error_code error = pool_.add(reinterpret_cast<void *>(desc.addr), desc.len, memory->mem);
@@ -120,14 +111,11 @@ nixl_status_t Engine::register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 
 nixl_status_t Engine::deregisterMem(nixlBackendMD *md)
 {
-	auto *memory = dynamic_cast<MemoryMD *>(md);
-	auto *place = dynamic_cast<PlaceMD *>(md);
-
-	if (memory) {
-		context_->flights.retire(memory->memory.get());
+	if (auto *memory = dynamic_cast<MemoryMD *>(md)) {
+		context_->flights.retire(memory->memory);
 		memory->memory->mem.reset();
 	}
-	if (place && place->type == OBJ_SEG)
+	if (auto *place = dynamic_cast<PlaceMD *>(md); place && place->type == OBJ_SEG)
 		ids_.remove(place->id);
 	delete md;
 	return NIXL_SUCCESS;
@@ -137,33 +125,24 @@ nixl_status_t Engine::prepXfer(const nixl_xfer_op_t &operation, const nixl_meta_
 			       const nixl_meta_dlist_t &remote, const std::string &remote_agent,
 			       nixlBackendReqH *&handle, const nixl_opt_b_args_t *) const
 {
-	std::unique_ptr<Request> request;
-	nixl_status_t status;
-	std::string why;
-
-	if ((local.getType() != DRAM_SEG && local.getType() != VRAM_SEG) ||
-	    (remote.getType() != OBJ_SEG && remote.getType() != BLK_SEG)) {
-		NIXL_ERROR << "a transfer is between DRAM or VRAM of the local side, and OBJ or BLK "
-			      "of the remote side";
-		return NIXL_ERR_NOT_SUPPORTED;
-	}
-	if (remote_agent != localAgent) {
-		NIXL_ERROR << "objects and volumes are this agent's own, not those of "
-			   << remote_agent;
-		return NIXL_ERR_INVALID_PARAM;
-	}
 	try {
-		status = Request::make(*context_, operation, local, remote, request, why);
+		if ((local.getType() != DRAM_SEG && local.getType() != VRAM_SEG) ||
+		    (remote.getType() != OBJ_SEG && remote.getType() != BLK_SEG))
+			throw Refused{ NIXL_ERR_NOT_SUPPORTED,
+				       "a transfer is between DRAM or VRAM of the local side, and "
+				       "OBJ or BLK of the remote side" };
+		if (remote_agent != localAgent)
+			throw Refused{ NIXL_ERR_INVALID_PARAM, "objects and volumes are this "
+				       "agent's own, not those of " + remote_agent };
+		handle = new Request(*context_, operation, local, remote);
+		return NIXL_SUCCESS;
+	} catch (const Refused &refused) {
+		NIXL_ERROR << "no transfer: " << refused.why;
+		return refused.status;
 	} catch (const std::bad_alloc &) {
-		why = "no memory";
-		status = NIXL_ERR_BACKEND;
+		NIXL_ERROR << "no transfer: no memory";
+		return NIXL_ERR_BACKEND;
 	}
-	if (status != NIXL_SUCCESS) {
-		NIXL_ERROR << "no transfer: " << why;
-		return status;
-	}
-	handle = request.release();
-	return NIXL_SUCCESS;
 }
 
 nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &,
@@ -185,37 +164,6 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 	return NIXL_SUCCESS;
 }
 
-/* Look up the lengths of blocks; 0 if missing. */
-nixl_status_t Engine::lookup(const std::vector<std::string> &keys,
-			     std::vector<uint32_t> &sizes) const
-{
-	sizes.assign(keys.size(), 0);
-	for (size_t done = 0, nr; done < keys.size(); done += nr) {
-		auto lookup = libkvblk::sized<struct kvblk_lookup>();
-		std::vector<uint16_t> lens;
-		std::string blob;
-
-		nr = std::min<size_t>(keys.size() - done, lookup_max_);
-		for (size_t i = done; i < done + nr; i++) {
-			blob += keys[i];
-			lens.push_back(static_cast<uint16_t>(keys[i].size()));
-		}
-		lookup.nr_keys = static_cast<uint32_t>(nr);
-		lookup.keys = reinterpret_cast<uintptr_t>(blob.data());
-		lookup.key_lens = reinterpret_cast<uintptr_t>(lens.data());
-		lookup.sizes = reinterpret_cast<uintptr_t>(sizes.data() + done);
-		const std::error_code error = libkvblk::call_error(
-			kvblk_lookup_keys(pool_.get(), &lookup, sizeof(lookup)));
-
-		if (error) {
-			NIXL_ERROR << "pool " << context_->pool << " can't be asked: "
-				   << error.message();
-			return NIXL_ERR_BACKEND;
-		}
-	}
-	return NIXL_SUCCESS;
-}
-
 nixl_status_t Engine::queryMem(const nixl_reg_dlist_t &descs,
 			       std::vector<nixl_query_resp_t> &resp) const
 {
@@ -224,7 +172,6 @@ nixl_status_t Engine::queryMem(const nixl_reg_dlist_t &descs,
 	std::vector<size_t> ends;	/* end of each descriptor's keys */
 	std::vector<std::string> keys;
 	std::vector<uint32_t> sizes;
-	nixl_status_t status;
 
 	if (!volume && descs.getType() != OBJ_SEG)
 		return NIXL_ERR_NOT_SUPPORTED;
@@ -244,9 +191,12 @@ nixl_status_t Engine::queryMem(const nixl_reg_dlist_t &descs,
 		}
 		ends.push_back(keys.size());
 	}
-	status = lookup(keys, sizes);
-	if (status != NIXL_SUCCESS)
-		return status;
+	const std::error_code error = pool_.lookup(keys, sizes);
+
+	if (error) {
+		NIXL_ERROR << "pool " << context_->pool << " can't be asked: " << error.message();
+		return NIXL_ERR_BACKEND;
+	}
 	resp.clear();
 	for (size_t i = 0, key = 0; i < ends.size(); i++) {
 		uint64_t size = 0;
@@ -256,10 +206,9 @@ nixl_status_t Engine::queryMem(const nixl_reg_dlist_t &descs,
 			size += sizes[key];
 			all = all && sizes[key];
 		}
+		resp.emplace_back();
 		if (all)
-			resp.emplace_back(nixl_b_params_t{ { "size", std::to_string(size) } });
-		else
-			resp.emplace_back(std::nullopt);
+			resp.back() = { { "size", std::to_string(size) } };
 	}
 	return NIXL_SUCCESS;
 }

@@ -20,7 +20,10 @@ public:
 	/* Throws std::exception with a message. */
 	explicit Engine(const nixlBackendInitParams *init);
 
-	static const nixl_mem_list_t &mems();
+	static nixl_mem_list_t mems()
+	{
+		return { DRAM_SEG, VRAM_SEG, BLK_SEG, OBJ_SEG };
+	}
 
 	bool supportsRemote() const override
 	{
@@ -76,8 +79,6 @@ public:
 private:
 	nixl_status_t register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 				      nixlBackendMD *&out);
-	nixl_status_t lookup(const std::vector<std::string> &keys,
-			     std::vector<uint32_t> &sizes) const;
 
 	/* in the order of construction; each is constant or has its own lock */
 	const Params params_;
@@ -85,7 +86,6 @@ private:
 	libkvblk::Pool pool_;
 	libkvblk::Queue queue_;
 	std::unique_ptr<Context> context_;
-	uint32_t lookup_max_ = 1;
 	Ids ids_;
 	std::atomic<bool> warned_{ false };	/* the warning about unpinned memory was logged */
 };

@@ -16,8 +16,9 @@
 #include <csignal>
 #include <memory>
 #include <mutex>
-#include <thread>
-#include <vector>
+#include <set>
+#include <sys/queue.h>
+#include <system_error>
 
 #include "places.h"
 
@@ -26,27 +27,21 @@ namespace kvblk_nixl {
 /* The part of a request that is in the list; insertion allocates nothing. */
 struct Flight {
 	std::atomic<bool> canceled{ false };	/* no more operations are submitted */
-	std::vector<std::shared_ptr<Memory>> memory;	/* without duplicates */
-	Flight *next = nullptr, *prev = nullptr;	/* protected by Flights::lock_ */
+	std::set<std::shared_ptr<Memory>> memory;
+	TAILQ_ENTRY(Flight) flying;	/* protected by Flights::lock_ */
 
 	virtual ~Flight() = default;
 
 	/* An operation has completed; called in the order of completion. */
-	virtual void completed(const struct kvblk_completion &completion) = 0;
-
-	bool uses(const Memory *wanted) const
-	{
-		return std::any_of(memory.begin(), memory.end(),
-				   [=](const auto &m) { return m.get() == wanted; });
-	}
+	virtual void completed(uint64_t cookie, int res, uint32_t flags) = 0;
 };
 
 /* Operations that are submitted together; the queue copies them. */
 struct Submission {
-	Flight *flight = nullptr;
-	const struct kvblk_op *ops = nullptr;
-	uint32_t nr = 0;
-	Submission *next = nullptr;	/* protected by Flights::lock_ */
+	Flight *flight;
+	const struct kvblk_op *ops;
+	uint32_t nr;
+	STAILQ_ENTRY(Submission) waiting;	/* protected by Flights::lock_ */
 };
 
 class Flights {
@@ -56,79 +51,83 @@ class Flights {
 	std::mutex lock_;	/* protects the fields below, and those marked with Flights::lock_ */
 	std::condition_variable ended_;	/* a request has ended */
 	std::condition_variable submitted_;	/* nr_submitted_ or stop_ was set */
-	Flight *first_ = nullptr;
-	Submission *waiting_ = nullptr, **last_waiting_ = &waiting_;	/* for room in the queue */
+	TAILQ_HEAD(, Flight) flying_ = TAILQ_HEAD_INITIALIZER(flying_);
+	STAILQ_HEAD(, Submission) waiting_ = STAILQ_HEAD_INITIALIZER(waiting_);	/* for room */
 	size_t nr_submitted_ = 0;	/* operations in the queue */
 	bool stop_ = false;
-	std::thread collector_;	/* constant */
+	pthread_t collector_;	/* constant */
 
-	/* Cancel the requests that use @memory, or all if NULL. Called with the lock held. */
-	void cancel_users(const Memory *memory)
+	/* Cancel the requests that use @memory, or all if NULL, and wait for them. */
+	void cancel_users(std::unique_lock<std::mutex> &guard,
+			  const std::shared_ptr<Memory> &memory)
 	{
-		for (Flight *f = first_; f; f = f->next) {
-			if (memory && !f->uses(memory))
-				continue;
-			f->canceled = true;
-			cancel(f);
+		for (bool found = true; found;) {
+			Flight *f;
+
+			found = false;
+			TAILQ_FOREACH(f, &flying_, flying) {
+				if (memory && !f->memory.count(memory))
+					continue;
+				f->canceled = true;
+				cancel(f);
+				found = true;
+			}
+			if (found)
+				ended_.wait_for(guard, AGAIN);
 		}
 	}
 
 	/* Complete operations that were not submitted. */
-	static void fail(const Submission &submission, int err)
+	static void fail(const Submission *s, int err)
 	{
-		const Submission s = submission;	/* the last completion may free the original */
-
-		for (uint32_t i = 0; i < s.nr; i++) {
-			struct kvblk_completion completion = {};
-
-			completion.cookie = s.ops[i].cookie;
-			completion.res = err;
-			completion.left = s.nr - 1 - i;
-			s.flight->completed(completion);
-		}
+		/* by a count of its own, because the last completion may free the submission */
+		for (uint32_t left = s->nr; left--;)
+			s->flight->completed(s->ops[left].cookie, err, 0);
 	}
 
 	/* Submit what waits, as far as the queue has room. Called with the lock held. */
 	void submit_waiting(std::unique_lock<std::mutex> &guard)
 	{
-		while (Submission *s = waiting_) {
+		while (Submission *s = STAILQ_FIRST(&waiting_)) {
 			const int err = s->flight->canceled ? -ECANCELED :
 				kvblk_queue_submit(queue_, s->ops, s->nr, 0, s->flight);
 
 			/* full, so there will be a completion, after which this is called again */
 			if (err == -EAGAIN)
 				break;
-			waiting_ = s->next;
-			if (!waiting_)
-				last_waiting_ = &waiting_;
+			STAILQ_REMOVE_HEAD(&waiting_, waiting);
 			if (!err) {
 				nr_submitted_ += s->nr;
 				submitted_.notify_one();
 				continue;
 			}
 			guard.unlock();
-			fail(*s, err);
+			fail(s, err);
 			guard.lock();
 		}
 	}
 
-	void collect()
+	/* The thread that collects completions, until stop_. */
+	static void *collect(void *flights)
 	{
+		auto *const self = static_cast<Flights *>(flights);
+		std::unique_lock<std::mutex> guard(self->lock_);
 		struct kvblk_completion done[64];
-		std::unique_lock<std::mutex> guard(lock_);
 
 		for (;;) {
-			submitted_.wait(guard, [this] { return nr_submitted_ || stop_; });
-			if (!nr_submitted_)
-				return;
+			while (!self->nr_submitted_ && !self->stop_)
+				self->submitted_.wait(guard);
+			if (!self->nr_submitted_)
+				return nullptr;
 			guard.unlock();
-			const int nr = kvblk_queue_wait(queue_, done, std::size(done), 1, 0);
+			const int nr = kvblk_queue_wait(self->queue_, done, std::size(done), 1, 0);
 
 			for (int i = 0; i < nr; i++)
-				static_cast<Flight *>(done[i].tag)->completed(done[i]);
+				static_cast<Flight *>(done[i].tag)
+					->completed(done[i].cookie, done[i].res, done[i].flags);
 			guard.lock();
-			nr_submitted_ -= static_cast<size_t>(std::max(nr, 0));
-			submit_waiting(guard);
+			self->nr_submitted_ -= static_cast<size_t>(std::max(nr, 0));
+			self->submit_waiting(guard);
 		}
 	}
 
@@ -141,13 +140,11 @@ public:
 		/* signals are for the threads of the runtime */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
-		try {
-			collector_ = std::thread([this] { collect(); });
-		} catch (...) {
-			pthread_sigmask(SIG_SETMASK, &before, nullptr);
-			throw;
-		}
+		const int err = pthread_create(&collector_, nullptr, collect, this);
+
 		pthread_sigmask(SIG_SETMASK, &before, nullptr);
+		if (err)
+			throw std::system_error(err, std::generic_category(), "no thread");
 	}
 
 	/* Cancels all requests and waits for them. */
@@ -155,14 +152,11 @@ public:
 	{
 		std::unique_lock<std::mutex> guard(lock_);
 
-		while (first_) {
-			cancel_users(nullptr);
-			ended_.wait_for(guard, AGAIN);
-		}
+		cancel_users(guard, nullptr);
 		stop_ = true;
 		submitted_.notify_one();
 		guard.unlock();
-		collector_.join();
+		pthread_join(collector_, nullptr);
 	}
 
 	/* Add a request. Returns false if some of its memory is being deregistered. */
@@ -174,14 +168,8 @@ public:
 			if (m->gone)
 				return false;
 		}
-		for (const auto &m : flight->memory)
-			m->users++;
 		flight->canceled = false;
-		flight->prev = nullptr;
-		flight->next = first_;
-		if (first_)
-			first_->prev = flight;
-		first_ = flight;
+		TAILQ_INSERT_HEAD(&flying_, flight, flying);
 		return true;
 	}
 
@@ -189,11 +177,7 @@ public:
 	{
 		std::lock_guard<std::mutex> guard(lock_);
 
-		for (const auto &m : flight->memory)
-			m->users--;
-		if (flight->next)
-			flight->next->prev = flight->prev;
-		(flight->prev ? flight->prev->next : first_) = flight->next;
+		TAILQ_REMOVE(&flying_, flight, flying);
 		ended_.notify_all();
 	}
 
@@ -202,9 +186,7 @@ public:
 	{
 		std::unique_lock<std::mutex> guard(lock_);
 
-		submission->next = nullptr;
-		*last_waiting_ = submission;
-		last_waiting_ = &submission->next;
+		STAILQ_INSERT_TAIL(&waiting_, submission, waiting);
 		submit_waiting(guard);
 	}
 
@@ -215,15 +197,12 @@ public:
 	}
 
 	/* Refuse new requests that use @memory, and wait for those in flight. */
-	void retire(Memory *memory)
+	void retire(const std::shared_ptr<Memory> &memory)
 	{
 		std::unique_lock<std::mutex> guard(lock_);
 
 		memory->gone = true;
-		while (memory->users) {
-			cancel_users(memory);
-			ended_.wait_for(guard, AGAIN);
-		}
+		cancel_users(guard, memory);
 	}
 };
 

@@ -8,7 +8,7 @@
 #ifndef KVBLK_NIXL_PLACES_H
 #define KVBLK_NIXL_PLACES_H
 
-#include <cstring>
+#include <endian.h>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,13 +23,10 @@ namespace kvblk_nixl {
 
 /* Registered memory. Requests hold references, because they may outlive the registration. */
 struct Memory {
-	nixl_mem_t type = DRAM_SEG;
 	uintptr_t addr = 0;
 	size_t len = 0;
 	libkvblk::Memory mem;	/* false if it could not be pinned */
-	/* protected by Flights::lock_: */
-	unsigned int users = 0;	/* requests in flight */
-	bool gone = false;	/* deregistration has started */
+	bool gone = false;	/* deregistration has started; protected by Flights::lock_ */
 
 	bool contains(uintptr_t from, size_t length) const
 	{
@@ -65,33 +62,29 @@ public:
  * name, so two objects with one devId would be confused.
  */
 class Ids {
-	struct Object {
-		std::string key;
-		unsigned int users;	/* number of registrations */
-	};
-
 	std::mutex lock_;
-	std::unordered_map<uint64_t, Object> objects_;	/* protected by lock_ */
+	/* keys, one for each registration; protected by lock_ */
+	std::unordered_multimap<uint64_t, std::string> objects_;
 
 public:
 	/* Register an object. Returns false if another object has the id. */
 	bool add(uint64_t id, const std::string &key)
 	{
 		std::lock_guard lock(lock_);
-		auto [at, is_new] = objects_.try_emplace(id, Object{ key, 0 });
+		const auto at = objects_.find(id);
 
-		if (!is_new && at->second.key != key)
+		if (at != objects_.end() && at->second != key)
 			return false;
-		at->second.users++;
+		objects_.emplace(id, key);
 		return true;
 	}
 
 	void remove(uint64_t id)
 	{
 		std::lock_guard lock(lock_);
-		auto at = objects_.find(id);
+		const auto at = objects_.find(id);
 
-		if (at != objects_.end() && !--at->second.users)
+		if (at != objects_.end())
 			objects_.erase(at);
 	}
 };
@@ -103,24 +96,20 @@ class Keys {
 
 	static std::string join(const struct kvblk_keyspace &space, const std::string &id)
 	{
-		uint8_t key[KVBLK_KEY_MAX];
-		size_t len = sizeof(key);
+		std::string key(KVBLK_KEY_MAX, '\0');
+		size_t len = key.size();
 
 		/* an empty string means that the id is too long */
-		if (kvblk_keyspace_key(&space, id.data(), id.size(), key, &len))
+		if (kvblk_keyspace_key(&space, id.data(), id.size(),
+				       reinterpret_cast<uint8_t *>(key.data()), &len))
 			return "";
-		return std::string(reinterpret_cast<char *>(key), len);
+		return key.substr(0, len);
 	}
 
 	static std::string bytes(uint64_t number)
 	{
-		char text[sizeof(number)];
-
-		for (char &c : text) {
-			c = static_cast<char>(number & 0xff);
-			number >>= 8;
-		}
-		return std::string(text, sizeof(text));
+		number = htole64(number);
+		return std::string(reinterpret_cast<const char *>(&number), sizeof(number));
 	}
 
 	void init(struct kvblk_keyspace *space, const std::string &layout, const std::string &salt,
@@ -130,10 +119,7 @@ class Keys {
 
 		spec.size = sizeof(spec);
 		spec.runtime = "nixl/1";
-		/*
-		 * fixed, because NIXL moves untyped bytes; the object's name identifies their
-		 * meaning
-		 */
+		/* fixed: NIXL moves untyped bytes, whose meaning the object's name identifies */
 		spec.model = "any";
 		spec.dtype = "bytes";
 		spec.block_tokens = 1;
@@ -144,7 +130,6 @@ class Keys {
 	}
 
 public:
-	static constexpr size_t VOLUME_KEY_LEN = KVBLK_KEYSPACE_LEN + 16;
 	static constexpr size_t DOCA_KEY_MAX = 16;
 	static constexpr size_t ID_MAX = KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN;
 
@@ -175,11 +160,6 @@ public:
 	std::string block(uint64_t volume, uint64_t number) const
 	{
 		return join(volumes_, bytes(volume) + bytes(number));
-	}
-
-	size_t name_max() const
-	{
-		return doca_ ? DOCA_KEY_MAX : ID_MAX;
 	}
 };
 
