@@ -36,7 +36,7 @@ struct Flight {
 	virtual void completed(uint64_t cookie, int res, uint32_t flags) = 0;
 };
 
-/* Operations that are submitted together; the queue copies them. */
+/* Operations submitted together; the queue copies the array. */
 struct Submission {
 	Flight *flight;
 	const struct kvblk_op *ops;
@@ -77,22 +77,22 @@ class Flights {
 		}
 	}
 
-	/* Complete operations that were not submitted. */
+	/* Complete operations without a submission. */
 	static void fail(const Submission *s, int err)
 	{
-		/* by a count of its own, because the last completion may free the submission */
+		/* by a separate count, because the last completion may free the submission */
 		for (uint32_t left = s->nr; left--;)
 			s->flight->completed(s->ops[left].cookie, err, 0);
 	}
 
-	/* Submit what waits, as far as the queue has room. Called with the lock held. */
+	/* Submit waiting operations, as far as the queue has room. Called with the lock held. */
 	void submit_waiting(std::unique_lock<std::mutex> &guard)
 	{
 		while (Submission *s = STAILQ_FIRST(&waiting_)) {
 			const int err = s->flight->canceled ? -ECANCELED :
 				kvblk_queue_submit(queue_, s->ops, s->nr, 0, s->flight);
 
-			/* full, so there will be a completion, after which this is called again */
+			/* full: the next completion submits again */
 			if (err == -EAGAIN)
 				break;
 			STAILQ_REMOVE_HEAD(&waiting_, waiting);
@@ -107,7 +107,7 @@ class Flights {
 		}
 	}
 
-	/* The thread that collects completions, until stop_. */
+	/* Thread for completions, until stop_. */
 	static void *collect(void *flights)
 	{
 		auto *const self = static_cast<Flights *>(flights);
@@ -181,7 +181,7 @@ public:
 		ended_.notify_all();
 	}
 
-	/* Submit operations, now or when the queue has room for them. */
+	/* Submit operations, now or as soon as the queue has room. */
 	void submit(Submission *submission)
 	{
 		std::unique_lock<std::mutex> guard(lock_);
@@ -190,7 +190,7 @@ public:
 		submit_waiting(guard);
 	}
 
-	/* Cancel the operations of a request that are in the queue. */
+	/* Cancel a request's operations in the queue. */
 	void cancel(Flight *flight)
 	{
 		kvblk_queue_cancel(queue_, flight);

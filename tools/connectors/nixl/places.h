@@ -99,7 +99,7 @@ class Keys {
 		std::string key(KVBLK_KEY_MAX, '\0');
 		size_t len = key.size();
 
-		/* an empty string means that the id is too long */
+		/* empty if the id is too long */
 		if (kvblk_keyspace_key(&space, id.data(), id.size(),
 				       reinterpret_cast<uint8_t *>(key.data()), &len))
 			return "";

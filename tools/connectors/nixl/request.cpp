@@ -32,16 +32,11 @@ const struct Meaning {
 	{ -EINVAL, NIXL_ERR_INVALID_PARAM },
 };
 
-/* Returns the row of a result, or the end of the table for NIXL_ERR_BACKEND. */
+/* Returns the row of a result, or the end of the table. */
 const Meaning *meaning(int res)
 {
 	return std::find_if(std::begin(meanings), std::end(meanings),
 			    [=](const Meaning &m) { return m.res == res; });
-}
-
-nixl_status_t status_of(int res)
-{
-	return meaning(res) == std::end(meanings) ? NIXL_ERR_BACKEND : meaning(res)->status;
 }
 
 std::string hex(std::string_view bytes)
@@ -67,6 +62,15 @@ bool may_warn()
 }
 
 } // namespace
+
+nixl_status_t status_of(int res)
+{
+	const Meaning *row = meaning(res);
+
+	if (row != std::end(meanings))
+		return row->status;
+	return kvblk_result_action(res) == KVBLK_DO_SKIP ? NIXL_ERR_NOT_ALLOWED : NIXL_ERR_BACKEND;
+}
 
 Request::Request(Context &context, nixl_xfer_op_t direction, const nixl_meta_dlist_t &local,
 		 const nixl_meta_dlist_t &remote) :

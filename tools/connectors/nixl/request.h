@@ -21,7 +21,10 @@
 
 namespace kvblk_nixl {
 
-/* The engine's objects that requests use. */
+/* Returns NIXL's status for the result of an operation, 0 or -errno. */
+nixl_status_t status_of(int res);
+
+/* The engine's objects for requests. */
 struct Context {
 	const Params &params;
 	const Keys &keys;
@@ -63,13 +66,13 @@ private:
 	};
 
 	/*
-	 * What a post does. A block can't be changed in place: to replace it, delete the old one
+	 * Steps of a post. A block can't be changed in place: to replace it, delete the old one
 	 * durably, then put again. Gets may miss meanwhile. No get finds the old block after
 	 * the new one, or after a declined write.
 	 */
 	enum class Stage {
 		First,	/* gets, or puts */
-		Delete,	/* blocks that are replaced, or whose put was declined */
+		Delete,	/* replaced blocks, and blocks with a declined put */
 		Again,	/* puts, after the old block was deleted */
 	};
 
@@ -91,7 +94,7 @@ private:
 	const bool overwrite_;
 
 	libkvblk::Batch batch_;	/* the operations; their cookies are their numbers */
-	std::vector<uint32_t> lengths_;	/* bytes that each operation has to transfer */
+	std::vector<uint32_t> lengths_;	/* bytes for each operation to transfer */
 	std::vector<Span> spans_;	/* of each descriptor */
 	std::vector<Submission> parts_;	/* of the stage */
 	std::vector<struct kvblk_op> again_;	/* the operations of later stages */
@@ -104,7 +107,7 @@ private:
 	std::atomic<State> state_{ State::Idle };
 	std::atomic<nixl_status_t> status_{ NIXL_ERR_NOT_POSTED };
 	Stage stage_ = Stage::First;
-	std::atomic<size_t> running_{ 0 };	/* operations of the stage that are not complete */
+	std::atomic<size_t> running_{ 0 };	/* incomplete operations of the stage */
 };
 
 } // namespace kvblk_nixl

@@ -209,6 +209,22 @@ void test_results_of_descriptors()
 		bench.remove(desc);
 }
 
+/* A write that the library calls "skip" is no failure of the backend, whatever its errno. */
+void test_statuses()
+{
+	CHECK(status_of(0) == NIXL_SUCCESS);
+	for (int err = 1; err < 134; err++) {
+		const nixl_status_t status = status_of(-err);
+
+		CHECK(status != NIXL_SUCCESS);
+		if (kvblk_result_action(-err) == KVBLK_DO_SKIP)
+			CHECK(status == NIXL_ERR_NOT_ALLOWED || status == NIXL_ERR_CANCELED);
+		else if (kvblk_result_action(-err) == KVBLK_DO_RETRY)
+			CHECK(status == NIXL_ERR_BACKEND);
+	}
+	CHECK(status_of(-ENOSPC) == NIXL_ERR_NOT_ALLOWED && status_of(-EIO) == NIXL_ERR_BACKEND);
+}
+
 void test_bad_transfers()
 {
 	Bench bench;
@@ -432,6 +448,7 @@ int main(int argc, char **argv)
 
 	const std::pair<const char *, std::function<void()>> tests[] = {
 		{ "results of descriptors", test_results_of_descriptors },
+		{ "statuses of results", test_statuses },
 		{ "transfers that can't be", test_bad_transfers },
 		{ "threads that post, release and deregister", test_storm },
 		{ "memory and engine go with transfers in flight", test_gone_in_flight },
