@@ -98,8 +98,9 @@ int kvblk_keyspace_init(struct kvblk_keyspace *space,
  *
  * Context: any thread.
  * Return: 0; -ENOENT without a file; -EACCES if the caller may not read it; -EBADMSG if it
- * is not 64 hex digits in lower case and a newline; -EKEYREJECTED if others may read it or
- * its group may change it; another error of open(2) or read(2).
+ * is not 64 hex digits in lower case and a newline; -EKEYREJECTED if others may read it, its
+ * group may change it, or neither root nor the caller (geteuid()) owns it; another error of
+ * open(2) or read(2).
  */
 int kvblk_keyspace_salt(const char *path, char salt[KVBLK_SALT_LEN + 1], const char **why);
 

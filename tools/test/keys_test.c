@@ -96,6 +96,20 @@ TEST(test_secret)
 	assert_hex(space.digest, 16, "1a472cdbe252ef85e250a7f4bc9872c3");
 }
 
+static uid_t owner = (uid_t)-1;		/* owner in the result of fstat(); -1: the file's */
+
+int __real_fstat(int fd, struct stat *st);
+int __wrap_fstat(int fd, struct stat *st);
+
+int __wrap_fstat(int fd, struct stat *st)
+{
+	int ret = __real_fstat(fd, st);
+
+	if (owner != (uid_t)-1)
+		st->st_uid = owner;
+	return ret;
+}
+
 /* Write @text to the file @path, read the salt, and remove the file. Returns the result of the read. */
 static int salt_of(const char *path, const char *text, mode_t mode, char salt[KVBLK_SALT_LEN + 1])
 {
@@ -143,6 +157,27 @@ TEST(test_salts)
 	assert_string_equal(salt, "");
 	assert_int_equal(salt_of(path, text, 0640, salt), 0);
 	assert_string_equal(salt, known);
+	rmdir(dir);
+}
+
+/* A file of another user than root and the caller is no secret. */
+TEST(test_salt_owner)
+{
+	char dir[] = "/tmp/kvblk-keys-test-XXXXXX", path[64], text[80];
+	char salt[KVBLK_SALT_LEN + 1] = "old";
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/salt", dir);
+	snprintf(text, sizeof(text), "%s\n", known);
+	owner = geteuid() + 1;
+	assert_int_equal(salt_of(path, text, 0400, salt), -EKEYREJECTED);
+	assert_string_equal(salt, "");
+	owner = geteuid();
+	assert_int_equal(salt_of(path, text, 0400, salt), 0);
+	owner = 0;
+	assert_int_equal(salt_of(path, text, 0640, salt), 0);
+	assert_string_equal(salt, known);
+	owner = (uid_t)-1;
 	rmdir(dir);
 }
 

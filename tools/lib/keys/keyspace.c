@@ -128,6 +128,11 @@ static int read_salt(int fd, char salt[KVBLK_SALT_LEN + 1], const char **why)
 		*why = "others may read it or its group may change it; replace it, or chmod 0640 it if nobody has read it";
 		return -EKEYREJECTED;
 	}
+	/* because the owner can change the file, and its mode, at any time */
+	if (st.st_uid && st.st_uid != geteuid()) {
+		*why = "neither root nor the caller owns it; replace it, or chown it to root if nobody else has read it";
+		return -EKEYREJECTED;
+	}
 	n = read(fd, text, sizeof(text));
 	if (n < 0) {
 		*why = strerrordesc_np(errno);

@@ -35,8 +35,8 @@ def _warn_once(path: str) -> None:
 def deployment_salt(salt_file: str = SALT_FILE) -> str:
     """Read the deployment's salt, for ``Keyspace(secret=...)``. Return "" if there is none.
 
-    Logs a warning, once for each file, if the file is missing. Raises KvblkError if it is unreadable or malformed, or if
-    others may read it. ``salt_file=""`` means no salt.
+    Logs a warning, once for each file, if the file is missing. Raises KvblkError if it is unreadable or malformed, if
+    others may read it, or if neither root nor the caller owns it. ``salt_file=""`` means no salt.
 
     >>> deployment_salt("")
     ''

@@ -1139,6 +1139,12 @@ class Salt(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "zero byte", adapter.Options, pool="kv0", salt_file="a\0b")
         self.assertRaisesRegex(ValueError, "should be a text", adapter.Options, pool="kv0", salt_file=None)
 
+    @unittest.skipIf(os.geteuid() != 0, "only root can give a file away")
+    def test_owner(self):
+        path = salt_file(self)
+        os.chown(path, 65534, -1)
+        self.refused(path, errno.EKEYREJECTED, "neither root nor the caller owns it")
+
     @unittest.skipIf(os.geteuid() == 0, "root may read any file")
     def test_unreadable(self):
         self.refused(salt_file(self, 0o200), errno.EACCES, "Permission denied")
