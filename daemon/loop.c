@@ -529,7 +529,7 @@ int loop(const char *config_path)
 	raise_files();
 	if (!read_first_config(&d))
 		return EXIT_CONFIG;
-	if (policy_open() == -EBUSY) {
+	if (policy_open(rights_join("kvblk-monitor")) == -EBUSY) {
 		log_line(LOG_LINE_WARNING, "kvblkd is already running; see systemctl status kvblkd");
 		return EXIT_FAILURE;
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Capabilities, see capabilities.h. */
 #include <errno.h>
+#include <grp.h>
 #include <linux/capability.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -8,6 +9,16 @@
 #include <unistd.h>
 
 #include "host/capabilities.h"
+
+gid_t rights_join(const char *group)
+{
+	const struct group *found = getgrnam(group);
+
+	/* root's own groups are left, because the owner's rights are enough */
+	if (!found || setgroups(1, &found->gr_gid))
+		return (gid_t)-1;
+	return found->gr_gid;
+}
 
 int rights_drop(void)
 {

@@ -7,6 +7,14 @@
 #ifndef KVBLKD_HOST_CAPABILITIES_H
 #define KVBLKD_HOST_CAPABILITIES_H
 
+#include <sys/types.h>
+
+/*
+ * Join @group, so that kvblkd may give files to the group after rights_drop(). Returns the
+ * group's number; -1 if the group is missing, or if kvblkd may not join it.
+ */
+gid_t rights_join(const char *group);
+
 /* Drop all other capabilities. Returns 0 or a negative errno. */
 int rights_drop(void);
 

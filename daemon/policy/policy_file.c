@@ -18,17 +18,18 @@
  * struct policy_file - the directory of the files
  * @dir: descriptor of the directory
  * @lock: descriptor of the lock file
+ * @group: group that may read the files; -1: the owner only
  * @decisions: array of the last decisions
  */
 struct policy_file {
 	int dir;
 	int lock;
+	gid_t group;
 	json_t *decisions;
 };
 
 static int finish(int dir, const char *name, const char *next, FILE *to, bool whole)
 {
-	whole &= !fchmod(fileno(to), 0644);
 	whole &= !fclose(to);
 	if (whole && !renameat(dir, next, dir, name))
 		return 0;
@@ -36,14 +37,39 @@ static int finish(int dir, const char *name, const char *next, FILE *to, bool wh
 	return -EIO;
 }
 
-static FILE *start(int dir, const char *next)
+/* Set the readers of @fd, whatever the umask: the group, or else the owner only. Returns 0 or -1. */
+static int restrict_readers(const struct policy_file *file, int fd)
 {
-	int fd = openat(dir, next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	FILE *to = fd >= 0 ? fdopen(fd, "w") : NULL;
+	const bool given = file->group != (gid_t)-1 && !fchown(fd, (uid_t)-1, file->group);
 
+	return fchmod(fd, given ? 0640 : 0600);
+}
+
+/* Open the file @next for writing. Returns NULL with errno set after a failure. */
+static FILE *start(const struct policy_file *file, const char *next)
+{
+	int fd = openat(file->dir, next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	FILE *to = NULL;
+
+	/* before a byte is written, because an interrupted daemon may have left the file */
+	if (fd >= 0 && !restrict_readers(file, fd))
+		to = fdopen(fd, "w");
 	if (fd >= 0 && !to)
 		close(fd);
 	return to;
+}
+
+/* Set the readers of a file that an earlier daemon left. Returns 0 or -1. */
+static int restrict_left(const struct policy_file *file, const char *name)
+{
+	int fd = openat(file->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int ret;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -1;
+	ret = restrict_readers(file, fd);
+	close(fd);
+	return ret;
 }
 
 static json_t *load(int dir, const char *name)
@@ -58,7 +84,7 @@ static json_t *load(int dir, const char *name)
 	return json;
 }
 
-int policy_file_open(struct policy_file **where, const char *dir)
+int policy_file_open(struct policy_file **where, const char *dir, gid_t group)
 {
 	struct policy_file *file = calloc(1, sizeof(*file));
 	int err = 0;
@@ -67,12 +93,14 @@ int policy_file_open(struct policy_file **where, const char *dir)
 		return -ENOMEM;
 	mkdir(dir, 0755);
 	file->lock = -1;
+	file->group = group;
 	file->dir = open(dir, O_DIRECTORY | O_CLOEXEC);
 	if (file->dir >= 0)
-		file->lock = openat(file->dir, POLICY_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		file->lock = openat(file->dir, POLICY_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (file->lock < 0 || flock(file->lock, LOCK_EX | LOCK_NB))
 		err = errno == EWOULDBLOCK ? -EBUSY : -errno;
-	else if (fchmod(file->lock, 0644))
+	else if (restrict_readers(file, file->lock) || restrict_left(file, POLICY_MEMORY) ||
+		 restrict_left(file, POLICY_DECISIONS))
 		err = -errno;
 	if (!err) {
 		file->decisions = json_lines_load(file->dir, POLICY_DECISIONS);
@@ -143,7 +171,7 @@ int policy_file_save(struct policy_file *file, const struct policy_memory *pools
 	for (size_t i = 0; i < nr; i++)
 		json_array_append_new(all, pack_memory(&pools[i]));
 	root = json_pack("{s:i, s:o}", "version", VERSION, "pools", all);
-	to = root ? start(file->dir, next) : NULL;
+	to = root ? start(file, next) : NULL;
 	if (!to) {
 		/* before json_decref(), which may change errno */
 		int err = root ? -errno : -ENOMEM;
@@ -287,7 +315,7 @@ int policy_file_tell(struct policy_file *file, double time, const char *pool,
 		return -ENOMEM;
 	while (json_array_size(file->decisions) > POLICY_KEPT)
 		json_array_remove(file->decisions, 0);
-	out = start(file->dir, next);
+	out = start(file, next);
 	if (!out)
 		return -errno;
 	for (size_t i = 0; i < json_array_size(file->decisions); i++) {

@@ -2,7 +2,7 @@
 /*
  * Files of the policy in kvblkd's runtime directory: its state, and its last decisions as lines
  * of JSON. A file is renamed into place when it is complete. A damaged file is reported and
- * ignored.
+ * ignored. The files report the use of pools, so only their owner and one group may read them.
  */
 #ifndef KVBLKD_POLICY_POLICY_FILE_H
 #define KVBLKD_POLICY_POLICY_FILE_H
@@ -17,8 +17,11 @@
 
 struct policy_file;
 
-/* Lock and open @dir, creating it. Returns 0 or -errno; -EBUSY: another kvblkd has the lock. */
-int policy_file_open(struct policy_file **file, const char *dir);
+/*
+ * Lock and open @dir, creating it. @group may read the files; -1: the owner only. The caller is a
+ * member of the group. Returns 0 or -errno; -EBUSY: another kvblkd has the lock.
+ */
+int policy_file_open(struct policy_file **file, const char *dir, gid_t group);
 void policy_file_close(struct policy_file *file);
 
 /* Returns the number of pools loaded, -EBADMSG if the file is damaged, -ENOENT if missing. */

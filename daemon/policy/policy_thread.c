@@ -470,9 +470,9 @@ static const char *directory(void)
 	return dir ? dir : POLICY_DIR;
 }
 
-int policy_open(void)
+int policy_open(gid_t group)
 {
-	int err = policy_file_open(&run.file, directory());
+	int err = policy_file_open(&run.file, directory(), group);
 
 	if (err && err != -EBUSY)
 		log_line(LOG_LINE_WARNING, "policy: cannot open %s: %s; policy disabled", directory(), strerror(-err));
@@ -495,7 +495,9 @@ static void load(void)
 
 static void start_record(const char *path)
 {
-	run.record = fopen(path, "ae");
+	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+
+	run.record = fd >= 0 ? fdopen(fd, "a") : NULL;
 	if (!run.record)
 		log_line(LOG_LINE_WARNING, "policy: cannot open the record %s: %s; recording disabled", path,
 			 strerror(errno));

@@ -6,10 +6,15 @@
 #ifndef KVBLKD_POLICY_POLICY_THREAD_H
 #define KVBLKD_POLICY_POLICY_THREAD_H
 
+#include <sys/types.h>
+
 #include "config/config.h"
 
-/* Lock this host for kvblkd. Returns -EBUSY if another runs, otherwise 0; logs other errors. */
-int policy_open(void);
+/*
+ * Lock this host for kvblkd. @group may read the files; -1: root only. Returns -EBUSY if another
+ * runs, otherwise 0; logs other errors.
+ */
+int policy_open(gid_t group);
 
 /* Start the thread, once, after policy_open(). */
 void policy_start(void);

@@ -7,11 +7,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <jansson.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/capabilities.h"
 #include "kvblk_test.h"
 #include "policy/policy_file.h"
 #include "policy/policy_record.h"
@@ -403,8 +406,8 @@ static struct policy_file *open_there(void)
 {
 	struct policy_file *file, *other;
 
-	assert_int_equal(policy_file_open(&file, dir), 0);
-	assert_int_equal(policy_file_open(&other, dir), -EBUSY);
+	assert_int_equal(policy_file_open(&file, dir, (gid_t)-1), 0);
+	assert_int_equal(policy_file_open(&other, dir, (gid_t)-1), -EBUSY);
 	return file;
 }
 
@@ -507,7 +510,6 @@ TEST(test_decisions)
 	struct policy_line line = { .kind = "budget", .measured = 2, .budget = 1, .nr_moves = 3 };
 	char path[64], first[512] = "", text[512];
 	struct policy_file *file;
-	struct stat st;
 	int nr = 0;
 	FILE *in;
 
@@ -521,9 +523,6 @@ TEST(test_decisions)
 		assert_int_equal(policy_file_tell(file, i, "kv0", &line, from, to), 0);
 	}
 	policy_file_close(file);
-	/* readable by others, whatever the umask */
-	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0644);
 	in = fopen(path, "r");
 	while (fgets(text, sizeof(text), in)) {
 		if (!nr++)
@@ -532,6 +531,72 @@ TEST(test_decisions)
 	fclose(in);
 	assert_int_equal(nr, POLICY_KEPT);
 	assert_non_null(strstr(first, "\"from\":{\"admit_permille\":700},\"to\":{\"admit_permille\":650},\"reason\":\"number 10\""));
+}
+
+#define MONITOR	12345
+
+struct group *__wrap_getgrnam(const char *name);
+
+struct group *__wrap_getgrnam(const char *name)
+{
+	static struct group monitor = { .gr_gid = MONITOR };
+
+	return strcmp(name, "kvblk-monitor") ? NULL : &monitor;
+}
+
+/* Write each file of the policy, as a daemon with its reduced rights. Returns whether it worked. */
+static bool write_all(const char *group)
+{
+	const unsigned int set[POLICY_TUNABLES] = { 0 };
+	const struct policy_line line = { .kind = "budget" };
+	const struct policy_memory memory = { .pool = "kv0" };
+	const gid_t gid = rights_join(group);
+	struct policy_file *file;
+	bool done;
+
+	if (rights_drop() || policy_file_open(&file, dir, gid))
+		return false;
+	done = !policy_file_save(file, &memory, 1) &&
+	       !policy_file_tell(file, 0, "kv0", &line, set, set);
+	policy_file_close(file);
+	return done;
+}
+
+/* Files that an earlier daemon left are readable for @group alone, and so are the later ones. */
+static void readers_are(const char *group, mode_t mode, gid_t gid)
+{
+	static const char *const names[] = { POLICY_LOCK, POLICY_MEMORY, POLICY_DECISIONS };
+	char path[64];
+	struct stat st;
+	int status;
+	pid_t pid;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		close(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+		assert_int_equal(chmod(path, 0644), 0);
+	}
+	/* a process of its own, because the rights do not come back */
+	pid = fork();
+	if (!pid)
+		_exit(!write_all(group));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		assert_int_equal(stat(path, &st), 0);
+		assert_int_equal(st.st_mode & 0777, mode);
+		assert_int_equal(st.st_gid, gid);
+	}
+}
+
+/* The files report the use of pools: to root and the group kvblk-monitor, whatever the umask. */
+TEST(test_readers)
+{
+	readers_are("none", 0600, getegid());
+	/* only root may join a group */
+	if (!geteuid())
+		readers_are("kvblk-monitor", 0640, MONITOR);
 }
 
 /* Restore the look and configuration of a line to s. Returns the number of files read. */

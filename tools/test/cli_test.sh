@@ -370,6 +370,14 @@ expect 0 'kvblkd is not running: nothing is decided now' policy explain kv0 --di
 expect 0 '' -o json policy explain kv9 --dir run
 has daemon_runs False
 has decisions '\[\]'
+# root without capabilities may not read a file of mode 0 either
+printf '#!/bin/sh\n[ "$(id -u)" = 0 ] && exec setpriv --inh-caps=-all --bounding-set=-all "%s" "$@"\nexec "%s" "$@"\n' "$kvblk" "$kvblk" > denied
+chmod +x denied
+for file in decisions.jsonl lock; do
+	chmod 0 run/$file
+	kvblk=$dir/denied expect 1 'decisions are for root and the group kvblk-monitor \(usermod -aG' policy explain kv0 --dir run
+	chmod 600 run/$file
+done
 
 echo "# man page and completion know every option, and no others"
 options() {

@@ -42,7 +42,8 @@ if [ "$phase" = 2 ]; then
 	wait_for 10 monitored
 	expect "the counters' group and mode" "$(stat -c '%G %a' $sysfs/counters/gets)" "kvblk-monitor 440"
 	expect "the daemon's rights" "$(awk '/^(CapEff|CapBnd|NoNewPrivs|Seccomp):/ { print $2 }' "/proc/$(daemon_pid)/status" | xargs)" \
-		"0000000000210000 0000000000210001 1 2"
+		"0000000000210000 0000000000210041 1 2"
+	expect "the lock's group and mode" "$(stat -c '%G %a' /run/kvblkd/lock)" "kvblk-monitor 640"
 
 	echo "-- killed under load"
 	stress_start -e -n -t 2 -k 300 -l 10000 -p 100

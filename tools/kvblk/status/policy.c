@@ -46,7 +46,7 @@ static const struct cli_syntax explain_syntax = {
 	.arguments = explain_arguments,
 	.list = true,
 	.usage = "POOL",
-	.doc = "Show the last decisions of kvblkd for POOL, oldest first: writes a day, the budget, changed tunables and the reason. See budget and reserve in kvblkd.conf(5).\v"
+	.doc = "Show the last decisions of kvblkd for POOL, oldest first: writes a day, the budget, changed tunables and the reason. See budget and reserve in kvblkd.conf(5). For root and the group kvblk-monitor.\v"
 	       "Example:\n  kvblk policy explain kv0 --count 3",
 };
 
@@ -79,6 +79,12 @@ static json_t *load_decisions(int dir, const char *pool, uint64_t count)
 	while (json_array_size(found) > count)
 		json_array_remove(found, 0);
 	return found;
+}
+
+/* Returns whether the caller may not read a file that exists. */
+static bool is_denied(int dir, const char *name)
+{
+	return faccessat(dir, name, R_OK, AT_EACCESS) && errno == EACCES;
 }
 
 /* ---- output ---- */
@@ -167,6 +173,10 @@ static int explain_main(int argc, char **argv)
 	if (dir < 0)
 		return cli_fail("%s: kvblkd is not running and left nothing in %s; start it: systemctl start kvblkd",
 				args.pool, args.dir);
+	if (is_denied(dir, POLICY_LOCK) || is_denied(dir, POLICY_DECISIONS)) {
+		close(dir);
+		return cli_fail("decisions are for root and the group kvblk-monitor (usermod -aG kvblk-monitor USER, then log in again)");
+	}
 	runs = daemon_runs(dir);
 	decisions = load_decisions(dir, args.pool, args.count);
 	close(dir);
