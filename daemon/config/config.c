@@ -17,7 +17,7 @@
 #define DISCOVERY_PORT	8009
 #define POOL_MEMBERS	64
 #define KV_EVENTS_SOURCES	256
-#define KV_EVENTS_JOURNAL	65536
+#define KV_EVENTS_CHANGES	65536
 
 #define ROOT(field)	.offset = offsetof(struct config, field)
 #define FABRIC(field)	.offset = offsetof(struct config_fabric, field)
@@ -292,8 +292,8 @@ static const struct setting kv_events_rows[] = {
 	{ .name = "token_bytes", .type = SETTING_SIZE, KV_EVENTS(token_bytes), .least = 1 << 20,
 	  .most = 1ll << 45, .standard = 1 << 30,
 	  .doc = "Memory for the tokens of blocks: about 300 bytes for a block of 16 tokens, 1000 bytes for a block of 256. When it is full, kvblkd drops the tokens of blocks that are in no pool. If that is not enough, it treats the tokens of further blocks as unknown. Default: 1G." },
-	{ .name = "journal", .type = SETTING_NUMBER, KV_EVENTS(journal), .least = 1024,
-	  .most = 4194304, .standard = KV_EVENTS_JOURNAL,
+	{ .name = "changes", .type = SETTING_NUMBER, KV_EVENTS(changes), .least = 1024,
+	  .most = 4194304, .standard = KV_EVENTS_CHANGES,
 	  .doc = "Entries of each pool's change feed, a power of two. If the feed overflows, kvblkd reads the whole pool again. Default: 65536." },
 	{ .name = "repeat", .type = SETTING_NUMBER, KV_EVENTS(repeat), .most = 3600, .standard = 5,
 	  .doc = "Seconds without an event after which the last batch is sent again, for new subscribers and for those that lost it. Default: 5. 0: never." },
@@ -596,9 +596,9 @@ static void check_kv_events(const config_setting_t *group, struct config_kv_even
 {
 	if (same(kv->endpoint, kv->replay))
 		config_vital_error(errors, group, "endpoint and replay must differ");
-	if (kv->journal & (kv->journal - 1)) {
-		config_error(errors, group, "journal %" PRId64 " must be a power of two", kv->journal);
-		kv->journal = KV_EVENTS_JOURNAL;
+	if (kv->changes & (kv->changes - 1)) {
+		config_error(errors, group, "changes %" PRId64 " must be a power of two", kv->changes);
+		kv->changes = KV_EVENTS_CHANGES;
 	}
 	for (size_t i = 0; i < kv->sources.nr;) {
 		if (!same(kv->sources.text[i], kv->endpoint)) {

@@ -147,7 +147,7 @@ struct config_metrics {
  * @parts: blocks of a hash
  * @buffer_bytes: memory for batches kept for replay
  * @token_bytes: memory for tokens
- * @journal: records that the change feed holds for kvblkd, a power of two
+ * @changes: records that the change feed holds for kvblkd, a power of two
  * @repeat: seconds of silence before the last batch is sent again, 0: never
  */
 struct config_kv_events {
@@ -161,7 +161,7 @@ struct config_kv_events {
 	int64_t parts;
 	int64_t buffer_bytes;
 	int64_t token_bytes;
-	int64_t journal;
+	int64_t changes;
 	int64_t repeat;
 };
 

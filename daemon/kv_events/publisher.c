@@ -244,7 +244,7 @@ static int open_changes(const char *pool)
 	const struct kvblk_changes changes = {
 		.size = sizeof(changes),
 		.flags = KVBLK_CHANGES_PRESENT,
-		.nr_records = (uint32_t)feed.config.journal,
+		.nr_records = (uint32_t)feed.config.changes,
 		.record_size = sizeof(struct kvblk_change),
 	};
 
@@ -511,7 +511,7 @@ static bool same_config(const struct config_kv_events *a, const struct config_kv
 			return false;
 	}
 	return a->hash_only == b->hash_only && a->parts == b->parts && a->buffer_bytes == b->buffer_bytes &&
-	       a->token_bytes == b->token_bytes && a->journal == b->journal && a->repeat == b->repeat;
+	       a->token_bytes == b->token_bytes && a->changes == b->changes && a->repeat == b->repeat;
 }
 
 static void take_config(struct config_kv_events *config)

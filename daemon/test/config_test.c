@@ -37,7 +37,7 @@ static const char whole[] =
 	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
 	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"tcp://[::1]:6001\"; topic = \"kv\";\n"
 	"    medium = \"DISK\"; pools = ( \"kv0\", \"kv1\" ); sources = ( \"tcp://a.example:5557\", \"ipc:///x\" );\n"
-	"    hash_only = true; parts = 8; buffer_bytes = 65536; token_bytes = \"2M\"; journal = 1024; repeat = 0; }; };\n"
+	"    hash_only = true; parts = 8; buffer_bytes = 65536; token_bytes = \"2M\"; changes = 1024; repeat = 0; }; };\n"
 	"prestage: { socket = \"/run/s\"; group = \"kvblk\"; mode = \"600\"; pools = ( \"kv0\", \"kv1\" );\n"
 	"  parallel = 3; waiting = 9; bandwidth = \"1G\"; request_bytes = \"2G\"; body = \"1M\"; sessions = 5;\n"
 	"  session_bytes = 4096; lease = 7; };\n";
@@ -92,7 +92,7 @@ TEST(test_whole)
 	assert_int_equal(config.kv_events.buffer_bytes, 65536);
 	assert_int_equal(config.kv_events.token_bytes, 2 << 20);
 	assert_int_equal(config.kv_events.repeat, 0);
-	assert_int_equal(config.kv_events.journal, 1024);
+	assert_int_equal(config.kv_events.changes, 1024);
 	assert_string_equal(config.prestage.socket, "/run/s");
 	assert_string_equal(config.prestage.group, "kvblk");
 	assert_string_equal(config.prestage.mode, "600");
@@ -143,7 +143,7 @@ TEST(test_exporters)
 	assert_int_equal(config.kv_events.parts, 1);
 	assert_int_equal(config.kv_events.buffer_bytes, 64 << 20);
 	assert_int_equal(config.kv_events.token_bytes, 1 << 30);
-	assert_int_equal(config.kv_events.journal, 65536);
+	assert_int_equal(config.kv_events.changes, 65536);
 	assert_int_equal(config.kv_events.repeat, 5);
 	assert_null(config.prestage.socket);
 	config_free(&config);
@@ -263,8 +263,9 @@ static const struct {
 	{ KV_EVENTS("buffer_bytes = 65535;"), "kv_events.buffer_bytes: 65535 is not allowed, it must be a number from 65536 to 1099511627776" },
 	{ KV_EVENTS("token_bytes = -1;"), "kv_events.token_bytes: -1 is not allowed, it must be a number from 1048576 to 35184372088832" },
 	{ KV_EVENTS("buffer = 10000;"), "kv_events.buffer: unknown setting" },
-	{ KV_EVENTS("journal = 512;"), "kv_events.journal: 512 is not allowed, it must be a number from 1024 to 4194304" },
-	{ KV_EVENTS("journal = 1500;"), "exporters.kv_events: journal 1500 must be a power of two" },
+	{ KV_EVENTS("journal = 1024;"), "kv_events.journal: unknown setting" },
+	{ KV_EVENTS("changes = 512;"), "kv_events.changes: 512 is not allowed, it must be a number from 1024 to 4194304" },
+	{ KV_EVENTS("changes = 1500;"), "exporters.kv_events: changes 1500 must be a power of two" },
 	{ KV_EVENTS("repeat = 3601;"), "kv_events.repeat: 3601 is not allowed, it must be a number from 0 to 3600" },
 	{ "prestage = 1;", "prestage: must be a group" },
 	{ "\nprestage: { };", ":2: prestage: pools is missing" },
@@ -345,7 +346,7 @@ TEST(test_left_out)
 		"  { name = \"kv1\"; uuid = \"x\"; }, { name = \"kv2\"; members = ( \"x\" ); }, { name = \"kv3\"; },\n"
 		"  { name = \"kv3\"; degraded_after = 1; } );\n"
 		"exporters: { metrics: { port = 0; address = \"192.0.2.9\"; }; traces: { };\n"
-		"  kv_events: { journal = 1500; sources = ( \"tcp://127.0.0.1:5557\", \"ipc:///x\" ); parts = 2; }; };\n"
+		"  kv_events: { changes = 1500; sources = ( \"tcp://127.0.0.1:5557\", \"ipc:///x\" ); parts = 2; }; };\n"
 		"prestage: { waiting = 5; };\n";
 	struct config config;
 	char *said;
@@ -371,7 +372,7 @@ TEST(test_left_out)
 	assert_int_equal(config.pools[1].degraded_after, -1);
 	assert_string_equal(config.metrics.address, "192.0.2.9");
 	assert_int_equal(config.metrics.port, 9733);
-	assert_int_equal(config.kv_events.journal, 65536);
+	assert_int_equal(config.kv_events.changes, 65536);
 	assert_int_equal(config.kv_events.parts, 2);
 	assert_int_equal(config.kv_events.sources.nr, 1);
 	/* pools is required */

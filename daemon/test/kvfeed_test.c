@@ -112,7 +112,7 @@ static void configure(const char *name, const char *replay, const char *more)
 	config_free(&config);
 	snprintf(text, sizeof(text), "pools = ( { name = \"kv0\"; } ); exporters: { kv_events: {"
 		 "endpoint = \"%s\"; replay = \"%s\"; sources = ( \"%s\" );"
-		 "topic = \"t\"; repeat = 1; journal = 1024; %s }; };",
+		 "topic = \"t\"; repeat = 1; changes = 1024; %s }; };",
 		 endpoint(name), replay, endpoint("engine"), more);
 	assert_int_equal(config_parse(text, &config, stderr), 0);
 	kvfeed_configure(&config);

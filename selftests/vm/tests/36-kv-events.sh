@@ -45,7 +45,7 @@ load() {
 
 cat >"$conf" <<-END
 	pools = ( { name = "$pool"; } );
-	exporters: { kv_events: { sources = ( "$engine" ); hash_only = true; journal = 1024; buffer_bytes = "64K"; repeat = 1; }; };
+	exporters: { kv_events: { sources = ( "$engine" ); hash_only = true; changes = 1024; buffer_bytes = "64K"; repeat = 1; }; };
 END
 kv_load
 flash 2 74
