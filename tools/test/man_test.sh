@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # usage: man_test.sh
 # The libraries' man pages match the headers: every function with its prototype, no other function, and structures
-# without a difference. The example is one that tests run, and groff reports no errors.
+# without a difference. Other pages name no function that was removed. The example is one that tests run, and groff
+# reports no errors.
 set -u
 export LC_ALL=C
 tools=$(dirname "$(readlink -f "$0")")/..
@@ -53,9 +54,25 @@ shown() {
 	sed -n 's/^\t\(kvblk_.*\);/\1/p' "${maps[@]}" | sort | comm -23 - <(names ./*.3)
 }
 
+# called FILE...: print names that are used as a function or page
+called() {
+	grep -ohE '\bkvblk_[a-z0-9_]+(\(| \([37]?\))' "$@" | sed 's/ *(.*//' | sort -u
+}
+
 # mentioned: print names that a page uses as a function or page, and that are neither
 mentioned() {
-	grep -ohE 'kvblk_[a-z_]+ ?\((3?)\)' ./*.[37] | sed 's/ *(.*//' | sort -u | comm -23 - <(names ./*.3)
+	called ./*.[37] | comm -23 - <(names ./*.[37])
+}
+
+# elsewhere: likewise for all other texts, which also name functions of the module
+elsewhere() {
+	local texts modules
+	cd ../../..
+	mapfile -t texts < <(find README.md CONTRIBUTING.md Documentation tools/man daemon/doc tools/python tools/connectors \
+		-name '*.rst' -o -name '*.md' -o -name '*.[58]' -o -name '*.conf')
+	mapfile -t modules < <(find kernel -name '*.h')
+	[ "${#texts[@]}" -gt 20 ] || echo "only ${#texts[@]} texts"
+	called "${texts[@]}" | comm -23 - <({ names tools/lib/man/*.[37]; called "${modules[@]}"; } | sort -u)
 }
 
 structures() {
@@ -93,6 +110,7 @@ expect "prototypes are the headers'" prototypes
 expect "each page is named for its functions" named
 expect "every function that a library shows has one" shown
 expect "no other function is mentioned" mentioned
+expect "no other function is mentioned elsewhere" elsewhere
 expect "structures are the headers'" structures
 expect "results have the actions of the code" actions
 expect "the fake pool has the variables of the code" variables
