@@ -446,9 +446,10 @@ struct kvblk_op_ext {
  *	put from there
  * @KVBLK_RES_MEMORY: put: the block is in host memory and on no member yet; get: the
  *	block was read from host memory. Set with KVBLK_RES_BOUNCED
- * @KVBLK_RES_UNREPORTED: only in a 32-byte completion of KVBLK_URING_OP: @result could
- *	not be written, because its memory changed since the start of the operation. The
- *	completion's res is the operation's all the same
+ * @KVBLK_RES_UNREPORTED: only in a 32-byte completion of KVBLK_URING_OP: @result was
+ *	not written, because its memory changed since the start of the operation, or
+ *	because the ring is being closed or its task exits, so that no task of the caller
+ *	completes the operation. The completion's res is the operation's all the same
  *
  * Later versions define further bits: ignore unknown ones.
  */
