@@ -23,6 +23,10 @@
 
 #include "chardev/chardev.h"
 
+/* of version 2: see ioctl.c */
+static_assert(sizeof(struct kvblk_op) == KVBLK_OP_SIZE_VER0);
+static_assert(sizeof(struct kvblk_result) == KVBLK_RESULT_SIZE_VER0);
+
 static bool batch_ready(struct kvblk_batch *batch)
 {
 	return !list_empty_careful(&batch->done) || READ_ONCE(batch->kicked);

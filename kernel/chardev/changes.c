@@ -4,6 +4,10 @@
 
 #include "chardev/chardev.h"
 
+/* of version 2: see ioctl.c */
+static_assert(sizeof(struct kvblk_changes) == KVBLK_CHANGES_SIZE_VER0);
+static_assert(sizeof(struct kvblk_change) == KVBLK_CHANGE_SIZE_VER0);
+
 static int changes_open(struct inode *inode, struct file *filp)
 {
 	int err = kvblk_changes_open(container_of(inode->i_cdev, struct kvblk_pool, changes_cdev),

@@ -386,6 +386,19 @@ struct ioctl_def {
 	void (*undo)(struct kvblk_file *file, const void *arg);
 };
 
+/*
+ * Least sizes are those of version 2. If a structure grows, compare the offset of the first new
+ * field instead.
+ */
+static_assert(sizeof(struct kvblk_info) == KVBLK_INFO_SIZE_VER0);
+static_assert(sizeof(struct kvblk_submit) == KVBLK_SUBMIT_SIZE_VER0);
+static_assert(sizeof(struct kvblk_lookup) == KVBLK_LOOKUP_SIZE_VER0);
+static_assert(sizeof(struct kvblk_lease_release) == KVBLK_LEASE_RELEASE_SIZE_VER0);
+static_assert(sizeof(struct kvblk_cancel) == KVBLK_CANCEL_SIZE_VER0);
+static_assert(sizeof(struct kvblk_reg_buf) == KVBLK_REG_BUF_SIZE_VER0);
+static_assert(sizeof(struct kvblk_unreg_buf) == KVBLK_UNREG_BUF_SIZE_VER0);
+static_assert(sizeof(struct kvblk_drain) == KVBLK_DRAIN_SIZE_VER0);
+
 static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_INFO)] = {
 		sizeof(struct kvblk_info), KVBLK_INFO_SIZE_VER0, true, 0, false, ioctl_info },

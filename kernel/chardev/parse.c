@@ -128,6 +128,7 @@ static int req_key(struct kvblk_req *req, const siphash_key_t *key)
 	return 0;
 }
 
+static_assert(sizeof(struct kvblk_op_ext) == KVBLK_OP_EXT_SIZE_VER0);
 static_assert(KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT == KVBLK_CHECKSUMS_MAX);
 
 static int ext_check(const struct kvblk_req *req, const struct kvblk_op_ext *ext)
