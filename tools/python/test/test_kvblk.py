@@ -28,7 +28,7 @@ from unittest import mock
 
 import kvblk
 import tap
-from fakepool import fault, gate
+from fakepool import arrivals, fault, gate
 from kvblk import adapter
 from salts import SALT, salt_file
 
@@ -712,9 +712,11 @@ class Background(TestPool):
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_not_begun(self):
         """When a queue is closed, jobs that have not begun are cancelled, and no job can be started."""
-        with gate() as go_on, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with gate() as go_on, arrivals() as arrived, concurrent.futures.ThreadPoolExecutor(1) as threads:
             queue = kvblk.Queue(self.pool, 1)
             jobs = [queue.put([key()], [b"x"]) for _ in range(3)]
+            # or else close() may cancel all three, and end before the put below
+            arrived()
             closing = threads.submit(queue.close)
             while not queue._stopped:
                 time.sleep(0.001)
