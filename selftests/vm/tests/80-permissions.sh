@@ -7,7 +7,7 @@
 nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all --bounding-set -all)
 member=(setpriv --reuid 65534 --regid 65534 --groups 4242 --inh-caps -all --bounding-set -all)
 monitor=(setpriv --reuid 65534 --regid 65534 --groups 4343 --inh-caps -all --bounding-set -all)
-both=(setpriv --reuid 65534 --regid 65534 --groups 4242,4343 --inh-caps -all --bounding-set -all)
+both=(setpriv --reuid 65534 --regid 65534 --groups "4242,4343" --inh-caps -all --bounding-set -all)
 monitor_gid=/sys/module/kvblk/parameters/monitor_gid
 # files that move with the use of the pool
 use=(free leased_bytes dram_used index_used counters/{gets,get_misses,lookup_hits}
