@@ -9,6 +9,7 @@
  * processes at once, killed ones included. Without a file blocks end with the process.
  *
  * Environment:
+ * KVBLK_FAKE_ADMIT=N		admit the first N puts of each chain, decline the others
  * KVBLK_FAKE_ARRIVALS=FD	a batch writes a byte to FD before waiting at the gate
  * KVBLK_FAKE_BUSY=1		another caller's put of each key is in flight
  * KVBLK_FAKE_CORRUPT=N		flip a bit of the Nth get
@@ -528,7 +529,8 @@ static int cancel(struct kvblk_cancel_arg *c, int fd)
 	return c->nr_found ? 0 : -ENOENT;
 }
 
-static void run(const struct kvblk_op *op, struct kvblk_result *result, bool declined)
+/* Run an operation; a put takes one of @puts_left, or is declined if there is none. */
+static void run(const struct kvblk_op *op, struct kvblk_result *result, uint64_t *puts_left)
 {
 	switch (op->opcode) {
 	case KVBLK_OP_PREFETCH:
@@ -541,17 +543,30 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result, bool dec
 		delete(op, result);
 		break;
 	default:
-		if (declined)
-			result->res = -ENOBUFS;
-		else
+		if (*puts_left) {
+			(*puts_left)--;
 			put(op, result);
+		} else {
+			result->res = -ENOBUFS;
+		}
 	}
+}
+
+/* Returns the number of puts that the pool admits of a batch. */
+static uint64_t admitted(const struct kvblk_submit_arg *s)
+{
+	const struct kvblk_op *first = (void *)(uintptr_t)s->ops;
+	uint64_t most = fake_setting("KVBLK_FAKE_ADMIT");
+
+	if (first->opcode == KVBLK_OP_PUT && nth(++nr_put_batches, "KVBLK_FAKE_DECLINE"))
+		return 0;
+	return s->flags & KVBLK_SUBMIT_CHAIN && most ? most : s->nr_ops;
 }
 
 static int submit(const struct kvblk_submit_arg *s, int fd)
 {
 	struct batch b = { .fd = fd, .ops = (void *)(uintptr_t)s->ops, .nr = s->nr_ops };
-	bool declined = false;
+	uint64_t puts_left;
 
 	/* atomic: a queue sets the size of a batch that has not begun to 0 */
 	if (__atomic_load_n(&s->size, __ATOMIC_RELAXED) < KVBLK_SUBMIT_SIZE_VER0 ||
@@ -564,8 +579,7 @@ static int submit(const struct kvblk_submit_arg *s, int fd)
 	b.results = calloc(b.nr, sizeof(*b.results));
 	if (!b.results)
 		return -ENOMEM;
-	if (b.ops->opcode == KVBLK_OP_PUT)
-		declined = nth(++nr_put_batches, "KVBLK_FAKE_DECLINE");
+	puts_left = admitted(s);
 	for (uint32_t i = 0; i < b.nr; i++)
 		b.results[i] = (struct kvblk_result){
 			.cookie = b.ops[i].cookie,
@@ -578,7 +592,7 @@ static int submit(const struct kvblk_submit_arg *s, int fd)
 		char *to = (char *)(uintptr_t)s->results + (size_t)i * s->result_size;
 
 		if (b.results[i].res >= 0)
-			run(&b.ops[i], &b.results[i], declined);
+			run(&b.ops[i], &b.results[i], &puts_left);
 		memset(to, 0, s->result_size);
 		memcpy(to, &b.results[i], sizeof(b.results[i]));
 	}

@@ -505,16 +505,33 @@ static void queue_basics(struct kvblk *kv, unsigned int threads)
 	verdict(threads ? "a queue with threads" : "a queue with a ring");
 }
 
-/* A chain is a single batch of the pool: if declined, no block is stored. */
+/* A chain is a single batch of the pool: the pool admits its first blocks; single puts have no limit. */
 static void queue_chain(struct kvblk *kv, unsigned int threads)
 {
 	struct kvblk_queue *queue = queue_of(kv, threads, 0);
+	struct kvblk_completion c[NR_BLOCKS];
+	unsigned int nr = 0, nr_stored = 0;
 
 	prepare(KVBLK_OP_PUT);
 	setenv("KVBLK_FAKE_DECLINE", "1", 1);
 	CHECK(!kvblk_queue_submit(queue, ops, NR_BLOCKS, KVBLK_SUBMIT_CHAIN, &tags[0]));
 	CHECK(collect(queue, NR_BLOCKS, -ENOBUFS) == NR_BLOCKS);
 	unsetenv("KVBLK_FAKE_DECLINE");
+	setenv("KVBLK_FAKE_ADMIT", "3", 1);
+	CHECK(!kvblk_queue_submit(queue, ops, NR_BLOCKS, KVBLK_SUBMIT_CHAIN, &tags[0]));
+	CHECK(kvblk_queue_wait(queue, c, NR_BLOCKS, NR_BLOCKS, later(10000)) == NR_BLOCKS);
+	for (unsigned int i = 0; i < NR_BLOCKS; i++)
+		nr += c[i].res == (c[i].index < 3 ? (int)sizeof(keys) : -ENOBUFS);
+	CHECK(nr == NR_BLOCKS);
+	for (unsigned int i = 0; i < NR_BLOCKS; i++)
+		nr_stored += !kvblk_exists(kv, keys[i], 3, NULL);
+	CHECK(nr_stored == 3 && !kvblk_exists(kv, keys[2], 3, NULL));
+	CHECK(!kvblk_queue_submit(queue, &ops[3], 5, 0, &tags[3]));
+	CHECK(collect(queue, 5, sizeof(keys)) == 5);
+	unsetenv("KVBLK_FAKE_ADMIT");
+	prepare(KVBLK_OP_DELETE);
+	CHECK(!kvblk_queue_submit(queue, ops, 8, 0, &tags[0]));
+	CHECK(collect(queue, 8, 0) == 8);
 	kvblk_queue_destroy(queue);
 	verdict(threads ? "chains of threads" : "chains of a ring");
 }
