@@ -226,13 +226,14 @@ static void pool_fill(struct run *run)
 /* Register the buffers with the file. */
 static void register_regions(struct run *run)
 {
+	struct kvblk_mem_info info = { .size = sizeof(info) };
 	struct kvblk_mem *mem;
 	int err = kvblk_mem_register(run->kv, run->buffer,
 				     (size_t)run->size * run->depth, NULL, &mem);
 
 	if (err)
 		die("kvblk_mem_register", err);
-	if (kvblk_mem_kind(mem) != KVBLK_MEM_REGISTERED)
+	if (kvblk_mem_get_info(mem, &info) || info.kind != KVBLK_MEM_REGISTERED)
 		die("kvblk_mem_register", -EXDEV);
 	for (unsigned int i = 0; i < run->depth; i++)
 		kvblk_prep_piece(&run->pieces[i], mem, (size_t)i * run->size, run->size);

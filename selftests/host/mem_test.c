@@ -316,6 +316,15 @@ static struct kvblk_mem *vram(size_t len)
 	return mem;
 }
 
+/* Returns how operations reach the memory. */
+static enum kvblk_mem_kind kind_of(const struct kvblk_mem *mem)
+{
+	struct kvblk_mem_info info = { .size = sizeof(info) };
+
+	assert_int_equal(kvblk_mem_get_info(mem, &info), 0);
+	return info.kind;
+}
+
 #define MEM_TEST(test)	TEST_WITH(test, setup, teardown)
 
 MEM_TEST(test_host)
@@ -327,7 +336,7 @@ MEM_TEST(test_host)
 	size_t len;
 
 	assert_int_equal(kvblk_mem_register(kv, bytes + 3, sizeof(bytes) - 3, NULL, &mem), 0);
-	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_REGISTERED);
+	assert_int_equal(kind_of(mem), KVBLK_MEM_REGISTERED);
 	assert_ptr_equal(kvblk_mem_addr(mem), bytes + 3);
 	assert_int_equal(kvblk_prep_piece(&piece, mem, 10, 20), 0);
 	assert_int_equal(piece.type, KVBLK_PIECE_REGISTERED);
@@ -435,7 +444,7 @@ MEM_TEST(test_pinned_each_time)
 	assert_int_equal(ftruncate(fd, 8192), 0);
 	region_error = -EXDEV;
 	assert_int_equal(kvblk_mem_alloc(kv, path, 5000, NULL, &mem), 0);
-	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_ADDRESSED);
+	assert_int_equal(kind_of(mem), KVBLK_MEM_ADDRESSED);
 	memcpy(kvblk_mem_addr(mem), "abcdefgh", 8);
 	assert_int_equal(kvblk_prep_piece(&piece, mem, 2, 3), 0);
 	assert_int_equal(piece.type, KVBLK_PIECE_USER);
@@ -457,7 +466,7 @@ MEM_TEST(test_staged)
 	uint32_t flags;
 	char key = 'a';
 
-	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+	assert_int_equal(kind_of(mem), KVBLK_MEM_STAGED);
 	assert_int_equal(kvblk_prep_piece(&piece, mem, 3 * MIB - 1, 2), -EFAULT);
 	assert_int_equal(kvblk_prep_piece(&piece, mem, 0, 1), 0);
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++, key++) {
@@ -1118,7 +1127,7 @@ MEM_TEST(test_register_pointer)
 			setenv("KVBLK_FAKE_CUDA_NO_CONTEXT", "1", 1);
 		fake_managed((uintptr_t)ptr, i == 2);
 		assert_int_equal(kvblk_mem_register(kv, ptr + 100, MIB, NULL, &mem), 0);
-		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+		assert_int_equal(kind_of(mem), KVBLK_MEM_STAGED);
 		memset(device(owner), 0xee, 2 * MIB);
 		len = MIB;
 		assert_int_equal(mem_get(mem, 0, &len, "a", NULL), 0);
@@ -1144,7 +1153,7 @@ MEM_TEST(test_mapped)
 	for (int mixed = 0; mixed < 2; mixed++) {
 		region_error = mixed ? -EXDEV : 0;
 		mem = vram(MIB);
-		assert_int_equal(kvblk_mem_kind(mem), mixed ? KVBLK_MEM_ADDRESSED : KVBLK_MEM_REGISTERED);
+		assert_int_equal(kind_of(mem), mixed ? KVBLK_MEM_ADDRESSED : KVBLK_MEM_REGISTERED);
 		len = MIB;
 		assert_int_equal(mem_get(mem, 0, &len, "a", &flags), 0);
 		assert_int_equal(flags, KVBLK_RES_DIRECT);
@@ -1164,7 +1173,7 @@ MEM_TEST(test_mapped)
 	for (int mode = 2; mode <= 3; mode++) {
 		fake_mmap(mode);
 		mem = vram(MIB);
-		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+		assert_int_equal(kind_of(mem), KVBLK_MEM_STAGED);
 		/* staged memory needs no flush */
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
 		len = MIB;
@@ -1176,7 +1185,7 @@ MEM_TEST(test_mapped)
 	for (int nth = 1; nth <= 2; nth++) {
 		fake_fail(nth == 1 ? "cuDeviceGetAttribute" : "cuCtxPushCurrent_v2", nth, 999);
 		mem = vram(MIB);
-		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+		assert_int_equal(kind_of(mem), KVBLK_MEM_STAGED);
 		kvblk_mem_unregister(mem);
 	}
 }

@@ -315,15 +315,6 @@ void kvblk_mem_unregister(struct kvblk_mem *mem);
 void *kvblk_mem_addr(const struct kvblk_mem *mem);
 
 /**
- * kvblk_mem_kind() - return how operations reach the memory
- * @mem: the handle
- *
- * Context: any thread.
- * Return: &enum kvblk_mem_kind.
- */
-unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
-
-/**
  * kvblk_mem_get_info() - describe registered memory
  * @mem: the handle
  * @info: filled in; the caller sets @size

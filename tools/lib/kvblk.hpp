@@ -117,7 +117,10 @@ public:
 	}
 	enum kvblk_mem_kind kind() const
 	{
-		return static_cast<enum kvblk_mem_kind>(kvblk_mem_kind(get()));
+		auto info = sized<struct kvblk_mem_info>();
+
+		kvblk_mem_get_info(get(), &info);
+		return static_cast<enum kvblk_mem_kind>(info.kind);
 	}
 	/* Unregister the memory. */
 	void reset()

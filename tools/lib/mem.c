@@ -298,11 +298,6 @@ void *kvblk_mem_addr(const struct kvblk_mem *mem)
 	return mem->addr;
 }
 
-unsigned int kvblk_mem_kind(const struct kvblk_mem *mem)
-{
-	return mem->kind;
-}
-
 int kvblk_mem_get_info(const struct kvblk_mem *mem, struct kvblk_mem_info *info)
 {
 	struct kvblk_mem_info own = {

@@ -73,6 +73,12 @@ struct kvblk_mem_options {
 	...;
 };
 
+struct kvblk_mem_info {
+	uint32_t size;
+	uint32_t kind;
+	...;
+};
+
 struct kvblk_prestage_options {
 	uint32_t size;
 	uint32_t lease_ms;
@@ -117,7 +123,7 @@ int kvblk_mem_alloc(struct kvblk *kv, const char *from, size_t len,
 		    const struct kvblk_mem_options *options, struct kvblk_mem **mem);
 void kvblk_mem_unregister(struct kvblk_mem *mem);
 void *kvblk_mem_addr(const struct kvblk_mem *mem);
-unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
+int kvblk_mem_get_info(const struct kvblk_mem *mem, struct kvblk_mem_info *info);
 const char *kvblk_prestage_state_name(unsigned int state);
 int kvblk_prestage(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
 		   unsigned int nr_keys, const struct kvblk_prestage_options *options,

@@ -315,15 +315,6 @@ void kvblk_mem_unregister(struct kvblk_mem *mem);
 void *kvblk_mem_addr(const struct kvblk_mem *mem);
 
 /**
- * kvblk_mem_kind() - return how operations reach the memory
- * @mem: the handle
- *
- * Context: any thread.
- * Return: &enum kvblk_mem_kind.
- */
-unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
-
-/**
  * kvblk_mem_get_info() - describe registered memory
  * @mem: the handle
  * @info: filled in; the caller sets @size
@@ -444,6 +435,12 @@ KVBLK_INLINE void kvblk_prep_ext(struct kvblk_op *op, struct kvblk_op_ext *ext)
  * - A get that fails has changed nothing, unless CUDA failed.
  * - A chain is admitted load by load. If a put is declined, later puts of the chain are
  *   declined, too.
+ * - With KVBLK_SUBMIT_INTERRUPTIBLE, a signal ends the batch only while the kernel works on
+ *   a load.
+ *
+ * A batch that fits into one load has no overlap. Operations on staged and on other memory,
+ * or on memory of several CUDA contexts, run as batches one after another: each is its own
+ * chain, and kvblk_cancel() finds only the operations of the one that is running.
  *
  * Allocates no memory if @result_size is that of the library.
  *
@@ -632,7 +629,8 @@ struct kvblk_queue;
 /**
  * enum kvblk_queue_flags - flags of a queue
  * @KVBLK_QUEUE_ONE_THREAD: only the thread that created the queue uses it; submissions and
- *	waits of others fail with -EEXIST. Saves CPU time in a queue without threads
+ *	waits of others fail with -EEXIST. Other threads may cancel and stop. Saves CPU time
+ *	in a queue without threads
  * @KVBLK_QUEUE_UNCANCELABLE: kvblk_queue_cancel() finds only submissions that have not
  *	begun. Saves each operation a lock of the open node
  */
@@ -698,8 +696,8 @@ struct kvblk_completion {
  *
  * A handle may have any number of queues. Any thread may use a queue, many at the same
  * time, unless KVBLK_QUEUE_ONE_THREAD is set. In a queue without threads, an operation is
- * canceled when the thread that submitted it exits. A child of fork(2) must not use the
- * queue.
+ * canceled when the thread that submitted it exits: a device may write to the memory of a
+ * get until kvblk_drain() has returned 0. A child of fork(2) must not use the queue.
  *
  * Context: any thread.
  * Return: 0; -EINVAL, -E2BIG; -ENOMEM; -EMFILE, -ENFILE; -EAGAIN if no thread can be

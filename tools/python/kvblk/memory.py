@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import buffers
 from ._native import ffi, lib
+from .errors import check
 from .process import OfProcess
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ class Memory(OfProcess):
     def kind(self) -> str:
         """How operations reach the memory: "registered" (pinned once), "addressed" (pinned each time) or "staged"
         (through the host)."""
-        return self.KINDS[lib.kvblk_mem_kind(self._open())]
+        info = ffi.new("struct kvblk_mem_info *", {"size": ffi.sizeof("struct kvblk_mem_info")})
+        check(lib.kvblk_mem_get_info(self._open(), info))
+        return self.KINDS[info.kind]
 
     def view(self) -> memoryview:
         """A writable view of the memory; not for memory of a GPU."""
