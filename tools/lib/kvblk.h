@@ -920,7 +920,7 @@ enum kvblk_prestage_state {
  * @state: &enum kvblk_prestage_state
  *
  * Context: any thread.
- * Return: a constant string like "loaded", or NULL for an unknown state.
+ * Return: a constant string like "loaded"; "unknown" for an unknown state.
  */
 const char *kvblk_prestage_state_name(unsigned int state);
 

@@ -234,10 +234,10 @@ static bool lens_are_right(const uint16_t *lens, unsigned int nr)
 
 const char *kvblk_prestage_state_name(unsigned int state)
 {
-	static const char *const names[] = { NULL, "loaded", "resident", "missing", "clipped",
+	static const char *const names[] = { "unknown", "loaded", "resident", "missing", "clipped",
 					     "expired" };
 
-	return state <= KVBLK_PRESTAGE_EXPIRED ? names[state] : NULL;
+	return state <= KVBLK_PRESTAGE_EXPIRED ? names[state] : names[0];
 }
 
 int kvblk_prestage(struct kvblk *kv, const void *keys, const uint16_t *key_lens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import errno
+import functools
 import itertools
 import math
 import operator
@@ -472,7 +473,7 @@ class Pool(OfProcess):
                 lens = [*map(len, part)]
                 room = ffi.new("struct kvblk_prestaged[]", len(part))
                 check(lib.kvblk_prestage(handle, _joined(part, lens, sum(lens)), lens, len(part), options, room, total))
-                states += [_STATES[key.state] for key in room]
+                states += [_state(key.state) for key in room]
                 leading += total.nr_leading if leading == start else 0
                 here += total.nr_here
                 leased += total.nr_leased
@@ -525,8 +526,10 @@ def get_options(offset: int | None, layout_tag: int | None, timeout: float | Non
     return {"op_flags": flags, "offset": offset or 0, "layout_tag": layout_tag or 0, "timeout": timeout}
 
 
-#: by number of enum kvblk_prestage_state; 0 is none
-_STATES = ["", *(ffi.string(lib.kvblk_prestage_state_name(state)).decode() for state in range(1, 6))]
+@functools.cache
+def _state(number: int) -> str:
+    """Return the name of a prestage state; "unknown" if libkvblk has none."""
+    return str(ffi.string(lib.kvblk_prestage_state_name(number)).decode())
 
 
 def _mem_options(block_max: int, lanes: int) -> Any:
