@@ -23,6 +23,7 @@
  *				reports leases not released
  * KVBLK_FAKE_LEASE_KEYS=N	a lookup leases at most N keys
  * KVBLK_FAKE_LOG=FILE		append a line for each put
+ * KVBLK_FAKE_LOOKUPS=FILE	append a line for each lookup
  * KVBLK_FAKE_LOSE=N		every Nth get of a present block misses
  * KVBLK_FAKE_MEMLOCK=1		no memory can be registered
  * KVBLK_FAKE_NO_RING=1		the module has no io_uring commands
@@ -639,6 +640,19 @@ static int release(const struct kvblk_lease_release_arg *r, int fd)
 	return 0;
 }
 
+static void log_lookup(const struct kvblk_lookup *l)
+{
+	const char *path = getenv("KVBLK_FAKE_LOOKUPS");
+	FILE *file = path ? fopen(path, "a") : NULL;
+
+	if (!file)
+		return;
+	fprintf(file, "keys=%u lease_ms=%u%s%s\n", l->nr_keys, l->lease_ms,
+		l->flags & KVBLK_LOOKUP_PREFIX ? " prefix" : "",
+		l->flags & KVBLK_LOOKUP_QUIET ? " quiet" : "");
+	fclose(file);
+}
+
 static int lookup(struct kvblk_lookup *l, int fd)
 {
 	const char *key = (void *)(uintptr_t)l->keys;
@@ -657,6 +671,7 @@ static int lookup(struct kvblk_lookup *l, int fd)
 	    l->lease_ms > KVBLK_LEASE_MS_MAX ||
 	    !!l->lease_ms != !!(l->flags & KVBLK_LOOKUP_LEASE))
 		return -EINVAL;
+	log_lookup(l);
 	if (l->size > sizeof(*l))
 		l->size = sizeof(*l);
 	l->nr_leading = 0;

@@ -703,7 +703,9 @@ expect_fake 1 'another length' put fake key trace
 expect_fake 1 'at least one byte' put fake other empty
 expect_fake 1 'absent-file' put fake other absent-file
 expect_fake 0 'key +100000' exists fake key
-expect_fake 3 'absent' exists fake key other
+KVBLK_FAKE_LOOKUPS=$dir/lookups expect_fake 3 'absent' exists fake key other
+[ "$(sort "$dir/lookups" | uniq -c | xargs)" = '2 keys=1 lease_ms=0 quiet' ]
+verdict $? "exists asks quietly"
 expect_fake 0 'length' exists fake key -o json
 has 0.present True
 has 0.length 100000

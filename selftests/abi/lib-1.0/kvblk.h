@@ -614,6 +614,9 @@ int kvblk_delete(struct kvblk *kv, const void *key, size_t key_len);
  * @key_len: 1 to KVBLK_KEY_MAX
  * @size: set to the length of the block, or 0 if there is no such block; may be NULL
  *
+ * Refreshes the block: as after a get, the pool evicts the block later. Use
+ * kvblk_lookup_keys() with KVBLK_LOOKUP_QUIET to leave its age as it is.
+ *
  * Context: any thread.
  * Return: 0 if the block is present; -ENOENT if not; -EINVAL, -ENOMEM, -EFAULT, -ENODEV.
  */
@@ -880,6 +883,10 @@ struct kvblk_prefix {
  * @lease_ms: duration of a lease on the blocks found, up to KVBLK_LEASE_MS_MAX; 0: no
  *	lease
  * @prefix: filled in; the caller sets @size
+ *
+ * Refreshes the leading blocks that are present, with or without a lease: as after a get,
+ * the pool evicts them later. Use kvblk_lookup_keys() with KVBLK_LOOKUP_PREFIX and
+ * KVBLK_LOOKUP_QUIET to leave their age as it is.
  *
  * Context: any thread.
  * Return: 0; -EINVAL; an errno of the whole ioctl.

@@ -339,7 +339,7 @@ static const struct cli_syntax exists_syntax = {
 	.arguments = many_keys,
 	.check = check_keys,
 	.usage = "POOL KEY...",
-	.doc = "Show which of the blocks KEY are in POOL, and their lengths. Does no I/O.\v"
+	.doc = "Show which of the blocks KEY are in POOL, and their lengths. Does no I/O, and does not delay their eviction.\v"
 	       "Example:\n  kvblk exists kv0 prefix/42 && echo here\n\n"
 	       "Exits with 3 if a block is absent.",
 };
@@ -362,8 +362,18 @@ static int exists_one(struct kvblk *kv, const struct block_args *args,
 		      const struct cli_key *key, json_t *list)
 {
 	uint32_t size = 0;
-	int err = kvblk_exists(kv, key->bytes, key->len, &size);
+	/* quiet, or else the lookup would delay the eviction of the block */
+	struct kvblk_lookup lookup = {
+		.flags = KVBLK_LOOKUP_QUIET,
+		.nr_keys = 1,
+		.key_stride = (uint32_t)key->len,
+		.keys = (uintptr_t)key->bytes,
+		.sizes = (uintptr_t)&size,
+	};
+	int err = kvblk_lookup_keys(kv, &lookup, sizeof(lookup));
 
+	if (!err && !lookup.nr_present)
+		err = -ENOENT;
 	if (err && err != -ENOENT)
 		return err;
 	if (args->list.json)

@@ -380,11 +380,15 @@ class Pool(OfProcess):
         return raised(self.prefetch_many((key,), timeout=timeout, priority=priority)[0])
 
     def exists(self, key: bytes) -> int:
-        """Return the length of a block, without I/O, or 0 if it is missing."""
+        """Return the length of a block, without I/O, or 0 if it is missing.
+
+        Refreshes the block: as after a get, the pool evicts the block later. ``lookup(quiet=True)`` does not.
+        """
         sizes = self.lookup((key,), sizes=True).sizes
         return sizes[0] if sizes else 0
 
     def __contains__(self, key: bytes) -> bool:
+        """Return whether a block is present. Refreshes the block, as :meth:`exists`."""
         return self.exists(key) > 0
 
     # Lookups
@@ -394,8 +398,8 @@ class Pool(OfProcess):
         """Look up many blocks, without I/O.
 
         ``lease``: seconds for which the blocks found stay readable. ``prefix``: stop at the first missing key.
-        ``quiet``: do not refresh the blocks found, which the pool would evict later, as after a get. ``tiers``: where
-        each block is, "member", "memory" or None.
+        A lookup refreshes the present blocks before the first missing one: as after a get, the pool evicts them later.
+        ``quiet``: leave their age as it is. ``tiers``: where each block is, "member", "memory" or None.
 
         >>> with Pool(POOL) as pool:
         ...     pool.put(b"one", b"1")
@@ -439,7 +443,8 @@ class Pool(OfProcess):
 
     def lookup_prefix(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
         """Count the leading keys that are present (``leading`` of the result), and lease their blocks. With a lease,
-        ``leading`` is not more than ``leased``."""
+        ``leading`` is not more than ``leased``. Refreshes the leading blocks: as after a get, the pool evicts them
+        later. ``lookup(prefix=True, quiet=True)`` does not."""
         found = self.lookup(keys, lease=lease, prefix=True)
         if lease:
             found.leading = min(found.leading, found.leased)
