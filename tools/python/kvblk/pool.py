@@ -399,7 +399,8 @@ class Pool(OfProcess):
 
         ``lease``: seconds for which the blocks found stay readable. ``prefix``: stop at the first missing key.
         A lookup refreshes the present blocks before the first missing one: as after a get, the pool evicts them later.
-        ``quiet``: leave their age as it is. ``tiers``: where each block is, "member", "memory" or None.
+        ``quiet``: leave their age as it is. ``tiers``: where each block is: "member", "memory", None for a missing
+        block, or "unknown" for a place that only a later version of the package knows.
 
         >>> with Pool(POOL) as pool:
         ...     pool.put(b"one", b"1")
@@ -439,7 +440,7 @@ class Pool(OfProcess):
                 lease_ms = 0
         return Lookup(count, bits, leading, present, leased, Lease(self, leases),
                       ffi.unpack(room, count) if sizes else None, ffi.unpack(tag_room, count) if tags else None,
-                      [_TIERS[tier] for tier in ffi.unpack(tier_room, count)] if tiers else None)
+                      [_tier(number) for number in ffi.unpack(tier_room, count)] if tiers else None)
 
     def lookup_prefix(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
         """Count the leading keys that are present (``leading`` of the result), and lease their blocks. With a lease,
@@ -529,6 +530,11 @@ def get_options(offset: int | None, layout_tag: int | None, timeout: float | Non
     if hard_deadline:
         flags |= lib.KVBLK_OPF_HARD_DEADLINE
     return {"op_flags": flags, "offset": offset or 0, "layout_tag": layout_tag or 0, "timeout": timeout}
+
+
+def _tier(number: int) -> str | None:
+    """Return the name of a tier; "unknown" if the kernel reports a later one: the block is present."""
+    return _TIERS[number] if number < len(_TIERS) else "unknown"
 
 
 @functools.cache

@@ -131,7 +131,7 @@ class Lookup:
     __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "tiers", "_bits", "_count")
 
     def __init__(self, count: int, bits: bytes | bytearray, leading: int, present: int, leased: int, lease: Lease,
-                 sizes: list[int] | None, tags: list[int] | None, tiers: list[str] | None):
+                 sizes: list[int] | None, tags: list[int] | None, tiers: list[str | None] | None):
         self.leading = leading
         self.present = present
         self.leased = leased

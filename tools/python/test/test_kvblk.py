@@ -376,6 +376,9 @@ class Lookups(TestPool):
         keys = [key(), key()]
         self.pool.put(keys[0], b"x")
         self.assertEqual(self.pool.lookup(keys, quiet=True, tiers=True).tiers, ["member", None])
+        # as if the kernel reported a tier that the package does not know
+        with mock.patch.object(kvblk.pool, "_TIERS", (None,)):
+            self.assertEqual(self.pool.lookup(keys, quiet=True, tiers=True).tiers, ["unknown", None])
 
     def test_layout_tag(self):
         k = key()
