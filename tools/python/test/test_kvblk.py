@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: test_kvblk.py POOL
+"""usage: test_kvblk.py POOL [CLASS...]
 
 The package on a real pool, or on the pool "fake" of libkvblk-fake, which has further tests. Prints
 TAP.
@@ -1259,6 +1259,8 @@ class Adapter(TestPool):
 
 
 def suite():
+    if sys.argv[2:]:
+        return unittest.defaultTestLoader.loadTestsFromNames(sys.argv[2:], sys.modules[__name__])
     tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
     for name in ("errors", "keys", "pool", "memory", "results", "background", "adapter"):
         tests.addTests(doctest.DocTestSuite(importlib.import_module(f"kvblk.{name}"),
