@@ -928,10 +928,11 @@ struct kvblk_change {
  * buffer of the ring (sqe->buf_index): nr_pieces is 0, pieces is the address in the
  * buffer, and length is the bytes to put, or the room for the get.
  *
- * When a ring is closed or its task exits, its operations end at once, except those
+ * When a ring is closed or its process exits, its operations end at once, except those
  * on fixed buffers and gets into memory that others may use (see &struct kvblk_drain_arg),
  * which wait for the device. In a worker of the ring, as with IOSQE_ASYNC, such a get
- * goes through kernel memory.
+ * goes through kernel memory. When only a thread exits, operations that it submitted end
+ * with -ECANCELED, but perhaps not before the device has completed them.
  */
 #define KVBLK_URING_OP		_IOWR(KVBLK_IOC_TYPE, 0x40, struct kvblk_op)
 #define KVBLK_URING_SUBMIT	_IO(KVBLK_IOC_TYPE, 0x41)
