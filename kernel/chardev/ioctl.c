@@ -391,13 +391,13 @@ struct ioctl_def {
  * field instead.
  */
 static_assert(sizeof(struct kvblk_info) == KVBLK_INFO_SIZE_VER0);
-static_assert(sizeof(struct kvblk_submit) == KVBLK_SUBMIT_SIZE_VER0);
+static_assert(sizeof(struct kvblk_submit_arg) == KVBLK_SUBMIT_SIZE_VER0);
 static_assert(sizeof(struct kvblk_lookup) == KVBLK_LOOKUP_SIZE_VER0);
-static_assert(sizeof(struct kvblk_lease_release) == KVBLK_LEASE_RELEASE_SIZE_VER0);
-static_assert(sizeof(struct kvblk_cancel) == KVBLK_CANCEL_SIZE_VER0);
-static_assert(sizeof(struct kvblk_reg_buf) == KVBLK_REG_BUF_SIZE_VER0);
-static_assert(sizeof(struct kvblk_unreg_buf) == KVBLK_UNREG_BUF_SIZE_VER0);
-static_assert(sizeof(struct kvblk_drain) == KVBLK_DRAIN_SIZE_VER0);
+static_assert(sizeof(struct kvblk_lease_release_arg) == KVBLK_LEASE_RELEASE_SIZE_VER0);
+static_assert(sizeof(struct kvblk_cancel_arg) == KVBLK_CANCEL_SIZE_VER0);
+static_assert(sizeof(struct kvblk_reg_buf_arg) == KVBLK_REG_BUF_SIZE_VER0);
+static_assert(sizeof(struct kvblk_unreg_buf_arg) == KVBLK_UNREG_BUF_SIZE_VER0);
+static_assert(sizeof(struct kvblk_drain_arg) == KVBLK_DRAIN_SIZE_VER0);
 
 static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_INFO)] = {
