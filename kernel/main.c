@@ -43,6 +43,22 @@ static const struct kvblk_upper_ops upper_ops = {
 	.member_down = kvblk_sysfs_member_del,
 };
 
+static int monitor_gid_set(const char *text, const struct kernel_param *param)
+{
+	int err = param_set_uint(text, param);
+
+	if (!err)
+		kvblk_sysfs_monitor();
+	return err;
+}
+
+static const struct kernel_param_ops monitor_gid_ops = {
+	.set = monitor_gid_set,
+	.get = param_get_uint,
+};
+module_param_cb(monitor_gid, &monitor_gid_ops, &kvblk_monitor_group, 0644);
+MODULE_PARM_DESC(monitor_gid, "group that may read counters, fill levels and events (default 4294967295: none)");
+
 static int __init kvblk_init(void)
 {
 	int err;

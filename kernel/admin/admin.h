@@ -10,7 +10,9 @@ struct genl_family;
 struct sk_buff;
 struct sock;
 
-/* Return the group that may monitor, or INVALID_GID. */
+/* Group that may monitor, in the initial user namespace: the module's parameter monitor_gid. */
+extern unsigned int kvblk_monitor_group;
+/* Return that group, or INVALID_GID. */
 kgid_t kvblk_monitor_gid(void);
 /* Return whether the sender of @request, and the opener of its socket, may monitor. */
 bool kvblk_may_monitor(const struct sk_buff *request);

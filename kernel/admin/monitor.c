@@ -11,7 +11,6 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/fs.h>
-#include <linux/moduleparam.h>
 #include <linux/net.h>
 #include <linux/netlink.h>
 #include <linux/uidgid.h>
@@ -19,31 +18,13 @@
 
 #include "admin/admin.h"
 
-/* no group; not 0, because an administrator may have chosen root's group */
-#define MONITOR_GID_NONE	((gid_t)-1)
-
-static unsigned int monitor_gid = MONITOR_GID_NONE;
+/* at first no group; not 0, because an administrator may have chosen root's group */
+unsigned int kvblk_monitor_group = (gid_t)-1;
 
 kgid_t kvblk_monitor_gid(void)
 {
-	return make_kgid(&init_user_ns, READ_ONCE(monitor_gid));
+	return make_kgid(&init_user_ns, READ_ONCE(kvblk_monitor_group));
 }
-
-static int monitor_gid_set(const char *text, const struct kernel_param *param)
-{
-	int err = param_set_uint(text, param);
-
-	if (!err)
-		kvblk_sysfs_monitor();
-	return err;
-}
-
-static const struct kernel_param_ops monitor_gid_ops = {
-	.set = monitor_gid_set,
-	.get = param_get_uint,
-};
-module_param_cb(monitor_gid, &monitor_gid_ops, &monitor_gid, 0644);
-MODULE_PARM_DESC(monitor_gid, "group that may read counters, fill levels and events (default 4294967295: none)");
 
 static bool task_may_monitor(void)
 {
