@@ -208,7 +208,8 @@ class Client:
             lengths = [*map(len, part.bufs)]
             results = [result if obj is None else _fitted(result, obj, length)
                        for result, obj, length in zip(results, part.varying, lengths)]
-            good = (store.checked.stored if task.opcode == OP_PUT else store.checked.loaded)(part.keys, results, lengths)
+            good = (store.checked.stored(part.keys, results, lengths) if task.opcode == OP_PUT else
+                    store.checked.loaded(part.keys, results, lengths))
         for place, went_well in zip(part.places, good):
             task.results[place] = went_well
         if hidden and part.tag is not None and not self._closed:

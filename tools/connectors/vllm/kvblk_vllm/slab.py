@@ -158,7 +158,7 @@ class HostMover:
         transfer, (each, at), keys, sizes, store = job.tag
         self._flight -= 1
         self._storing -= store
-        there = (self._checked.stored if store else self._checked.loaded)(keys, job.results, sizes)
+        there = self._checked.stored(keys, job.results, sizes) if store else self._checked.loaded(keys, job.results, sizes)
         transfer.bytes += sum(size for size, ok in zip(sizes, there) if ok)
         transfer.failed |= any(isinstance(result, Exception) for result in job.results)
         each(at, there)
@@ -181,8 +181,8 @@ class HostMover:
         while self._storing and (left := end - time.monotonic()) > 0:
             self.poll(left)
         if self._storing:
-            log.warning("kvblk %s: %d batches of stores are canceled, which are not over %g s after the end",
-                        self.report.part, self._storing, self._timeout)
+            log.warning("%s: %d batches of stores are canceled, which are not over %g s after the end",
+                        self.report.who, self._storing, self._timeout)
 
     def _stop(self) -> None:
         """Submit no more jobs to the queue."""
