@@ -200,11 +200,11 @@ class OneBlock(TestPool):
                     self.assertEqual(got.states, ["resident"] * 3 + ["missing", "clipped"])
                     self.assertTrue(got.lease)
 
-    @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
     def test_prestage_states(self):
         """A state of a later library has a name, too."""
         self.assertEqual([kvblk.pool._state(number) for number in (5, 6, 0)], ["expired", "unknown", "unknown"])
 
+    @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
     def test_prestage_late(self):
         names = [key(), key()]
         self.pool.put_many(names, [b"x" * 100] * 2)
