@@ -421,7 +421,8 @@ static const struct ioctl_def ioctls[] = {
 		sizeof(struct kvblk_unreg_buf_arg), KVBLK_UNREG_BUF_SIZE_VER0, false, 0, true,
 		ioctl_unreg_buf },
 	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
-		sizeof(struct kvblk_drain_arg), KVBLK_DRAIN_SIZE_VER0, false, 0, true, ioctl_drain },
+		sizeof(struct kvblk_drain_arg), KVBLK_DRAIN_SIZE_VER0, false, 0, true,
+		ioctl_drain },
 };
 
 union ioctl_arg {
