@@ -273,8 +273,8 @@ static void handles(struct kvblk *kv)
 	struct kvblk_prefix prefix = { .size = sizeof(prefix) };
 	struct kvblk_result result;
 	struct kvblk_piece piece;
-	struct kvblk *other;
-	struct kvblk_mem *mem;
+	struct kvblk *other = NULL;
+	struct kvblk_mem *mem = NULL;
 	struct kvblk_op op;
 
 	CHECK(!kvblk_open("fake", 0, &other) && !kvblk_mem_alloc(other, "host", 4096, NULL, &mem));

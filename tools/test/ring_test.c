@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <semaphore.h>
 
-#include "../lib/queue.c"
+#include "../lib/queue.c"	/* NOLINT(bugprone-suspicious-include) */
 #include "kvblk_test.h"
 
 #define DEPTH_HERE	64u
@@ -19,7 +19,7 @@ static struct kvblk_op ops[DEPTH_HERE];
 static struct kvblk_queue *queue_new(unsigned int depth, uint32_t flags)
 {
 	const struct kvblk_queue_options options = { .size = sizeof(options), .depth = depth, .flags = flags };
-	struct kvblk_queue *q;
+	struct kvblk_queue *q = NULL;
 	int err = kvblk_queue_create(&pool, &options, &q);
 
 	if (err == -ENOSYS || err == -EPERM)
