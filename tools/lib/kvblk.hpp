@@ -475,7 +475,7 @@ public:
 			std::vector<uint16_t> lens;
 			std::string packed;
 
-			nr = std::min<size_t>(keys.size() - first, limits.lookup_max);
+			nr = std::min<size_t>(keys.size() - first, std::max(limits.lookup_max, 1u));
 			for (size_t i = first; i < first + nr; i++) {
 				/* or else the length would be cut to 16 bits */
 				if (keys[i].size() > KVBLK_KEY_MAX)

@@ -89,15 +89,20 @@ class Flights {
 	void submit_waiting(std::unique_lock<std::mutex> &guard)
 	{
 		while (Submission *s = STAILQ_FIRST(&waiting_)) {
+			/* read and unlink first: once submitted, the request may reuse @s */
+			const uint32_t nr = s->nr;
+
+			STAILQ_REMOVE_HEAD(&waiting_, waiting);
 			const int err = s->flight->canceled ? -ECANCELED :
-				kvblk_queue_submit(queue_, s->ops, s->nr, 0, s->flight);
+				kvblk_queue_submit(queue_, s->ops, nr, 0, s->flight);
 
 			/* full: the next completion submits again */
-			if (err == -EAGAIN)
+			if (err == -EAGAIN) {
+				STAILQ_INSERT_HEAD(&waiting_, s, waiting);
 				break;
-			STAILQ_REMOVE_HEAD(&waiting_, waiting);
+			}
 			if (!err) {
-				nr_submitted_ += s->nr;
+				nr_submitted_ += nr;
 				submitted_.notify_one();
 				continue;
 			}

@@ -23,6 +23,7 @@ const struct Meaning {
 	{ 0, NIXL_SUCCESS },
 	{ -ENOENT, NIXL_ERR_NOT_FOUND },
 	{ -ENOBUFS, NIXL_ERR_NOT_ALLOWED },
+	{ -ENOSPC, NIXL_ERR_NOT_ALLOWED },
 	{ -EEXIST, NIXL_ERR_MISMATCH },
 	{ -EMSGSIZE, NIXL_ERR_MISMATCH },
 	{ -ERANGE, NIXL_ERR_MISMATCH },
@@ -302,8 +303,12 @@ void Request::end()
 {
 	const int err = worst(0, batch_.size());
 
-	if (err && !canceled)
-		tell(err);
+	try {
+		if (err && !canceled)
+			tell(err);
+	} catch (const std::bad_alloc &) {
+		/* no memory for a line of the log: the status says enough */
+	}
 	status_.store(status_of(err), std::memory_order_relaxed);
 	context_.flights.end(this);
 	/* the caller owns the request from here on, unless it was released */

@@ -19,6 +19,8 @@
 
 #include "engine.h"
 
+using kvblk_nixl::status_of;
+
 /* The functions of libnixl_build.so that the headers declare and this test calls. */
 nixlBasicDesc::nixlBasicDesc(const uintptr_t &a, const size_t &n, const uint64_t &id) :
 	addr(a), len(n), devId(id)
