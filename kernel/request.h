@@ -347,6 +347,11 @@ void kvblk_file_put(struct kvblk_file *file);
 void kvblk_rescue_work(struct work_struct *work);
 /* Puts a ring's operation on the completion list. Returns whether to notify the task. */
 bool kvblk_req_land(struct kvblk_req *req);
+/*
+ * Excludes the time since kvblk_req_land() from the request's latency, which is the pool's. The
+ * caller has claimed or taken the request.
+ */
+void kvblk_req_resume(struct kvblk_req *req);
 
 /*
  * Returns whether an older record may come back, from a lost member or a segment that could not be

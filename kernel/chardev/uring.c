@@ -152,17 +152,12 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_req *req = uring_pdu(cmd)->req;
 	bool user = uring_user();
-	unsigned long waited;
 	int ret;
 
 	/* otherwise in flight again or taken by kvblk_rescue_work(): queued again later */
 	if (!kvblk_ownership_claim(&req->ownership))
 		return;
-	/* latencies are the pool's: exclude the time until the task looked, in whole ticks */
-	waited = jiffies - req->ownership.since;
-	if (unlikely(waited > 1))
-		req->start = min_t(ktime_t, ktime_get(),
-				   req->start + jiffies_to_nsecs(waited - 1));
+	kvblk_req_resume(req);
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
 	/* the task no longer guarantees the payload of a put */

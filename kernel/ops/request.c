@@ -486,6 +486,17 @@ bool kvblk_req_land(struct kvblk_req *req)
 	return kvblk_ownership_queue(&req->ownership, jiffies, req->mem.nr_pages);
 }
 
+void kvblk_req_resume(struct kvblk_req *req)
+{
+	unsigned long waited = jiffies - req->ownership.since;
+
+	/* the first tick may have begun long before */
+	if (likely(waited < 2))
+		return;
+	req->start = min_t(ktime_t, ktime_get(), req->start + jiffies_to_nsecs(waited - 1));
+	req->ownership.since += waited;
+}
+
 void kvblk_rescue_work(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, rescue_work);
@@ -498,6 +509,7 @@ void kvblk_rescue_work(struct work_struct *work)
 							 jiffies - LANDED_PATIENCE,
 							 COMPLETED_PAGES))) {
 			req = container_of(ownership, struct kvblk_req, ownership);
+			kvblk_req_resume(req);
 			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
 			/* only the result is left, and the task may never run */
 			if (ret == 1) {
