@@ -46,7 +46,7 @@ Setter number(uint32_t Params::*field, uint32_t least, uint32_t most, uint32_t u
 	};
 }
 
-/* One of two words; @first: the value of the first one. */
+/* Sets @field to @first if the text is @one, and to the opposite if the text is @other. */
 Setter either(bool Params::*field, bool first = true, const std::string &one = "true",
 	      const std::string &other = "false")
 {
