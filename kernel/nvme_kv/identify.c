@@ -15,36 +15,28 @@ enum {
 
 #define NS_READY		BIT(0)
 
-/* Key Value Command Set Specification 1.0c, figures 39 and 40. */
+/*
+ * Key Value Command Set Specification 1.0c, figures 39 and 40. Fields that stay 0 (one format, no
+ * optional features) are in the unused bytes, which are named by their offset.
+ */
 struct kv_format {
 	__le16 key_max;
-	__u8 rsvd2;
-	__u8 options;
+	__u8 unused2[2];
 	__le32 value_max;
-	__le32 keys_max;
-	__u8 rsvd12[4];
+	__u8 unused8[8];
 };
 
 struct id_ns_kv {
 	__le64 size;
-	__u8 rsvd8[8];
+	__u8 unused8[8];
 	__le64 used;
-	__u8 nsfeat;
-	__u8 nr_formats;		/* number of formats, less one */
-	__u8 nmic;
-	__u8 rescap;
-	__u8 fpi;
-	__u8 rsvd29[3];
+	__u8 unused24[8];
 	__le32 granularity;
-	__le32 anagrpid;
-	__u8 rsvd40[3];
-	__u8 nsattr;
-	__le16 nvmsetid;
-	__le16 endgid;
+	__u8 unused36[12];
 	__u8 nguid[16];
-	__u8 eui64[8];
+	__u8 unused64[8];
 	struct kv_format formats[16];
-	__u8 rsvd328[3768];
+	__u8 unused328[3768];
 };
 
 static_assert(sizeof(struct id_ns_kv) == NVME_IDENTIFY_DATA_SIZE);
