@@ -48,8 +48,7 @@ struct key_page {
 	refcount_t refs;			/* the walk's, and one for each header in flight */
 	atomic_t pending;	/* headers in flight, plus one while headers are being submitted */
 	struct completion completed;		/* no header is in flight */
-	struct kvblk_pool *pool;		/* with a reference to pool->users */
-	struct kvblk_file *file;		/* with a reference */
+	struct kvblk_file *file;		/* with a reference, and one to file->pool->users */
 	u32 given_up;				/* bytes counted as detached in the file's budget */
 	u32 nr;					/* valid @slots and @headers */
 	struct kvblk_slot slots[PAGE_KEYS];	/* entries found in the index, in order */
@@ -67,7 +66,7 @@ static void header_unpin(struct header_read *header)
 static void page_put(struct key_page *page)
 {
 	struct kvblk_file *file = page->file;
-	struct kvblk_pool *pool = page->pool;
+	struct kvblk_pool *pool = file->pool;
 	u32 i;
 
 	if (!refcount_dec_and_test(&page->refs))
@@ -116,8 +115,9 @@ static void page_take(struct key_page *page, u32 base, const struct kvblk_slot *
 	page->slots[i] = *slot;
 }
 
-static void stripe_take(struct key_page *page, struct kvblk_file *file, const struct walk *walk)
+static void stripe_take(struct key_page *page, const struct walk *walk)
 {
+	struct kvblk_file *file = page->file;
 	struct kvblk_index *idx = &file->pool->index;
 	u64 bucket = (u64)walk->stripe * idx->stripe_buckets;
 	u64 end = bucket + idx->stripe_buckets;
@@ -134,54 +134,45 @@ static void stripe_take(struct key_page *page, struct kvblk_file *file, const st
 	}
 }
 
-/* References the segments from @base on. Returns false, without any, if a block has moved. */
-static bool page_pin(struct key_page *page, u32 base)
+/* References the segment of slot @i. Returns false if the block has moved. */
+static bool header_pin(struct key_page *page, u32 i)
 {
-	u32 i;
+	struct header_read *header = &page->headers[i];
 
-	for (i = base; i < page->nr; i++) {
-		struct header_read *header = &page->headers[i];
-
-		header->seg = kvblk_segment_get(page->pool, &page->slots[i],
-						&header->member, &header->gen);
-		if (header->seg)
-			continue;
-		while (i-- > base)
-			header_unpin(&page->headers[i]);
-		return false;
-	}
-	return true;
+	header->seg = kvblk_segment_get(page->file->pool, &page->slots[i], &header->member,
+					&header->gen);
+	return header->seg;
 }
 
 /* Adds the pinned entries of the walk's stripe, as far as there is space. */
-static void page_stripe(struct key_page *page, struct kvblk_file *file, const struct walk *walk)
+static void page_stripe(struct key_page *page, const struct walk *walk)
 {
-	u32 base = page->nr, tries;
+	u32 base = page->nr, tries = 4, i;
+	bool moved;
 
-	/* retry as gets do, because a moved block is found at its new place */
-	for (tries = 0; tries < 4; tries++) {
+	for (;;) {
 		page->nr = base;
-		stripe_take(page, file, walk);
-		if (page_pin(page, base))
+		stripe_take(page, walk);
+		moved = false;
+		for (i = base; i < page->nr; i++)
+			moved |= !header_pin(page, i);
+		/* after the last try, a member leaves: keep what is left of the stripe */
+		if (!moved || !--tries)
 			return;
-	}
-	/* a member leaves: take what is left of the stripe */
-	for (; base < page->nr; base++) {
-		struct header_read *header = &page->headers[base];
-
-		header->seg = kvblk_segment_get(page->pool, &page->slots[base],
-						&header->member, &header->gen);
+		/* retry as gets do, because a moved block is found at its new place */
+		for (i = base; i < page->nr; i++)
+			header_unpin(&page->headers[i]);
 	}
 }
 
 /* Finds the next entries and advances @walk. Returns 0, -EINTR, -ETIME or -ENODEV. */
-static int page_find(struct key_page *page, struct kvblk_file *file, struct walk *walk,
-		     u64 deadline)
+static int page_find(struct key_page *page, struct walk *walk, u64 deadline)
 {
+	struct kvblk_pool *pool = page->file->pool;
 	bool full;
 
-	while (walk->stripe < file->pool->index.nr_stripes) {
-		page_stripe(page, file, walk);
+	while (walk->stripe < pool->index.nr_stripes) {
+		page_stripe(page, walk);
 		full = page->nr == PAGE_KEYS;
 		walk->token = full ? page->slots[PAGE_KEYS - 1].place + 1 : 0;
 		if (!walk->token)
@@ -189,7 +180,7 @@ static int page_find(struct key_page *page, struct kvblk_file *file, struct walk
 		if (full)
 			return 0;
 		cond_resched();
-		if (percpu_ref_is_dying(&page->pool->users))
+		if (percpu_ref_is_dying(&pool->users))
 			return -ENODEV;
 		if (kvblk_interrupted())
 			return -EINTR;
@@ -258,51 +249,43 @@ static int page_wait(struct key_page *page, u64 deadline)
 
 static int page_read(struct key_page *page, u64 deadline)
 {
-	int err = page_submit(page);
+	int err = page_submit(page) ?: page_wait(page, deadline);
 
-	if (!err)
-		err = page_wait(page, deadline);
-	if (!err)
-		return 0;
-	/* a header has two units at most */
-	page->given_up = page->nr * 2 * KVBLK_UNIT;
-	atomic64_add(page->given_up, &page->file->budget.detached);
+	if (err) {
+		page->given_up = page->nr * KVBLK_HDR_UNITS_MAX * KVBLK_UNIT;
+		atomic64_add(page->given_up, &page->file->budget.detached);
+	}
 	return err;
 }
 
-/* Returns the length of the key in the header, or 0 if the header is invalid. */
-static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
-		      const struct header_read *header, const u8 **key)
+/* Returns whether header @i is valid and has a key of these commands; sets @rec. */
+static bool header_decode(const struct key_page *page, u32 i, struct kvblk_rec *rec)
 {
-	struct kvblk_pool *pool = file->pool;
-	struct kvblk_rec rec;
+	const struct header_read *header = &page->headers[i];
+	const struct kvblk_slot *slot = &page->slots[i];
+	struct kvblk_pool *pool = page->file->pool;
 
-	if (!header->data || header->io.status ||
-	    !kvblk_record_identify(&header->place, slot->len, header->data,
-				   kvblk_trust_mac(&pool->secret), &rec))
-		return 0;
-	if (rec.tenant != file->tenant || rec.key_len > KVBLK_NVME_KEY_MAX ||
-	    kvblk_index_token(&pool->index, rec.id) != slot->place)
-		return 0;
-	*key = rec.key;
-	return rec.key_len;
+	return header->data && !header->io.status &&
+	       kvblk_record_identify(&header->place, slot->len, header->data,
+				     kvblk_trust_mac(&pool->secret), rec) &&
+	       rec->tenant == page->file->tenant && rec->key_len <= KVBLK_NVME_KEY_MAX &&
+	       kvblk_index_token(&pool->index, rec->id) == slot->place;
 }
 
 /* Appends the keys of a page at @to + @used. Returns true if there is no space for a key. */
-static bool page_list(struct key_page *page, struct kvblk_file *file, u8 *to, u32 size, u32 *used)
+static bool page_list(const struct key_page *page, u8 *to, u32 size, u32 *used)
 {
-	const u8 *key;
-	u32 i, len, need;
+	struct kvblk_rec rec;
+	u32 i, need;
 
 	for (i = 0; i < page->nr; i++) {
-		len = header_key(file, &page->slots[i], &page->headers[i], &key);
-		if (!len)
+		if (!header_decode(page, i, &rec))
 			continue;
-		need = round_up(sizeof(__le16) + len, sizeof(__le32));
+		need = round_up(sizeof(__le16) + rec.key_len, sizeof(__le32));
 		if (*used + need > size)
 			return true;
-		put_unaligned_le16(len, to + *used);
-		memcpy(to + *used + sizeof(__le16), key, len);
+		put_unaligned_le16(rec.key_len, to + *used);
+		memcpy(to + *used + sizeof(__le16), rec.key, rec.key_len);
 		*used += need;
 		le32_add_cpu((__le32 *)to, 1);
 	}
@@ -311,16 +294,14 @@ static bool page_list(struct key_page *page, struct kvblk_file *file, u8 *to, u3
 
 static struct key_page *page_new(struct kvblk_file *file)
 {
-	struct kvblk_pool *pool = file->pool;
 	struct key_page *page __free(kfree) = kzalloc(sizeof(*page), GFP_KERNEL_ACCOUNT);
 
 	if (!page)
 		return ERR_PTR(-ENOMEM);
-	if (!percpu_ref_tryget_live(&pool->users))
+	if (!percpu_ref_tryget_live(&file->pool->users))
 		return ERR_PTR(-ENODEV);
 	refcount_set(&page->refs, 1);
 	init_completion(&page->completed);
-	page->pool = pool;
 	page->file = file;
 	refcount_inc(&file->refs);
 	return_ptr(page);
@@ -351,11 +332,9 @@ int kvblk_nvme_list(struct kvblk_file *file, const struct kvblk_id *from, u64 de
 		page = page_new(file);
 		if (IS_ERR(page))
 			return PTR_ERR(page);
-		err = page_find(page, file, &walk, deadline);
+		err = page_find(page, &walk, deadline) ?: page_read(page, deadline);
 		if (!err)
-			err = page_read(page, deadline);
-		if (!err)
-			full = page_list(page, file, to, size, &used);
+			full = page_list(page, to, size, &used);
 		page_put(page);
 	}
 	return err ?: used;
