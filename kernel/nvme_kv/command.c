@@ -49,7 +49,7 @@ struct call {
 	struct io_uring_cmd *ring;	/* NULL for an ioctl */
 	unsigned int issue_flags;	/* issue flags of @ring */
 	bool vec;			/* cmd.addr is an array of struct iovec */
-	bool goes_on;			/* @begin has left an operation to submit */
+	bool goes_on;			/* an operation is to be submitted */
 	u8 options;
 	u16 key_len;
 	u8 key[KVBLK_NVME_KEY_MAX];
@@ -61,12 +61,15 @@ struct call {
 
 /* Properties of an opcode. */
 struct call_type {
-	fmode_t mode;			/* FMODE_* of the open node */
+	fmode_t mode;			/* FMODE_* of the open node; 0: no such opcode */
 	u8 options;			/* accepted */
 	bool data;			/* the command transfers data */
 	bool keyless;			/* the key is optional */
-	u8 op;				/* of the operation, enum kvblk_opcode */
-	/* Returns 0, a status, an errno; -EAGAIN: in a worker. Sets goes_on to run @op */
+	u8 op;				/* of the operation, enum kvblk_opcode, or 0 */
+	/*
+	 * NULL: only submits @op. Returns 0 to do this unless it clears goes_on; else a status or
+	 * an errno; -EAGAIN: in a worker
+	 */
 	int (*begin)(struct call *call);
 };
 
@@ -102,63 +105,45 @@ static s32 call_result(const struct kvblk_req *req, const struct kvblk_result *r
 		       bool user, u64 *extra)
 {
 	*extra = req->type->writes && result->res >= 0 ? result->value_len : 0;
+	if (result->res == -EEXIST && req->type == &kvblk_op_put &&
+	    req->write.older == KVBLK_OLDER_NONE)
+		return SC_KEY_EXISTS;
 	return status_of(result->res);
 }
 
-/* Returns the status of a store whose key must not exist. */
-static s32 call_result_new(const struct kvblk_req *req, const struct kvblk_result *result,
-			   bool user, u64 *extra)
+static bool call_fixed(const struct call *call)
 {
-	*extra = 0;
-	return result->res == -EEXIST ? SC_KEY_EXISTS : status_of(result->res);
+	return call->ring && call->ring->flags & IORING_URING_CMD_FIXED;
 }
 
-/* Fills @pieces from the caller's vectors, as far as the command needs. Returns their number. */
-static int vec_pieces(const struct call *call, const struct iovec *vec, struct kvblk_piece *pieces)
-{
-	u32 left = call->cmd.cdw10, i, nr = 0;
-
-	for (i = 0; i < call->cmd.data_len && left; i++) {
-		u32 n = min_t(size_t, vec[i].iov_len, left);
-
-		if (!n)
-			continue;
-		pieces[nr++] = (struct kvblk_piece) {
-			.addr = (u64)(unsigned long)vec[i].iov_base,
-			.length = n,
-		};
-		left -= n;
-	}
-	return left ? -EMSGSIZE : nr;
-}
-
+/* Makes a request of the caller's vectors, as far as the command needs them. */
 static struct kvblk_req *req_vec(const struct call *call, struct kvblk_op *op)
 {
-	struct kvblk_piece *pieces __free(kvfree) = NULL;
-	u32 nr = call->cmd.data_len;
+	u32 left = call->cmd.cdw10, nr = call->cmd.data_len, i;
 	struct iovec *vec __free(kfree) =
 		memdup_array_user(u64_to_user_ptr(call->cmd.addr), nr, sizeof(*vec));
-	int ret;
+	struct kvblk_piece *pieces __free(kvfree) = NULL;
 
 	if (IS_ERR(vec))
 		return ERR_CAST(vec);
 	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT);
-	ret = pieces ? vec_pieces(call, vec, pieces) : -ENOMEM;
-	if (ret < 0)
-		return ERR_PTR(ret);
-	op->nr_pieces = ret;
-	return kvblk_req_own(call->file, op, call->key, pieces, call->ring, call->issue_flags);
-}
+	if (!pieces)
+		return ERR_PTR(-ENOMEM);
+	op->nr_pieces = 0;
+	for (i = 0; i < nr && left; i++) {
+		u32 length = min_t(size_t, vec[i].iov_len, left);
 
-static void req_store(struct kvblk_req *req, u8 options)
-{
-	req->write.older = KVBLK_OLDER_GOES;
-	if (options & STORE_MUST_EXIST)
-		req->write.older = KVBLK_OLDER_MUST;
-	if (!(options & STORE_MUST_NOT_EXIST))
-		return;
-	req->write.older = KVBLK_OLDER_NONE;
-	req->fill_result = call_result_new;
+		if (!length)
+			continue;
+		pieces[op->nr_pieces++] = (struct kvblk_piece) {
+			.addr = (u64)(unsigned long)vec[i].iov_base,
+			.length = length,
+		};
+		left -= length;
+	}
+	if (left)
+		return ERR_PTR(-EMSGSIZE);
+	return kvblk_req_own(call->file, op, call->key, pieces, call->ring, call->issue_flags);
 }
 
 static struct kvblk_req *call_req(const struct call *call)
@@ -172,51 +157,32 @@ static struct kvblk_req *call_req(const struct call *call)
 		.addr = call->cmd.addr,
 		.length = call->cmd.cdw10,
 	};
-	struct io_uring_cmd *ring = call->ring;
-	u8 opcode = call->type->op;
-	bool data = opcode != KVBLK_OP_DELETE;
 	struct kvblk_req *req;
 
-	if (opcode == KVBLK_OP_GET)
+	if (op.opcode == KVBLK_OP_GET)
 		op.flags = KVBLK_OPF_PARTIAL;
-	if (data && ring && ring->flags & IORING_URING_CMD_FIXED) {
-		op.pieces = call->cmd.addr;
-		op.length = call->cmd.cdw10;
-	} else if (data) {
-		op.nr_pieces = 1;
+	if (call_fixed(call)) {
+		op.pieces = piece.addr;
+		op.length = piece.length;
+	} else {
+		op.nr_pieces = call->type->data;
 	}
 	req = call->vec && op.nr_pieces ? req_vec(call, &op) :
-	      kvblk_req_own(call->file, &op, call->key, &piece, ring, call->issue_flags);
-	if (!req)
-		return ERR_PTR(-ENOMEM);
-	if (IS_ERR(req))
-		return req;
+	      kvblk_req_own(call->file, &op, call->key, &piece, call->ring, call->issue_flags);
+	if (IS_ERR_OR_NULL(req))
+		return req ?: ERR_PTR(-ENOMEM);
 	req->fill_result = call_result;
-	if (opcode == KVBLK_OP_PUT)
-		req_store(req, call->options);
+	if (op.opcode != KVBLK_OP_PUT)
+		return req;
+	req->write.older = KVBLK_OLDER_GOES;
+	if (call->options & STORE_MUST_EXIST)
+		req->write.older = KVBLK_OLDER_MUST;
+	else if (call->options & STORE_MUST_NOT_EXIST)
+		req->write.older = KVBLK_OLDER_NONE;
 	return req;
 }
 
-static int call_wait(struct call *call)
-{
-	struct kvblk_req *req = call_req(call);
-	int err;
-
-	if (IS_ERR(req))
-		return status_of(PTR_ERR(req));
-	err = kvblk_batch_run(call->file, &req, 1, 0);
-	if (!err)
-		err = req->fill_result(req, &req->result, true, &call->result);
-	kvblk_req_free(req);
-	return err;
-}
-
 /* ---- commands ---- */
-
-static bool call_fixed(const struct call *call)
-{
-	return call->ring && call->ring->flags & IORING_URING_CMD_FIXED;
-}
 
 /* Returns whether the memory at cmd.addr has cdw10 bytes. */
 static bool data_fits(const struct call *call)
@@ -236,56 +202,34 @@ static int store_begin(struct call *call)
 		return NVME_SC_INVALID_FIELD;
 	if (!call->cmd.cdw10 || call->cmd.cdw10 > KVBLK_VALUE_MAX)
 		return SC_VALUE_SIZE;
-	if (!data_fits(call))
-		return NVME_SC_SGL_INVALID_DATA;
-	call->goes_on = true;
-	return 0;
+	return data_fits(call) ? 0 : NVME_SC_SGL_INVALID_DATA;
 }
 
-/* Looks up the block. Returns 0 or SC_NO_KEY. */
-static int call_look(struct call *call, struct kvblk_slot *slot)
+/* Looks up the block. Returns 0, for a retrieve with the block's length in @result; or SC_NO_KEY. */
+static int call_look(struct call *call)
 {
 	struct kvblk_pool *pool = call->file->pool;
-	bool there = kvblk_block_present(pool, call->id, call->file->tenant, slot);
+	struct kvblk_slot slot;
+	bool there = kvblk_block_present(pool, call->id, call->file->tenant, &slot);
 
 	kvblk_count(pool, KVBLK_C_LOOKUPS, 1);
 	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, 1);
-	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, there ? 1 : 0);
+	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, there);
 	if (!there || !kvblk_pool_enter(pool))
 		return SC_NO_KEY;
-	kvblk_index_touch(&pool->index, slot, kvblk_policy_tick(&pool->policy));
+	kvblk_index_touch(&pool->index, &slot, kvblk_policy_tick(&pool->policy));
 	kvblk_pool_leave(pool);
+	if (call->type->op == KVBLK_OP_GET)
+		call->result = slot.len;
 	return 0;
 }
 
 static int retrieve_begin(struct call *call)
 {
-	struct kvblk_slot slot;
-	int status;
-
-	if (!call->cmd.cdw10) {
-		if (call_fixed(call))
-			return -EOPNOTSUPP;
-		status = call_look(call, &slot);
-		if (!status)
-			call->result = slot.len;
-		return status;
-	}
-	call->goes_on = true;
-	return data_fits(call) ? 0 : NVME_SC_SGL_INVALID_DATA;
-}
-
-static int delete_begin(struct call *call)
-{
-	call->goes_on = true;
-	return 0;
-}
-
-static int exist_begin(struct call *call)
-{
-	struct kvblk_slot slot;
-
-	return call_look(call, &slot);
+	if (call->cmd.cdw10)
+		return data_fits(call) ? 0 : NVME_SC_SGL_INVALID_DATA;
+	call->goes_on = false;
+	return call_fixed(call) ? -EOPNOTSUPP : call_look(call);
 }
 
 /* Copies @len bytes at @from to the caller. Returns 0, a status, or an errno. */
@@ -354,21 +298,12 @@ static const struct call_type call_types[] = {
 	[OPC_DELETE] = {
 		.mode = FMODE_WRITE,
 		.op = KVBLK_OP_DELETE,
-		.begin = delete_begin,
 	},
 	[OPC_EXIST] = {
 		.mode = FMODE_READ,
-		.begin = exist_begin,
+		.begin = call_look,
 	},
 };
-
-static const struct call_type *call_type(u8 opcode)
-{
-	if (opcode >= ARRAY_SIZE(call_types))
-		return NULL;
-	opcode = array_index_nospec(opcode, ARRAY_SIZE(call_types));
-	return call_types[opcode].begin ? &call_types[opcode] : NULL;
-}
 
 static void call_key(struct call *call, u8 len)
 {
@@ -406,10 +341,13 @@ static int call_begin(struct call *call)
 	call->options = cmd->cdw11 >> 8;
 	if (cmd->flags || cmd->nsid != KVBLK_NVME_NSID)
 		return -EINVAL;
-	type = call_type(cmd->opcode);
-	call->type = type;
-	if (!type)
+	if (cmd->opcode >= ARRAY_SIZE(call_types))
 		return NVME_SC_INVALID_OPCODE;
+	type = &call_types[array_index_nospec(cmd->opcode, ARRAY_SIZE(call_types))];
+	if (!type->mode)
+		return NVME_SC_INVALID_OPCODE;
+	call->type = type;
+	call->goes_on = type->op;
 	/* as in the driver: tools with CAP_SYS_ADMIN open for reading, and store */
 	if (type->mode & ~call->file->mode && !capable(CAP_SYS_ADMIN))
 		return -EACCES;
@@ -430,7 +368,7 @@ static int call_begin(struct call *call)
 	call_key(call, len);
 	if (cmd->timeout_ms)
 		call->deadline = ktime_get_ns() + (u64)cmd->timeout_ms * NSEC_PER_MSEC;
-	return type->begin(call);
+	return type->begin ? type->begin(call) : 0;
 }
 
 /* ---- ioctls ---- */
@@ -445,8 +383,18 @@ static_assert(offsetof(struct nvme_uring_cmd, data_len) ==
 static int call_sync(struct call *call)
 {
 	int status = call_begin(call);
+	struct kvblk_req *req;
 
-	return status || !call->goes_on ? status : call_wait(call);
+	if (status || !call->goes_on)
+		return status;
+	req = call_req(call);
+	if (IS_ERR(req))
+		return status_of(PTR_ERR(req));
+	status = kvblk_batch_run(call->file, &req, 1, 0);
+	if (!status)
+		status = call_result(req, &req->result, true, &call->result);
+	kvblk_req_free(req);
+	return status;
 }
 
 static int ioctl_cmd(struct kvblk_file *file, void __user *user, unsigned int ioctl)
