@@ -385,9 +385,8 @@ void kvblk_table_seal(struct kvblk_d_table *table)
 	table->crc = cpu_to_le32(table_crc(table));
 }
 
-/* @most: limit of the numbers that grow with each write. All orders of opening are valid. */
-static bool table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page,
-			u64 most)
+/* All orders of opening are valid. */
+bool kvblk_table_within(const struct kvblk_d_table *table, u64 incarnation, u32 page, u64 most)
 {
 	const struct kvblk_d_segment *seg = table->segments;
 	const struct kvblk_d_segment *end = seg + KVBLK_TABLE_ENTRIES;
@@ -408,16 +407,6 @@ static bool table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 
 		    seg->reserved)
 			return false;
 	return true;
-}
-
-bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page)
-{
-	return table_valid(table, incarnation, page, KVBLK_COUNT_FOUND_MAX);
-}
-
-bool kvblk_table_writable(const struct kvblk_d_table *table, u64 incarnation, u32 page)
-{
-	return table_valid(table, incarnation, page, KVBLK_COUNT_MAX);
 }
 
 static u32 super_crc(const struct kvblk_d_super *sb)
@@ -619,7 +608,7 @@ static bool epochs_valid(const struct kvblk_d_super *sb)
 	       le64_to_cpu(sb->prev_epoch) <= epoch;
 }
 
-static int super_check(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
+int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 {
 	u16 state;
 
@@ -643,14 +632,4 @@ static int super_check(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 	    !slots_valid(sb) || !tenants_valid(sb))
 		return -ERANGE;
 	return 0;
-}
-
-int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
-{
-	return super_check(sb, dev_bytes, KVBLK_COUNT_FOUND_MAX);
-}
-
-int kvblk_super_writable(const struct kvblk_d_super *sb, u64 dev_bytes)
-{
-	return super_check(sb, dev_bytes, KVBLK_COUNT_MAX);
 }

@@ -195,12 +195,16 @@ bool kvblk_entry_decode(const struct kvblk_d_entry *entry, u32 segment_units,
 
 /* Set the checksum of a table page, whose other fields are set. */
 void kvblk_table_seal(struct kvblk_d_table *table);
-/* Return whether @table is valid for this member and page, and all entries are in range. */
-bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
-		       u32 page);
-/* kvblk_table_valid() for a page to be written, with the limit KVBLK_COUNT_MAX. */
-bool kvblk_table_writable(const struct kvblk_d_table *table, u64 incarnation,
-			  u32 page);
+/*
+ * Return whether @table is valid for this member and page, and all entries are in range. @most:
+ * limit of the numbers that grow by one, KVBLK_COUNT_MAX for a page to be written.
+ */
+bool kvblk_table_within(const struct kvblk_d_table *table, u64 incarnation, u32 page, u64 most);
+
+static inline bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page)
+{
+	return kvblk_table_within(table, incarnation, page, KVBLK_COUNT_FOUND_MAX);
+}
 
 /*
  * Return whether @name is a name in @size bytes: letters, digits, '_', '-', '.', beginning with a
@@ -219,10 +223,12 @@ void kvblk_place_get(const struct kvblk_d_place *place, char text[KVBLK_PLACE_MA
 void kvblk_place_set(struct kvblk_d_place *place, const char *text);
 /* Set the checksum of a superblock, whose other fields are set. */
 void kvblk_super_seal(struct kvblk_d_super *sb);
+
 /**
- * kvblk_super_check() - check whether this module may use a member
+ * kvblk_super_within() - check whether this module may use a member
  * @sb: its superblock, 64 KiB
  * @dev_bytes: size of the device
+ * @most: limit of the numbers that grow by one, KVBLK_COUNT_MAX for a superblock to be written
  *
  * Checks all values that later code computes with: segment size and record_align are powers of
  * two within their limits; the table ends before data_start; all segments lie within @sb's
@@ -234,8 +240,11 @@ void kvblk_super_seal(struct kvblk_d_super *sb);
  * version, incompat or ro_compat bit (no read-only mode exists), or pool flag; -ERANGE: a
  * field is out of range.
  */
-int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes);
-/* kvblk_super_check() for a superblock to be written, with the limit KVBLK_COUNT_MAX. */
-int kvblk_super_writable(const struct kvblk_d_super *sb, u64 dev_bytes);
+int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most);
+
+static inline int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
+{
+	return kvblk_super_within(sb, dev_bytes, KVBLK_COUNT_FOUND_MAX);
+}
 
 #endif

@@ -39,7 +39,7 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 		table->seq = cpu_to_le64(++seq);
 		kvblk_table_seal(table);
 		/* a restart would reject this page */
-		if (!kvblk_table_writable(table, member->flash.incarnation, page))
+		if (!kvblk_table_within(table, member->flash.incarnation, page, KVBLK_COUNT_MAX))
 			return -ERANGE;
 		err = kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META | REQ_FUA,
 				    KVBLK_TABLE_OFFSET +

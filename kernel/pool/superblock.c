@@ -155,7 +155,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 		sb->seq = cpu_to_le64(++seq);
 		kvblk_super_seal(sb);
 		/* writing a superblock that import rejects would lose the member */
-		err = kvblk_super_writable(sb, member->flash.size);
+		err = kvblk_super_within(sb, member->flash.size, KVBLK_COUNT_MAX);
 		if (!err)
 			err = kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META,
 					    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));

@@ -972,10 +972,10 @@ TEST(hostile_superblocks_are_refused)
 
 	REFUSED(sb->list_seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
 	ANSWER(0, sb->list_seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX));
-	assert_int_equal(kvblk_super_writable(sb, DEV_BYTES), 0);
+	assert_int_equal(kvblk_super_within(sb, DEV_BYTES, KVBLK_COUNT_MAX), 0);
 	sb->list_seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1);
 	kvblk_super_seal(sb);
-	assert_int_equal(kvblk_super_writable(sb, DEV_BYTES), 0);
+	assert_int_equal(kvblk_super_within(sb, DEV_BYTES, KVBLK_COUNT_MAX), 0);
 	REFUSED(sb->time = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
 	ANSWER(0, sb->wall = cpu_to_le64(~0ULL));
 
