@@ -85,27 +85,6 @@ static u64 summary_mac(const struct kvblk_d_summary *sum,
 		       &secret->mac);
 }
 
-static u32 bytes_to_units(u32 bytes)
-{
-	return (bytes >> KVBLK_UNIT_SHIFT) + !!(bytes & (KVBLK_UNIT - 1));
-}
-
-/* Longest payload whose checksums fit into a header of one unit. */
-#define HDR_ONE_UNIT	((u32)((KVBLK_UNIT - KVBLK_HDR_CRCS) / sizeof(__le32)) << \
-			 KVBLK_CHUNK_SHIFT)
-
-unsigned int kvblk_header_units(u32 length)
-{
-	return length <= HDR_ONE_UNIT ? 1 : 2;
-}
-
-u32 kvblk_record_units(u32 length, u32 align_units)
-{
-	u32 units = kvblk_header_units(length) + bytes_to_units(length);
-
-	return (units + align_units - 1) & ~(align_units - 1);
-}
-
 /* Set place, checksum and MAC of a header whose other fields are set. */
 static void header_seal(void *buf, size_t size, const struct kvblk_place *place,
 			const struct kvblk_secret *secret)
@@ -275,11 +254,6 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 
 	return magic == KVBLK_RECORD_MAGIC ? record_decode(hdr, &trust, rec) :
 					     filler_decode(hdr, rec);
-}
-
-u32 kvblk_summary_pages(u32 nr)
-{
-	return nr ? (nr - 1) / KVBLK_SUMMARY_ENTRIES + 1 : 1;
 }
 
 void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,

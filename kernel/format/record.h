@@ -8,6 +8,8 @@
 #ifndef KVBLK_RECORD_H
 #define KVBLK_RECORD_H
 
+#include <linux/math.h>
+#include <linux/minmax.h>
 #include <linux/types.h>
 
 #include "format/format.h"
@@ -65,7 +67,12 @@ struct kvblk_rec {
  * Return the header's units for a payload of @length bytes: 1, or 2 above 48 MiB. Index entries
  * and summaries do not name the integrity, so the length alone must determine the units.
  */
-unsigned int kvblk_header_units(u32 length);
+static inline u32 kvblk_header_units(u32 length)
+{
+	u32 most = (KVBLK_UNIT - KVBLK_HDR_CRCS) / sizeof(__le32) << KVBLK_CHUNK_SHIFT;
+
+	return length <= most ? 1 : 2;
+}
 
 static inline u32 kvblk_header_bytes(u32 length)
 {
@@ -74,8 +81,7 @@ static inline u32 kvblk_header_bytes(u32 length)
 
 static inline u32 kvblk_nr_chunks(u32 length)
 {
-	return (length >> KVBLK_CHUNK_SHIFT) +
-	       !!(length & ((1u << KVBLK_CHUNK_SHIFT) - 1));
+	return DIV_ROUND_UP(length, 1u << KVBLK_CHUNK_SHIFT);
 }
 
 /* Return the bytes of the checksums of @length bytes of payload. */
@@ -90,11 +96,11 @@ static inline __le32 *kvblk_header_crcs(void *header)
 	return header + KVBLK_HDR_CRCS;
 }
 
-/*
- * Return the units of header and padded payload, rounded up to @align_units, a power of two.
- * @length: at most KVBLK_VALUE_MAX.
- */
-u32 kvblk_record_units(u32 length, u32 align_units);
+/* Return the units of header and padded payload, rounded up to @align_units, a power of two. */
+static inline u32 kvblk_record_units(u32 length, u32 align_units)
+{
+	return round_up(kvblk_header_units(length) + DIV_ROUND_UP(length, KVBLK_UNIT), align_units);
+}
 
 /*
  * Write the header of @rec, kvblk_header_units() units, to @buf. The chunk checksums must be at
@@ -164,7 +170,11 @@ struct kvblk_sum {
 };
 
 /* Return the summary pages of @nr records (at least 1). */
-u32 kvblk_summary_pages(u32 nr);
+static inline u32 kvblk_summary_pages(u32 nr)
+{
+	return DIV_ROUND_UP(max(nr, 1u), KVBLK_SUMMARY_ENTRIES);
+}
+
 /* Set head, checksum and MAC of page @page at @buf, whose entries are set. Ignores @place->unit. */
 void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,
 			  const struct kvblk_sum *sum,
