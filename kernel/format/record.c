@@ -44,77 +44,49 @@ static_assert(offsetof(struct kvblk_d_summary, mac) == 48);
 
 static const u8 zeroes[16];
 
-/* Return the CRC32C of @size bytes, with @hole_size bytes (at most 16) at @hole as zeroes. */
-static u32 crc_with_hole(const void *buf, size_t size, size_t hole,
-			 size_t hole_size)
+/* Return the CRC32C of @size bytes, with those from @hole to @end (at most 16) as zeroes. */
+static u32 crc_with_hole(const void *buf, size_t size, size_t hole, size_t end)
 {
-	size_t rest = hole + hole_size;
-	u32 crc;
+	u32 crc = crc32c(KVBLK_CRC_INIT, buf, hole);
 
-	crc = crc32c(KVBLK_CRC_INIT, buf, hole);
-	crc = crc32c(crc, zeroes, hole_size);
-	return ~crc32c(crc, buf + rest, size - rest);
+	crc = crc32c(crc, zeroes, end - hole);
+	return ~crc32c(crc, buf + end, size - end);
 }
 
-/* crc and mac are adjacent in headers and summary pages; the MAC covers all bytes before it */
-static u32 header_crc(const void *buf, size_t size)
-{
-	size_t hole = offsetof(struct kvblk_d_record, crc);
+/* The CRC32C of @size bytes of a structure, with its fields from crc to @last as zeroes. */
+#define crc_of(ptr, size, last)							\
+	crc_with_hole(ptr, size, offsetof(typeof(*(ptr)), crc),			\
+		      offsetofend(typeof(*(ptr)), last))
 
-	return crc_with_hole(buf, size, hole,
-			     offsetofend(struct kvblk_d_record, mac) - hole);
-}
-
-static u64 header_mac(const void *buf, const struct kvblk_secret *secret)
-{
-	return siphash(buf, offsetof(struct kvblk_d_record, mac), &secret->mac);
-}
-
-static u32 summary_crc(const struct kvblk_d_summary *sum)
-{
-	size_t hole = offsetof(struct kvblk_d_summary, crc);
-
-	return crc_with_hole(sum, sizeof(*sum), hole,
-			     offsetofend(struct kvblk_d_summary, mac) - hole);
-}
-
-static u64 summary_mac(const struct kvblk_d_summary *sum,
-		       const struct kvblk_secret *secret)
-{
-	return siphash(sum, offsetof(struct kvblk_d_summary, mac),
-		       &secret->mac);
-}
+/* The MAC of a header or summary page: of all bytes before it, the crc included. */
+#define mac_of(ptr, secret)	siphash(ptr, offsetof(typeof(*(ptr)), mac), &(secret)->mac)
 
 /* Set place, checksum and MAC of a header whose other fields are set. */
-static void header_seal(void *buf, size_t size, const struct kvblk_place *place,
+static void header_seal(struct kvblk_d_record *hdr, size_t size, const struct kvblk_place *place,
 			const struct kvblk_secret *secret)
 {
-	struct kvblk_d_record *hdr = buf;
-
 	hdr->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
 	hdr->header_units = size >> KVBLK_UNIT_SHIFT;
 	hdr->incarnation = cpu_to_le64(place->incarnation);
 	hdr->segment = cpu_to_le32(place->segment);
 	hdr->unit = cpu_to_le32(place->unit);
 	hdr->generation = cpu_to_le64(place->generation);
-	hdr->crc = cpu_to_le32(header_crc(buf, size));
-	hdr->mac = cpu_to_le64(header_mac(buf, secret));
+	hdr->crc = cpu_to_le32(crc_of(hdr, size, mac));
+	hdr->mac = cpu_to_le64(mac_of(hdr, secret));
 }
 
 void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
-			 const struct kvblk_place *place,
-			 const struct kvblk_secret *secret)
+			 const struct kvblk_place *place, const struct kvblk_secret *secret)
 {
 	size_t size = kvblk_header_bytes(rec->length);
-	size_t crcs = kvblk_crcs_bytes(rec->length);
+	size_t end = KVBLK_HDR_CRCS + kvblk_crcs_bytes(rec->length);
 	struct kvblk_d_record *hdr = buf;
 	u8 *key = buf + KVBLK_HDR_KEY;
-	u8 *tail = buf + KVBLK_HDR_CRCS + crcs;
 
 	/* the key of a reinserted record comes from this very buffer */
 	memmove(key, rec->key, rec->key_len);
 	memset(key + rec->key_len, 0, KVBLK_KEY_MAX - rec->key_len);
-	memset(tail, 0, size - KVBLK_HDR_CRCS - crcs);
+	memset(buf + end, 0, size - end);
 	memset(hdr, 0, sizeof(*hdr));
 
 	hdr->magic = cpu_to_le64(KVBLK_RECORD_MAGIC);
@@ -132,7 +104,7 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 	hdr->parent = cpu_to_le64(rec->parent);
 	hdr->expiry = cpu_to_le32(rec->expiry);
 	hdr->key_len = cpu_to_le16(rec->key_len);
-	header_seal(buf, size, place, secret);
+	header_seal(hdr, size, place, secret);
 }
 
 void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
@@ -144,34 +116,13 @@ void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
 	hdr->magic = cpu_to_le64(KVBLK_FILLER_MAGIC);
 	hdr->chunk_shift = KVBLK_CHUNK_SHIFT;
 	hdr->length = cpu_to_le32(units);
-	header_seal(buf, KVBLK_UNIT, place, secret);
-}
-
-static bool place_matches(const struct kvblk_d_record *hdr,
-			  const struct kvblk_place *place)
-{
-	return le64_to_cpu(hdr->incarnation) == place->incarnation &&
-	       le64_to_cpu(hdr->generation) == place->generation &&
-	       le32_to_cpu(hdr->segment) == place->segment &&
-	       le32_to_cpu(hdr->unit) == place->unit;
-}
-
-/*
- * Reject fields that this version writes as zero, because they change the meaning of the payload
- * (encrypted, without checksums).
- */
-static bool version_known(const struct kvblk_d_record *hdr)
-{
-	return le16_to_cpu(hdr->version) == KVBLK_FORMAT_VERSION &&
-	       !(le32_to_cpu(hdr->flags) & ~KVBLK_RECF_ALL) &&
-	       !hdr->key_epoch && !hdr->reserved &&
-	       hdr->chunk_shift == KVBLK_CHUNK_SHIFT;
+	header_seal(hdr, KVBLK_UNIT, place, secret);
 }
 
 static bool value_in_range(u32 length, u16 tenant, u8 priority)
 {
-	return length && length <= KVBLK_VALUE_MAX &&
-	       tenant < KVBLK_TENANT_IDS && priority <= KVBLK_PRIORITY_MAX;
+	return length && length <= KVBLK_VALUE_MAX && tenant < KVBLK_TENANT_IDS &&
+	       priority <= KVBLK_PRIORITY_MAX;
 }
 
 static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
@@ -179,8 +130,7 @@ static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
 {
 	u32 units = le32_to_cpu(hdr->length);
 
-	if (hdr->header_units != 1 || hdr->flags || !units ||
-	    units > KVBLK_SEGMENT_UNITS_MAX)
+	if (hdr->header_units != 1 || hdr->flags || !units || units > KVBLK_SEGMENT_UNITS_MAX)
 		return KVBLK_DEC_NONE;
 
 	*rec = (struct kvblk_rec) { .length = units };
@@ -195,9 +145,8 @@ static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
 	u16 key_len = le16_to_cpu(hdr->key_len);
 	u32 length = le32_to_cpu(hdr->length);
 
-	if (!value_in_range(length, tenant, hdr->priority) ||
-	    !key_len || key_len > KVBLK_KEY_MAX ||
-	    hdr->integrity >= KVBLK_INTEGRITIES ||
+	if (!value_in_range(length, tenant, hdr->priority) || !key_len ||
+	    key_len > KVBLK_KEY_MAX || hdr->integrity >= KVBLK_INTEGRITIES ||
 	    hdr->header_units != kvblk_header_units(length))
 		return KVBLK_DEC_NONE;
 	if (!trust->secret &&
@@ -237,19 +186,26 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 		return KVBLK_DEC_NONE;
 
 	magic = le64_to_cpu(hdr->magic);
-	if (magic != KVBLK_RECORD_MAGIC && magic != KVBLK_FILLER_MAGIC)
-		return KVBLK_DEC_NONE;
-
-	if (!hdr->header_units || hdr->header_units > KVBLK_HDR_UNITS_MAX)
-		return KVBLK_DEC_NONE;
 	header_size = (size_t)hdr->header_units * KVBLK_UNIT;
+	if ((magic != KVBLK_RECORD_MAGIC && magic != KVBLK_FILLER_MAGIC) ||
+	    !header_size || hdr->header_units > KVBLK_HDR_UNITS_MAX)
+		return KVBLK_DEC_NONE;
 	if (header_size > size)
-		return magic == KVBLK_RECORD_MAGIC ? KVBLK_DEC_MORE :
-						     KVBLK_DEC_NONE;
+		return magic == KVBLK_RECORD_MAGIC ? KVBLK_DEC_MORE : KVBLK_DEC_NONE;
 
-	if (le32_to_cpu(hdr->crc) != header_crc(buf, header_size) ||
-	    (trust.secret && le64_to_cpu(hdr->mac) != header_mac(buf, trust.secret)) ||
-	    !place_matches(hdr, place) || !version_known(hdr))
+	if (le32_to_cpu(hdr->crc) != crc_of(hdr, header_size, mac) ||
+	    (trust.secret && le64_to_cpu(hdr->mac) != mac_of(hdr, trust.secret)))
+		return KVBLK_DEC_NONE;
+
+	if (le64_to_cpu(hdr->incarnation) != place->incarnation ||
+	    le64_to_cpu(hdr->generation) != place->generation ||
+	    le32_to_cpu(hdr->segment) != place->segment || le32_to_cpu(hdr->unit) != place->unit)
+		return KVBLK_DEC_NONE;
+
+	/* unknown values change the meaning of the payload (encrypted, without checksums) */
+	if (le16_to_cpu(hdr->version) != KVBLK_FORMAT_VERSION ||
+	    le32_to_cpu(hdr->flags) & ~KVBLK_RECF_ALL || hdr->key_epoch || hdr->reserved ||
+	    hdr->chunk_shift != KVBLK_CHUNK_SHIFT)
 		return KVBLK_DEC_NONE;
 
 	return magic == KVBLK_RECORD_MAGIC ? record_decode(hdr, &trust, rec) :
@@ -257,8 +213,7 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 }
 
 void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,
-			  const struct kvblk_sum *sum,
-			  const struct kvblk_place *place,
+			  const struct kvblk_sum *sum, const struct kvblk_place *place,
 			  const struct kvblk_secret *secret)
 {
 	memset(buf, 0, offsetof(struct kvblk_d_summary, entries));
@@ -269,20 +224,19 @@ void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,
 	buf->page = cpu_to_le32(page);
 	buf->nr_records = cpu_to_le32(sum->nr_records);
 	buf->sealed = cpu_to_le32(sum->sealed);
-	buf->crc = cpu_to_le32(summary_crc(buf));
-	buf->mac = cpu_to_le64(summary_mac(buf, secret));
+	buf->crc = cpu_to_le32(crc_of(buf, sizeof(*buf), mac));
+	buf->mac = cpu_to_le64(mac_of(buf, secret));
 }
 
 bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
-			  const struct kvblk_place *place,
-			  const struct kvblk_secret *secret,
+			  const struct kvblk_place *place, const struct kvblk_secret *secret,
 			  struct kvblk_sum *sum)
 {
-	u32 nr_records, sealed;
+	u32 nr_records = le32_to_cpu(buf->nr_records), sealed = le32_to_cpu(buf->sealed);
 
 	if (le64_to_cpu(buf->magic) != KVBLK_SUMMARY_MAGIC ||
-	    le32_to_cpu(buf->crc) != summary_crc(buf) ||
-	    le64_to_cpu(buf->mac) != summary_mac(buf, secret))
+	    le32_to_cpu(buf->crc) != crc_of(buf, sizeof(*buf), mac) ||
+	    le64_to_cpu(buf->mac) != mac_of(buf, secret))
 		return false;
 
 	if (le64_to_cpu(buf->incarnation) != place->incarnation ||
@@ -291,10 +245,7 @@ bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
 	    le32_to_cpu(buf->page) != page)
 		return false;
 
-	nr_records = le32_to_cpu(buf->nr_records);
-	sealed = le32_to_cpu(buf->sealed);
-	if (nr_records > KVBLK_SEGMENT_RECORDS_MAX || sealed > 1 ||
-	    buf->reserved)
+	if (nr_records > KVBLK_SEGMENT_RECORDS_MAX || sealed > 1 || buf->reserved)
 		return false;
 
 	sum->nr_records = nr_records;
@@ -302,8 +253,7 @@ bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
 	return true;
 }
 
-void kvblk_entry_encode(struct kvblk_d_entry *entry,
-			const struct kvblk_rec *rec, u32 unit)
+void kvblk_entry_encode(struct kvblk_d_entry *entry, const struct kvblk_rec *rec, u32 unit)
 {
 	*entry = (struct kvblk_d_entry) {
 		.id_hi = cpu_to_le64(rec->id.hi),
@@ -347,16 +297,9 @@ bool kvblk_entry_decode(const struct kvblk_d_entry *entry, u32 segment_units,
 	return true;
 }
 
-static u32 table_crc(const struct kvblk_d_table *table)
-{
-	return crc_with_hole(table, sizeof(*table),
-			     offsetof(struct kvblk_d_table, crc),
-			     sizeof(table->crc));
-}
-
 void kvblk_table_seal(struct kvblk_d_table *table)
 {
-	table->crc = cpu_to_le32(table_crc(table));
+	table->crc = cpu_to_le32(crc_of(table, sizeof(*table), crc));
 }
 
 /* All orders of opening are valid. */
@@ -366,44 +309,28 @@ bool kvblk_table_within(const struct kvblk_d_table *table, u64 incarnation, u32 
 	const struct kvblk_d_segment *end = seg + KVBLK_TABLE_ENTRIES;
 
 	if (le32_to_cpu(table->magic) != KVBLK_TABLE_MAGIC ||
-	    le32_to_cpu(table->crc) != table_crc(table) ||
+	    le32_to_cpu(table->crc) != crc_of(table, sizeof(*table), crc) ||
 	    le64_to_cpu(table->incarnation) != incarnation ||
-	    le32_to_cpu(table->page) != page ||
-	    le64_to_cpu(table->seq) > most)
+	    le32_to_cpu(table->page) != page || le64_to_cpu(table->seq) > most)
 		return false;
 
 	for (; seg < end; seg++)
-		if (seg->state > KVBLK_SEG_SEALED ||
-		    le64_to_cpu(seg->generation) > most ||
+		if (seg->state > KVBLK_SEG_SEALED || le64_to_cpu(seg->generation) > most ||
 		    le64_to_cpu(seg->opened) > KVBLK_COUNT_MAX ||
 		    le16_to_cpu(seg->flags) & ~KVBLK_SEGF_ALL ||
-		    le32_to_cpu(seg->nr_records) > KVBLK_SEGMENT_RECORDS_MAX ||
-		    seg->reserved)
+		    le32_to_cpu(seg->nr_records) > KVBLK_SEGMENT_RECORDS_MAX || seg->reserved)
 			return false;
 	return true;
 }
 
-static u32 super_crc(const struct kvblk_d_super *sb)
-{
-	return crc_with_hole(sb, sizeof(*sb),
-			     offsetof(struct kvblk_d_super, crc),
-			     sizeof(sb->crc));
-}
-
 void kvblk_super_seal(struct kvblk_d_super *sb)
 {
-	sb->crc = cpu_to_le32(super_crc(sb));
-}
-
-static bool terminated(const u8 *text, size_t size)
-{
-	return memchr(text, '\0', size);
+	sb->crc = cpu_to_le32(crc_of(sb, sizeof(*sb), crc));
 }
 
 static bool is_alnum(u8 c)
 {
-	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
-	       (c >= 'a' && c <= 'z');
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
 static bool is_printable(u8 c)
@@ -422,7 +349,7 @@ bool kvblk_text_printable(const u8 *text)
 /* Check that a text ends, and is printable ASCII, because texts are shown in terminals. */
 static bool text_valid(const u8 *text, size_t size)
 {
-	return terminated(text, size) && kvblk_text_printable(text);
+	return memchr(text, '\0', size) && kvblk_text_printable(text);
 }
 
 void kvblk_text_clean(u8 *text)
@@ -434,7 +361,7 @@ void kvblk_text_clean(u8 *text)
 
 bool kvblk_name_valid(const u8 *name, size_t size)
 {
-	if (!is_alnum(name[0]) || !terminated(name, size))
+	if (!is_alnum(name[0]) || !memchr(name, '\0', size))
 		return false;
 	for (; *name; name++)
 		if (!is_alnum(*name) && *name != '_' && *name != '-' && *name != '.')
@@ -474,13 +401,7 @@ static bool place_valid(const struct kvblk_d_place *place)
 		if (place->parts[i].zero)
 			return false;
 	return !place->parts[KVBLK_SB_PLACE_PARTS - 1].text[KVBLK_SB_PLACE_PART - 1] &&
-	       text_valid(text, sizeof(text));
-}
-
-static bool same_name(const struct kvblk_d_tenant *a,
-		      const struct kvblk_d_tenant *b)
-{
-	return !strcmp((const char *)a->name, (const char *)b->name);
+	       kvblk_text_printable(text);
 }
 
 static bool power_of_two_within(u32 n, u32 min, u32 max)
@@ -494,51 +415,40 @@ static bool geometry_valid(const struct kvblk_d_super *sb, u64 dev_bytes)
 	u64 data_start = le64_to_cpu(sb->data_start);
 	u32 segment_units = le32_to_cpu(sb->segment_units);
 	u32 nr_segments = le32_to_cpu(sb->nr_segments);
-	u64 table_pages, table_end, data_bytes;
+	u64 table_end, data_bytes;
 
-	if (!power_of_two_within(segment_units, KVBLK_SEGMENT_UNITS_MIN,
-				 KVBLK_SEGMENT_UNITS_MAX) ||
-	    !power_of_two_within(le32_to_cpu(sb->record_align),
-				 KVBLK_RECORD_ALIGN_MIN,
-				 KVBLK_RECORD_ALIGN_MAX) ||
-	    !nr_segments)
+	if (!power_of_two_within(segment_units, KVBLK_SEGMENT_UNITS_MIN, KVBLK_SEGMENT_UNITS_MAX) ||
+	    !power_of_two_within(le32_to_cpu(sb->record_align), KVBLK_RECORD_ALIGN_MIN,
+				 KVBLK_RECORD_ALIGN_MAX) || !nr_segments)
 		return false;
 
 	/* no overflow: at most 2^32 segments of 2^30 bytes */
-	table_pages = (nr_segments - 1) / KVBLK_TABLE_ENTRIES + 1;
-	table_end = KVBLK_TABLE_OFFSET + table_pages * 2 * KVBLK_UNIT;
+	table_end = KVBLK_TABLE_OFFSET +
+		    2ull * KVBLK_UNIT * ((nr_segments - 1) / KVBLK_TABLE_ENTRIES + 1);
 	data_bytes = (u64)nr_segments * segment_units << KVBLK_UNIT_SHIFT;
 
-	return data_start >= table_end &&
-	       !(data_start & (KVBLK_DATA_ALIGN - 1)) &&
-	       size <= dev_bytes && data_start <= size &&
-	       data_bytes <= size - data_start;
+	return data_start >= table_end && !(data_start & (KVBLK_DATA_ALIGN - 1)) &&
+	       size <= dev_bytes && data_start <= size && data_bytes <= size - data_start;
 }
 
-/* Check a tenant in use: valid fields, and no duplicate from @before on. */
-static bool tenant_valid(const struct kvblk_d_tenant *tenant,
-			 const struct kvblk_d_tenant *before)
-{
-	if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
-	    le16_to_cpu(tenant->id) >= KVBLK_NVME_TENANT ||
-	    !kvblk_name_valid(tenant->name, sizeof(tenant->name)))
-		return false;
-
-	for (; before < tenant; before++)
-		if (before->flags &&
-		    (before->id == tenant->id || same_name(before, tenant)))
-			return false;
-	return true;
-}
-
+/* Check that tenants in use have valid fields, and each its own id and name. */
 static bool tenants_valid(const struct kvblk_d_super *sb)
 {
-	unsigned int i;
+	const struct kvblk_d_tenant *tenant = sb->tenants, *other;
 
-	for (i = 0; i < KVBLK_SB_TENANTS; i++)
-		if (sb->tenants[i].flags &&
-		    !tenant_valid(&sb->tenants[i], sb->tenants))
+	for (; tenant < sb->tenants + KVBLK_SB_TENANTS; tenant++) {
+		if (!tenant->flags)
+			continue;
+		if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
+		    le16_to_cpu(tenant->id) >= KVBLK_NVME_TENANT ||
+		    !kvblk_name_valid(tenant->name, sizeof(tenant->name)))
 			return false;
+		for (other = sb->tenants; other < tenant; other++)
+			if (other->flags &&
+			    (other->id == tenant->id || !strcmp((const char *)other->name,
+								(const char *)tenant->name)))
+				return false;
+	}
 	return true;
 }
 
@@ -566,44 +476,30 @@ static bool members_valid(const struct kvblk_d_super *sb)
 	return own;
 }
 
-static bool slots_valid(const struct kvblk_d_super *sb)
-{
-	u64 slots = le64_to_cpu(sb->index_slots);
-
-	return !slots || (slots >= KVBLK_SLOTS_MIN && slots <= KVBLK_SLOTS_MAX);
-}
-
-/* Check the epochs. A seq begins with the epoch, so the epoch must not overflow. */
-static bool epochs_valid(const struct kvblk_d_super *sb)
-{
-	u64 epoch = le64_to_cpu(sb->epoch);
-
-	return epoch && epoch <= KVBLK_EPOCH_MAX &&
-	       le64_to_cpu(sb->prev_epoch) <= epoch;
-}
-
 int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 {
-	u16 state;
+	u64 epoch = le64_to_cpu(sb->epoch), slots = le64_to_cpu(sb->index_slots);
+	u16 state = le16_to_cpu(sb->state);
 
 	if (le64_to_cpu(sb->magic) != KVBLK_SB_MAGIC)
 		return -ENODATA;
-	if (le32_to_cpu(sb->crc) != super_crc(sb))
+	if (le32_to_cpu(sb->crc) != crc_of(sb, sizeof(*sb), crc))
 		return -EBADMSG;
-	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION ||
-	    sb->ro_compat || sb->incompat ||
+	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION || sb->ro_compat || sb->incompat ||
 	    le32_to_cpu(sb->pool_flags) & ~KVBLK_SBF_ALL)
 		return -EPROTONOSUPPORT;
 
-	state = le16_to_cpu(sb->state);
 	if (state < KVBLK_SB_CLEAN || state > KVBLK_SB_ACTIVATING ||
-	    le64_to_cpu(sb->seq) > most ||
-	    le64_to_cpu(sb->list_seq) > most ||
+	    le64_to_cpu(sb->seq) > most || le64_to_cpu(sb->list_seq) > most ||
 	    le64_to_cpu(sb->time) > most ||
 	    !kvblk_name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
-	    !text_valid(sb->owner, sizeof(sb->owner)) || !epochs_valid(sb) ||
-	    !geometry_valid(sb, dev_bytes) || !members_valid(sb) ||
-	    !slots_valid(sb) || !tenants_valid(sb))
+	    !text_valid(sb->owner, sizeof(sb->owner)) ||
+	    !geometry_valid(sb, dev_bytes) || !members_valid(sb) || !tenants_valid(sb) ||
+	    (slots && (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX)))
+		return -ERANGE;
+
+	/* a seq begins with the epoch, which must not overflow */
+	if (!epoch || epoch > KVBLK_EPOCH_MAX || le64_to_cpu(sb->prev_epoch) > epoch)
 		return -ERANGE;
 	return 0;
 }

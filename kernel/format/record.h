@@ -108,8 +108,7 @@ static inline u32 kvblk_record_units(u32 length, u32 align_units)
  * decoded header can be encoded in place for another position. @rec is trusted.
  */
 void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
-			 const struct kvblk_place *place,
-			 const struct kvblk_secret *secret);
+			 const struct kvblk_place *place, const struct kvblk_secret *secret);
 /* Write a filler that covers @units (header included) to @buf, 4 KiB. */
 void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
 			 const struct kvblk_secret *secret);
@@ -177,13 +176,12 @@ static inline u32 kvblk_summary_pages(u32 nr)
 
 /* Set head, checksum and MAC of page @page at @buf, whose entries are set. Ignores @place->unit. */
 void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,
-			  const struct kvblk_sum *sum,
-			  const struct kvblk_place *place,
+			  const struct kvblk_sum *sum, const struct kvblk_place *place,
 			  const struct kvblk_secret *secret);
 bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
-			  const struct kvblk_place *place,
-			  const struct kvblk_secret *secret,
+			  const struct kvblk_place *place, const struct kvblk_secret *secret,
 			  struct kvblk_sum *sum);
+
 /* Position of the epoch in a record's seq; the lower bits count records. */
 #define KVBLK_SEQ_EPOCH_SHIFT	40
 
@@ -193,8 +191,7 @@ static inline u64 kvblk_seq_epoch(u64 seq)
 	return (seq >> KVBLK_SEQ_EPOCH_SHIFT) + (seq >> (KVBLK_SEQ_EPOCH_SHIFT - 1) & 1);
 }
 
-void kvblk_entry_encode(struct kvblk_d_entry *entry,
-			const struct kvblk_rec *rec, u32 unit);
+void kvblk_entry_encode(struct kvblk_d_entry *entry, const struct kvblk_rec *rec, u32 unit);
 /*
  * Decode an entry of a valid page to id, seq, caller_tag, parent, length, expiry, tenant and
  * priority; zero the rest of @rec. Returns false for a hole, or a field out of range in a segment
