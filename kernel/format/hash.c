@@ -33,35 +33,26 @@
 
 #define SIPROUND	SIPHASH_PERMUTATION(v0, v1, v2, v3)
 
-static void siphash_key_read(siphash_key_t *key, const u8 bytes[16])
-{
-	key->key[0] = get_unaligned_le64(bytes);
-	key->key[1] = get_unaligned_le64(bytes + 8);
-}
-
 static void siphash_key_derive(siphash_key_t *key, u64 label,
 			       const siphash_key_t *a, const siphash_key_t *b)
 {
 	unsigned int i;
 
 	for (i = 0; i < 2; i++)
-		key->key[i] = siphash_2u64(label, i, a) ^
-			      siphash_2u64(label, i, b);
+		key->key[i] = siphash_2u64(label, i, a) ^ siphash_2u64(label, i, b);
 }
 
 void kvblk_secret_derive(struct kvblk_secret *secret, const u8 seed[32])
 {
-	siphash_key_t a, b;
+	siphash_key_t a = {{ get_unaligned_le64(seed), get_unaligned_le64(seed + 8) }};
+	siphash_key_t b = {{ get_unaligned_le64(seed + 16), get_unaligned_le64(seed + 24) }};
 
-	siphash_key_read(&a, seed);
-	siphash_key_read(&b, seed + 16);
 	siphash_key_derive(&secret->id[0], KVBLK_LABEL_ID0, &a, &b);
 	siphash_key_derive(&secret->id[1], KVBLK_LABEL_ID1, &a, &b);
 	siphash_key_derive(&secret->mac, KVBLK_LABEL_MAC, &a, &b);
 }
 
-void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secret,
-			     u16 tenant)
+void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secret, u16 tenant)
 {
 	key->key[0] = siphash_1u64(tenant, &secret->id[0]);
 	key->key[1] = siphash_1u64(tenant, &secret->id[1]);
@@ -71,8 +62,7 @@ void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secr
  * SipHash-2-4 with 128 bits, as in its authors' reference. The kernel's siphash() has 64 bits;
  * two calls cost nearly twice as much.
  */
-struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name,
-				  unsigned int len)
+struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name, unsigned int len)
 {
 	u64 v0 = SIPHASH_CONST_0 ^ key->key[0];
 	u64 v1 = SIPHASH_CONST_1 ^ key->key[1] ^ 0xee;
@@ -106,13 +96,4 @@ struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name,
 		SIPROUND;
 	id.lo = v0 ^ v1 ^ v2 ^ v3;
 	return id;
-}
-
-struct kvblk_id kvblk_hash_key(const struct kvblk_secret *secret, u16 tenant,
-			       const void *key, unsigned int len)
-{
-	siphash_key_t tenant_key;
-
-	kvblk_tenant_key_derive(&tenant_key, secret, tenant);
-	return kvblk_tenant_hash(&tenant_key, key, len);
 }

@@ -28,14 +28,8 @@ struct kvblk_secret {
 void kvblk_secret_derive(struct kvblk_secret *secret, const u8 seed[32]);
 
 /* Derive @key of @tenant. Keep it, because this is half of the cost of an id. */
-void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secret,
-			     u16 tenant);
+void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secret, u16 tenant);
 /* Return the id of @name (a key, 1 to KVBLK_KEY_MAX bytes) under a tenant's @key. Any context. */
-struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name,
-				  unsigned int len);
-
-/* Return the id of @key of @tenant, for callers that do not keep the tenant's key. */
-struct kvblk_id kvblk_hash_key(const struct kvblk_secret *secret, u16 tenant,
-			       const void *key, unsigned int len);
+struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name, unsigned int len);
 
 #endif

@@ -17,6 +17,7 @@
 #include <linux/kernel.h>
 
 #include "format/record.h"
+#include "../host/hash_key.h"
 
 #define BLKGETSIZE64	_IOR(0x12, 114, size_t)
 #define UNITS		2	/* per record of up to 4 KiB */

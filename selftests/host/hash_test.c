@@ -10,6 +10,7 @@
 
 #include "format/format.h"
 #include "format/hash.h"
+#include "hash_key.h"
 #include "kvblk_test.h"
 
 static struct kvblk_secret secret;

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "log/scan.h"
+#include "hash_key.h"
 #include "media.h"
 #include "reseal.h"
 

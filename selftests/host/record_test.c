@@ -12,6 +12,7 @@
 #include <asm/byteorder.h>
 
 #include "format/record.h"
+#include "hash_key.h"
 #include "kvblk_test.h"
 
 #define MIB			0x100000u
