@@ -7,10 +7,9 @@
  * - A command is copied once, and each field is checked unless the nvme driver ignores it. An
  *   invalid command has no effect.
  * - Commands complete as in the nvme driver: with an NVMe status above 0, or an errno below 0.
- * - Keys of commands have a key space of their own: that of the tenant KVBLK_NVME_TENANT.
- * - Blocks are never changed in place. A store to an existing key removes the old block durably
- *   before it writes: gets may miss meanwhile, but never find the old block later. See &enum
- *   kvblk_older.
+ * - Keys of commands are those of the tenant KVBLK_NVME_TENANT.
+ * - A store to an existing key removes the old block durably before it writes: gets may miss
+ *   meanwhile, but never find the old block later. See &enum kvblk_older.
  */
 #include <linux/capability.h>
 #include <linux/compat.h>
@@ -41,18 +40,16 @@ enum {
 	RETRIEVE_RAW		= BIT(0),
 };
 
-struct call_type;
-
 struct call {
 	const struct call_type *type;
 	struct kvblk_file *file;
 	struct io_uring_cmd *ring;	/* NULL for an ioctl */
-	unsigned int issue_flags;	/* issue flags of @ring */
+	unsigned int issue_flags;	/* of @ring, else 0 */
 	bool vec;			/* cmd.addr is an array of struct iovec */
-	bool goes_on;			/* an operation is to be submitted */
+	bool goes_on;			/* submit an operation */
 	u8 options;
-	u16 key_len;
-	u8 key[KVBLK_NVME_KEY_MAX];
+	u8 key_len;
+	__le32 key[KVBLK_NVME_KEY_MAX / sizeof(__le32)];
 	struct kvblk_id id;
 	u64 deadline;			/* ktime_get_ns(), or 0 for none */
 	u64 result;			/* result value of the completion */
@@ -66,10 +63,7 @@ struct call_type {
 	bool data;			/* the command transfers data */
 	bool keyless;			/* the key is optional */
 	u8 op;				/* of the operation, enum kvblk_opcode, or 0 */
-	/*
-	 * NULL: only submits @op. Returns 0 to do this unless it clears goes_on; else a status or
-	 * an errno; -EAGAIN: in a worker
-	 */
+	/* or NULL. Returns 0, and may clear goes_on; a status; an errno, -EAGAIN: in a worker */
 	int (*begin)(struct call *call);
 };
 
@@ -116,7 +110,7 @@ static bool call_fixed(const struct call *call)
 	return call->ring && call->ring->flags & IORING_URING_CMD_FIXED;
 }
 
-/* Makes a request of the caller's vectors, as far as the command needs them. */
+/* Makes a request with the caller's vectors, as far as the command needs them. */
 static struct kvblk_req *req_vec(const struct call *call, struct kvblk_op *op)
 {
 	u32 left = call->cmd.cdw10, nr = call->cmd.data_len, i;
@@ -205,7 +199,7 @@ static int store_begin(struct call *call)
 	return data_fits(call) ? 0 : NVME_SC_SGL_INVALID_DATA;
 }
 
-/* Looks up the block. Returns 0, for a retrieve with the block's length in @result; or SC_NO_KEY. */
+/* Looks up the block; sets the result of a retrieve to its length. Returns 0 or SC_NO_KEY. */
 static int call_look(struct call *call)
 {
 	struct kvblk_pool *pool = call->file->pool;
@@ -264,7 +258,7 @@ static int list_begin(struct call *call)
 		return NVME_SC_INVALID_FIELD;
 	if (!data_fits(call))
 		return NVME_SC_SGL_INVALID_DATA;
-	if (call->ring && call->issue_flags & IO_URING_F_NONBLOCK)
+	if (call->issue_flags & IO_URING_F_NONBLOCK)
 		return -EAGAIN;
 	keys = kvzalloc(size, GFP_KERNEL_ACCOUNT);
 	if (!keys)
@@ -289,36 +283,22 @@ static const struct call_type call_types[] = {
 		.op = KVBLK_OP_GET,
 		.begin = retrieve_begin,
 	},
-	[OPC_LIST] = {
-		.mode = FMODE_READ,
-		.data = true,
-		.keyless = true,
-		.begin = list_begin,
-	},
-	[OPC_DELETE] = {
-		.mode = FMODE_WRITE,
-		.op = KVBLK_OP_DELETE,
-	},
-	[OPC_EXIST] = {
-		.mode = FMODE_READ,
-		.begin = call_look,
-	},
+	[OPC_LIST] = { .mode = FMODE_READ, .data = true, .keyless = true, .begin = list_begin },
+	[OPC_DELETE] = { .mode = FMODE_WRITE, .op = KVBLK_OP_DELETE },
+	[OPC_EXIST] = { .mode = FMODE_READ, .begin = call_look },
 };
 
 static void call_key(struct call *call, u8 len)
 {
-	const __le32 words[] = {
-		cpu_to_le32(call->cmd.cdw2), cpu_to_le32(call->cmd.cdw3),
-		cpu_to_le32(call->cmd.cdw14), cpu_to_le32(call->cmd.cdw15),
-	};
-
-	BUILD_BUG_ON(sizeof(words) != KVBLK_NVME_KEY_MAX);
-	memcpy(call->key, words, len);
+	call->key[0] = cpu_to_le32(call->cmd.cdw2);
+	call->key[1] = cpu_to_le32(call->cmd.cdw3);
+	call->key[2] = cpu_to_le32(call->cmd.cdw14);
+	call->key[3] = cpu_to_le32(call->cmd.cdw15);
 	call->key_len = len;
-	call->id = kvblk_tenant_hash(&call->file->key, call->key, call->key_len);
+	call->id = kvblk_tenant_hash(&call->file->key, call->key, len);
 }
 
-/* Returns whether a 32-bit program issued the command, even if a ring's worker executes it. */
+/* Returns whether a 32-bit program issued the command; a ring's worker may execute it. */
 static bool call_compat(const struct call *call)
 {
 	return call->ring ? call->issue_flags & IO_URING_F_COMPAT : in_compat_syscall();

@@ -15,10 +15,7 @@ enum {
 
 #define NS_READY		BIT(0)
 
-/*
- * Key Value Command Set Specification 1.0c, figures 39 and 40. Fields that stay 0 (one format, no
- * optional features) are in the unused bytes, which are named by their offset.
- */
+/* Key Value Command Set Specification 1.0c, figures 39 and 40. Fields that stay 0 are unused. */
 struct kv_format {
 	__le16 key_max;
 	__u8 unused2[2];
@@ -115,7 +112,7 @@ static void id_descs(struct kvblk_pool *pool, void *at)
 	desc_add(at, NVME_NIDT_CSI, &csi, NVME_NIDT_CSI_LEN);
 }
 
-/* Fills in zeroed @data. Returns 0, or an NVMe status with any @data. */
+/* Fills in zeroed @data. Returns 0, or an NVMe status. */
 static int identify(struct kvblk_pool *pool, const struct nvme_uring_cmd *cmd, void *data)
 {
 	int ns = cmd->nsid == KVBLK_NVME_NSID ? 0 : NVME_SC_INVALID_NS;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Keys of the node for NVMe commands, for the List command.
- *
- * The index does not store keys, but has the tenant of each block. The block's header has the key.
+ * The List command: the index has the tenant of each block, the block's header has the key.
  *
  * The order of keys is by stripe of the index, then by token. Both are constant while the pool is
  * up, so a list may continue from any key, even a removed one.
@@ -10,8 +8,8 @@
  * The rules:
  * - A call reads at most LIST_KEYS headers, but may scan the whole index. It stops if the task is
  *   killed or the deadline passes.
- * - The headers of a page are read together. A call that gives up leaves them to their bios,
- *   which free them. Until then they count as detached in the file's budget.
+ * - The headers of a page are read together. If a call gives up, their bios free them; until then
+ *   they count as detached in the file's budget.
  * - The entries of a stripe are pinned before the next stripe is scanned, because a moving block
  *   could be missed in both places.
  */
@@ -29,8 +27,6 @@ struct walk {
 	u32 stripe;
 	u64 token;
 };
-
-struct key_page;
 
 struct header_read {
 	struct key_page *page;
@@ -50,7 +46,7 @@ struct key_page {
 	struct completion completed;		/* no header is in flight */
 	struct kvblk_file *file;		/* with a reference, and one to file->pool->users */
 	u32 given_up;				/* bytes counted as detached in the file's budget */
-	u32 nr;					/* valid @slots and @headers */
+	u32 nr;
 	struct kvblk_slot slots[PAGE_KEYS];	/* entries found in the index, in order */
 	struct header_read headers[PAGE_KEYS];	/* of each slot */
 };
