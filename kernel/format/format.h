@@ -28,9 +28,8 @@
 #define KVBLK_FILLER_MAGIC	0x4c4c494656564bULL	/* "KVVFILL" */
 #define KVBLK_SUMMARY_MAGIC	0x4d4d555356564bULL	/* "KVVSUMM" */
 
-/* Largest epoch in a superblock, and limit of those in which a pool may be imported. */
-#define KVBLK_EPOCH_MAX		((1u << 24) - (1u << 16))
-#define KVBLK_EPOCH_UP_MAX	(KVBLK_EPOCH_MAX - (1u << 16))
+#define KVBLK_EPOCH_MAX		((1u << 24) - (1u << 16))	/* in a superblock */
+#define KVBLK_EPOCH_UP_MAX	(KVBLK_EPOCH_MAX - (1u << 16))	/* of a pool to be imported */
 /* Largest lead of an activation that wrote only superblocks over the pool's last life. */
 #define KVBLK_EPOCH_LEAD	0x10000u
 #define KVBLK_TABLE_OFFSET	(2ULL * KVBLK_SB_BYTES)
@@ -38,50 +37,38 @@
 
 #define KVBLK_SEGMENT_UNITS_MIN	(8u << 8)	/* 8 MiB */
 #define KVBLK_SEGMENT_UNITS_MAX	(1024u << 8)	/* 1 GiB */
-/* the shortest record has two units: one of header, one of payload */
+/* the shortest record has a unit of header and one of payload */
 #define KVBLK_SEGMENT_RECORDS_MAX	(KVBLK_SEGMENT_UNITS_MAX / 2)
 #define KVBLK_RECORD_ALIGN_MIN	4096u		/* bytes */
 #define KVBLK_RECORD_ALIGN_MAX	65536u
 
 #define KVBLK_TENANT_IDS	0x4000	/* ids are below this */
-/* Tenant of the node for NVMe commands. In no table, so it cannot be removed or cleared. */
+/* Tenant of the node for NVMe commands; in no table, so that it cannot be removed or cleared. */
 #define KVBLK_NVME_TENANT	(KVBLK_TENANT_IDS - 1)
 
-/* Limits of an index's entries. */
-#define KVBLK_SLOTS_MIN		64ull
+#define KVBLK_SLOTS_MIN		64ull		/* entries of an index */
 #define KVBLK_SLOTS_MAX		0x1000000000ull	/* 2^36 */
 
-/*
- * Every CRC on media is CRC32C as in iSCSI and nvme (RFC 3720): start with all ones, invert at
- * the end, that is ~crc32c(KVBLK_CRC_INIT, bytes, length).
- */
+/* Every CRC on media is CRC32C as in RFC 3720: ~crc32c(KVBLK_CRC_INIT, bytes, length). */
 #define KVBLK_CRC_INIT		(~0u)
 
 /*
  * Limit of the pool's clock and of numbers that grow by one (generation, opened, seq of
- * superblock, member list and table page). It ensures that a next one exists.
+ * superblock, member list and table page), and a lower one for what is read: so numbers in use do
+ * not reach KVBLK_COUNT_MAX, and a next one exists.
  */
 #define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
-/*
- * Limit of the same numbers when read. Larger numbers are rejected, so numbers in use do not
- * reach KVBLK_COUNT_MAX.
- */
 #define KVBLK_COUNT_FOUND_MAX	(KVBLK_COUNT_MAX / 2)
 
 /* No bits of compat, ro_compat or incompat are defined yet. Unknown compat bits are preserved. */
 #define KVBLK_SBF_STRICT	0x01 /* pool_flags: all transfers go through kernel memory */
 #define KVBLK_SBF_ALL		KVBLK_SBF_STRICT
 
-/**
- * enum kvblk_segment_state - on media and in memory
- * @KVBLK_SEG_FREE: may be opened under its generation
- * @KVBLK_SEG_OPEN: takes records
- * @KVBLK_SEG_SEALED: full; all its summary pages are durable
- */
+/* State of a segment, on media and in memory. */
 enum kvblk_segment_state {
-	KVBLK_SEG_FREE		= 0,
-	KVBLK_SEG_OPEN		= 1,
-	KVBLK_SEG_SEALED	= 2,
+	KVBLK_SEG_FREE		= 0,	/* may be opened under its generation */
+	KVBLK_SEG_OPEN		= 1,	/* takes records */
+	KVBLK_SEG_SEALED	= 2,	/* full; all its summary pages are durable */
 };
 
 #define KVBLK_SEGF_KILLS	0x01 /* headers may differ from the summary */
@@ -110,17 +97,11 @@ struct kvblk_d_table {		/* 4096 bytes */
 	struct kvblk_d_segment segments[KVBLK_TABLE_ENTRIES];
 } __packed;
 
-/**
- * enum kvblk_integrity - whether the payload has checksums
- * @KVBLK_INTEGRITY_NONE: no
- * @KVBLK_INTEGRITY_CRC32C: a CRC32C for each chunk
- * @KVBLK_INTEGRITY_PRODUCER: the same, as the caller gave them
- * @KVBLK_INTEGRITIES: number of the others
- */
+/* Checksums of the payload. */
 enum kvblk_integrity {
 	KVBLK_INTEGRITY_NONE	= 0,
-	KVBLK_INTEGRITY_CRC32C	= 1,
-	KVBLK_INTEGRITY_PRODUCER = 2,
+	KVBLK_INTEGRITY_CRC32C	= 1,	/* a CRC32C for each chunk */
+	KVBLK_INTEGRITY_PRODUCER = 2,	/* the same, as the caller gave them */
 	KVBLK_INTEGRITIES,
 };
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Default sizes of segments and index. `kvblk pool plan` predicts what the module does, because
- * both are compiled from this pure logic.
- */
+/* Default sizes of segments and index, shared with `kvblk pool plan`, which predicts them. */
 #ifndef KVBLK_GEOMETRY_H
 #define KVBLK_GEOMETRY_H
 
@@ -13,10 +10,7 @@
 
 #include "format/format.h"
 
-/*
- * Members get pool-wide segment numbers in granules, so that a small array maps a segment to its
- * member.
- */
+/* Members get pool-wide segment numbers in granules: a small array maps a segment to its member. */
 #define KVBLK_GRANULE_SHIFT	10
 #define KVBLK_GRANULES		1024
 #define KVBLK_SEGS_MAX		(KVBLK_GRANULES << KVBLK_GRANULE_SHIFT)
@@ -52,8 +46,7 @@ static inline u64 kvblk_data_start(u64 size, u64 seg)
 {
 	u64 pages = DIV_ROUND_UP_ULL(size / seg, KVBLK_TABLE_ENTRIES);
 
-	return round_up(KVBLK_TABLE_OFFSET + 2ull * KVBLK_UNIT * pages,
-			(u64)KVBLK_DATA_ALIGN);
+	return round_up(KVBLK_TABLE_OFFSET + 2ull * KVBLK_UNIT * pages, (u64)KVBLK_DATA_ALIGN);
 }
 
 static inline u64 kvblk_nr_segments(u64 size, u64 seg)

@@ -2,23 +2,16 @@
 /*
  * Ids of blocks.
  *
- * The rule: everything here is part of the on-media format. Ids are stored in records and
- * summaries, and MACs are checked on every get: with another label, word order or key, every
- * pool is empty after an import. selftests/host/hash_test.c holds vectors.
+ * The rule: everything here is part of the on-media format: with another label, word order or
+ * key, every pool is empty after an import. selftests/host/hash_test.c holds vectors.
  *
- * The seed is two SipHash keys, A (bytes 0 to 15) and B (16 to 31). A word of a derived key is
- * SipHash_A(label, i) ^ SipHash_B(label, i): a label for each key, i for its two words. It is
- * pseudorandom as long as one half of the seed is secret, and no two words come from the same
- * message.
+ * The seed is two SipHash keys, A (bytes 0 to 15) and B (16 to 31). Word i of a derived key is
+ * SipHash_A(label, i) ^ SipHash_B(label, i), pseudorandom as long as one half of the seed is
+ * secret. No two words come from the same message, because each key has its label.
  *
- * An id comes from a cascade. First the tenant selects a key,
- *
- *	K = SipHash_id0(tenant), SipHash_id1(tenant)
- *
- * then the id is SipHash-2-4-128_K(key). id[0] and id[1] hash one 8-byte message a tenant, K
- * hashes keys of one tenant only. So no two pairs of tenant and key have the same encoding,
- * whatever the lengths, without a copy of the key or a prefix. Every id may occur, all zeroes
- * included.
+ * The tenant selects a key, K = SipHash_id0(tenant), SipHash_id1(tenant); the id is
+ * SipHash-2-4-128_K(key). K hashes keys of one tenant only, so no two pairs of tenant and key
+ * have the same encoding, whatever the lengths. Every id may occur, all zeroes included.
  */
 #include <linux/siphash.h>
 #include <linux/types.h>
@@ -58,10 +51,7 @@ void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secr
 	key->key[1] = siphash_1u64(tenant, &secret->id[1]);
 }
 
-/*
- * SipHash-2-4 with 128 bits, as in its authors' reference. The kernel's siphash() has 64 bits;
- * two calls cost nearly twice as much.
- */
+/* SipHash-2-4-128. The kernel's siphash() has 64 bits; two calls cost nearly twice as much. */
 struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name, unsigned int len)
 {
 	u64 v0 = SIPHASH_CONST_0 ^ key->key[0];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Ids of blocks: SipHash of key and tenant, 128 bits, under keys derived from the pool's secret,
- * so that nobody outside can choose colliding keys. The id finds an entry; the full key on media
- * decides.
+ * Ids of blocks: SipHash of key and tenant under keys derived from the pool's secret, so that
+ * nobody outside can choose colliding keys. The id finds an entry; the full key on media decides.
  */
 #ifndef KVBLK_HASH_H
 #define KVBLK_HASH_H
@@ -15,14 +14,10 @@ struct kvblk_id {
 	u64 lo;
 };
 
-/**
- * struct kvblk_secret - keys derived from the 32 random bytes in the superblocks
- * @id: keys that yield the two words of each tenant's key
- * @mac: key of record and summary MACs
- */
+/* Keys derived from the 32 random bytes in the superblocks. */
 struct kvblk_secret {
-	siphash_key_t id[2];
-	siphash_key_t mac;
+	siphash_key_t id[2];	/* for the two words of each tenant's key */
+	siphash_key_t mac;	/* of records and summary pages */
 };
 
 void kvblk_secret_derive(struct kvblk_secret *secret, const u8 seed[32]);

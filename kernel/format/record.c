@@ -10,9 +10,8 @@
  * the MACed bytes name the place, and the module wrote that place's contents. Changes of the
  * media itself are not detected, because the media hold the secret in the superblock.
  *
- * MACs are compared with ==. Timing reveals nothing: the tag is one 64-bit word, compared in
- * one instruction; a guess costs a put; and the attacker never learns whether the module read
- * the forgery.
+ * MACs are compared with ==, because timing reveals nothing: the tag is one word, a guess costs a
+ * put, and the attacker never learns whether the module read the forgery.
  */
 #include <linux/build_bug.h>
 #include <linux/crc32c.h>
@@ -53,12 +52,12 @@ static u32 crc_with_hole(const void *buf, size_t size, size_t hole, size_t end)
 	return ~crc32c(crc, buf + end, size - end);
 }
 
-/* The CRC32C of @size bytes of a structure, with its fields from crc to @last as zeroes. */
+/* CRC32C of @size bytes of a structure, with its fields from crc to @last as zeroes. */
 #define crc_of(ptr, size, last)							\
 	crc_with_hole(ptr, size, offsetof(typeof(*(ptr)), crc),			\
 		      offsetofend(typeof(*(ptr)), last))
 
-/* The MAC of a header or summary page: of all bytes before it, the crc included. */
+/* MAC of a header or summary page: of all bytes before it, the crc included. */
 #define mac_of(ptr, secret)	siphash(ptr, offsetof(typeof(*(ptr)), mac), &(secret)->mac)
 
 /* Set place, checksum and MAC of a header whose other fields are set. */

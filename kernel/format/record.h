@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Codecs of superblocks, segment table, record headers and summaries. Encoders fill whole
- * buffers, or else stale kernel memory would reach a device. Decoders check checksum, MAC and
- * place before other fields, and the range of each field. Pure logic: compiled for user space by
- * selftests/host.
+ * buffers, or else stale kernel memory would reach a device. Pure logic: compiled for user space
+ * by selftests/host.
  */
 #ifndef KVBLK_RECORD_H
 #define KVBLK_RECORD_H
@@ -15,52 +14,30 @@
 #include "format/format.h"
 #include "format/hash.h"
 
-/**
- * struct kvblk_place - position of a header; elsewhere the header is invalid
- * @incarnation: incarnation of the member's format
- * @segment: segment number of the member
- * @generation: the segment's generation
- * @unit: 4 KiB units from the segment's start
- */
+/* Position of a header; elsewhere the header is invalid. */
 struct kvblk_place {
-	u64 incarnation;
-	u64 generation;
-	u32 segment;
-	u32 unit;
+	u64 incarnation;	/* of the member's format */
+	u64 generation;		/* of the segment */
+	u32 segment;		/* number in the member */
+	u32 unit;		/* from the segment's start */
 };
 
-/**
- * struct kvblk_rec - a decoded record header
- * @id: hash of tenant and key
- * @seq: pool-wide order of puts
- * @layout_tag: the caller's layout
- * @caller_tag: the caller's tag
- * @parent: id.lo of the parent's key, 0 for none
- * @length: payload bytes, 1 to KVBLK_VALUE_MAX
- * @expiry: seconds since the pool's birth, 0 for never
- * @tenant: tenant id
- * @key_len: bytes at @key
- * @priority: 0 to 3
- * @integrity: &enum kvblk_integrity
- * @durable: written past volatile write caches
- * @key: the key; points into the caller's memory or into the buffer
- * @crcs: crc32c of each chunk, little endian; points into the buffer
- */
+/* A decoded record header. */
 struct kvblk_rec {
-	struct kvblk_id id;
-	u64 seq;
+	struct kvblk_id id;	/* hash of tenant and key */
+	u64 seq;		/* pool-wide order of puts */
 	u64 layout_tag;
 	u64 caller_tag;
-	u64 parent;
-	u32 length;
-	u32 expiry;
+	u64 parent;		/* id.lo of the parent's key, 0 for none */
+	u32 length;		/* payload bytes, 1 to KVBLK_VALUE_MAX */
+	u32 expiry;		/* seconds since the pool's birth, 0 for never */
 	u16 tenant;
-	u16 key_len;
-	u8 priority;
-	u8 integrity;
-	bool durable;
-	const void *key;
-	const __le32 *crcs;
+	u16 key_len;		/* bytes at @key */
+	u8 priority;		/* 0 to 3 */
+	u8 integrity;		/* &enum kvblk_integrity */
+	bool durable;		/* written past volatile write caches */
+	const void *key;	/* in the caller's memory or in the buffer */
+	const __le32 *crcs;	/* of each chunk; in the buffer */
 };
 
 /*
@@ -90,7 +67,6 @@ static inline u32 kvblk_crcs_bytes(u32 length)
 	return kvblk_nr_chunks(length) * sizeof(__le32);
 }
 
-/* Return where the checksums lie in a header. */
 static inline __le32 *kvblk_header_crcs(void *header)
 {
 	return header + KVBLK_HDR_CRCS;
@@ -113,30 +89,19 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
 			 const struct kvblk_secret *secret);
 
-/**
- * enum kvblk_decoded - result of kvblk_record_decode()
- * @KVBLK_DEC_NONE: no valid header for this place
- * @KVBLK_DEC_MORE: perhaps a record, whose header is longer than @size
- * @KVBLK_DEC_RECORD: a record; @rec is set
- * @KVBLK_DEC_FILLER: a filler; @rec->length is the number of units it covers
- */
+/* Result of kvblk_record_decode(). */
 enum kvblk_decoded {
-	KVBLK_DEC_NONE,
-	KVBLK_DEC_MORE,
-	KVBLK_DEC_RECORD,
-	KVBLK_DEC_FILLER,
+	KVBLK_DEC_NONE,		/* no valid header for this place */
+	KVBLK_DEC_MORE,		/* perhaps a record, whose header is longer than the buffer */
+	KVBLK_DEC_RECORD,	/* a record */
+	KVBLK_DEC_FILLER,	/* a filler; rec->length is the number of units it covers */
 };
 
-/**
- * struct kvblk_trust - proof that the module wrote a header, and no tenant within a payload
- * @secret: secret of the header's MAC; or NULL, with a proof by index entry:
- * @id: secret id of the record that begins there, by the entry
- * @length: payload bytes of that record, by the entry
- */
+/* Proof that the module wrote a header, and no tenant within a payload. */
 struct kvblk_trust {
-	const struct kvblk_secret *secret;
-	struct kvblk_id id;
-	u32 length;
+	const struct kvblk_secret *secret;	/* of the header's MAC; or NULL, by index entry: */
+	struct kvblk_id id;			/* secret id of the record that begins there */
+	u32 length;				/* payload bytes of that record */
 };
 
 static inline struct kvblk_trust kvblk_trust_mac(const struct kvblk_secret *secret)
@@ -158,14 +123,10 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,
 				       struct kvblk_trust trust, struct kvblk_rec *rec);
 
-/**
- * struct kvblk_sum - decoded head of a summary page
- * @nr_records: records in the segment when the page was written
- * @sealed: the segment is complete; @nr_records is final
- */
+/* Decoded head of a summary page. */
 struct kvblk_sum {
-	u32 nr_records;
-	bool sealed;
+	u32 nr_records;		/* in the segment when the page was written */
+	bool sealed;		/* the segment is complete; @nr_records is final */
 };
 
 /* Return the summary pages of @nr records (at least 1). */
@@ -213,10 +174,7 @@ static inline bool kvblk_table_valid(const struct kvblk_d_table *table, u64 inca
 	return kvblk_table_within(table, incarnation, page, KVBLK_COUNT_FOUND_MAX);
 }
 
-/*
- * Return whether @name is a name in @size bytes: letters, digits, '_', '-', '.', beginning with a
- * letter or digit, NUL-terminated.
- */
+/* Return whether @name ends within @size bytes and is [A-Za-z0-9][A-Za-z0-9_.-]*. */
 bool kvblk_name_valid(const u8 *name, size_t size);
 /* Replace characters that are not printable ASCII, as superblocks require of host names. */
 void kvblk_text_clean(u8 *text);
@@ -225,7 +183,6 @@ bool kvblk_text_printable(const u8 *text);
 /* bytes of a member's place, NUL included */
 #define KVBLK_PLACE_MAX		(KVBLK_SB_PLACE_PARTS * KVBLK_SB_PLACE_PART)
 
-/* Copy a place from a superblock, and to one. */
 void kvblk_place_get(const struct kvblk_d_place *place, char text[KVBLK_PLACE_MAX]);
 void kvblk_place_set(struct kvblk_d_place *place, const char *text);
 /* Set the checksum of a superblock, whose other fields are set. */
