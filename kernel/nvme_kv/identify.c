@@ -45,21 +45,15 @@ static u64 used_bytes(struct kvblk_pool *pool)
 	return space.bytes - min(space.bytes, space.free_bytes);
 }
 
-static void text_pad(char *to, size_t size, const char *text)
-{
-	memset(to, ' ', size);
-	memcpy(to, text, min(size, strlen(text)));
-}
-
 static void id_ctrl(struct kvblk_pool *pool, struct nvme_id_ctrl *id)
 {
 	char text[48];
 
 	snprintf(text, sizeof(text), "%*phN", UUID_SIZE, &pool->uuid);
-	text_pad(id->sn, sizeof(id->sn), text);
+	memcpy_and_pad(id->sn, sizeof(id->sn), text, strlen(text), ' ');
 	snprintf(text, sizeof(text), "kvblk %s", pool->name);
-	text_pad(id->mn, sizeof(id->mn), text);
-	text_pad(id->fr, sizeof(id->fr), "1");
+	memcpy_and_pad(id->mn, sizeof(id->mn), text, strlen(text), ' ');
+	memcpy_and_pad(id->fr, sizeof(id->fr), "1", 1, ' ');
 	id->cntrltype = NVME_CTRL_IO;
 	id->ver = cpu_to_le32(NVME_VS(2, 0, 0));
 	put_unaligned_le64(kvblk_pool_space(pool).bytes, id->tnvmcap);
