@@ -8,22 +8,16 @@
  * the command that shows it: pool->users keeps the pool's parts, RCU its members. A dump walks
  * pools by name, so that it continues correctly when pools are added or removed.
  */
-#include <linux/blkdev.h>
 #include <linux/build_bug.h>
 #include <linux/cleanup.h>
-#include <linux/llist.h>
 #include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/overflow.h>
-#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/string.h>
-#include <net/genetlink.h>
 
-#include "admin/admin.h"
 #include "admin/netlink.h"
 #include "admin/netlink_gen.h"
-#include "p2p/p2p.h"
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
 static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
@@ -43,13 +37,12 @@ static_assert((int)KVBLK_ROUTE_STATUS_TRIAL == (int)KVBLK_ROUTE_TRIAL);
 
 /* ---- requests ---- */
 
-/* Set a message about @attr. Returns @err. */
-static int nl_refuse(struct netlink_ext_ack *extack, const struct nlattr *attr, int err,
-		     const char *msg)
-{
-	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "%s", msg);
-	return err;
-}
+/* kvblk_refuse() with a message about @attr. */
+#define nl_refuse(extack, attr, err, fmt, ...)				\
+({									\
+	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, fmt, ##__VA_ARGS__);	\
+	(err);								\
+})
 
 static int nl_refuse_unprivileged(struct sk_buff *skb, struct genl_info *info)
 {
@@ -65,52 +58,44 @@ int kvblk_nl_refuse_user(const struct sk_buff *request, struct netlink_ext_ack *
 	return kvblk_refuse(extack, -EPERM, "run as root, or as a member of the group kvblk-monitor (see monitor_gid)");
 }
 
-const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
+int kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
-	const char *name = nla_data(attr);
-
-	if (*name)
-		return name;
-	NL_SET_ERR_MSG_ATTR(extack, attr, "the name is empty: a name has 1 to 31 characters");
-	return NULL;
+	if (!attr || *(const char *)nla_data(attr))
+		return 0;
+	return nl_refuse(extack, attr, -EINVAL, "the name is empty: a name has 1 to 31 characters");
 }
 
-/* Return the name of @what in attribute @type, or NULL with a message. */
-static const char *nl_name(struct genl_info *info, int type, const char *what)
+/* Check that attribute @type has the name of @what. Returns 0, or -EINVAL with a message. */
+static int nl_name(struct genl_info *info, int type, const char *what)
 {
-	if (GENL_REQ_ATTR_CHECK(info, type)) {
-		NL_SET_ERR_MSG_FMT(info->extack, "%s name missing", what);
-		return NULL;
-	}
+	if (GENL_REQ_ATTR_CHECK(info, type))
+		return kvblk_refuse(info->extack, -EINVAL, "%s name missing", what);
 	return kvblk_nl_name(info->attrs[type], info->extack);
 }
 
 /* Find the pool named @attr, with a reference. Returns an ERR_PTR() with a message on error. */
 static struct kvblk_pool *nl_pool_find(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool = kvblk_pool_find(nla_data(attr));
-
-	if (pool)
-		return pool;
-	return ERR_PTR(nl_refuse(extack, attr, -ENOENT,
+	return kvblk_pool_find(nla_data(attr)) ?:
+	       ERR_PTR(nl_refuse(extack, attr, -ENOENT,
 				 "there is no pool of this name: see \"kvblk pool list\""));
 }
 
 /* nl_pool_find() of attribute @type, which may be missing or empty. */
 static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
 {
-	if (!nl_name(info, type, "pool"))
-		return ERR_PTR(-EINVAL);
-	return nl_pool_find(info->attrs[type], info->extack);
+	int err = nl_name(info, type, "pool");
+
+	return err ? ERR_PTR(err) : nl_pool_find(info->attrs[type], info->extack);
 }
 
 int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
 	if (!attr || !nla_strcmp(attr, KVBLK_NL_TENANT))
 		return 0;
-	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "tenant \"%s\" is not supported, only \"%s\" is",
-				(const char *)nla_data(attr), KVBLK_NL_TENANT);
-	return -EOPNOTSUPP;
+	return nl_refuse(extack, attr, -EOPNOTSUPP,
+			 "tenant \"%s\" is not supported, only \"" KVBLK_NL_TENANT "\" is",
+			 (const char *)nla_data(attr));
 }
 
 static u32 nl_u32(struct genl_info *info, int type)
@@ -161,16 +146,13 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	if (!spec->path)
 		return -ENOMEM;
 	err = lookup_bdev(spec->path, &spec->dev);
-	if (err == -ENOENT || err == -ENOTBLK)
-		NL_SET_ERR_MSG_ATTR_FMT(extack, path, "%.54s %s",
-					(const char *)nla_data(path),
-					err == -ENOENT ? "does not exist" :
-							 "is not a block device");
-	else if (err)
-		NL_SET_ERR_MSG_ATTR_FMT(extack, path, "%.40s cannot be looked up (error %d)",
-					(const char *)nla_data(path), err);
+	if (err == -ENOENT)
+		return nl_refuse(extack, path, err, "%.54s does not exist", spec->path);
+	if (err == -ENOTBLK)
+		return nl_refuse(extack, path, err, "%.54s is not a block device", spec->path);
 	if (err)
-		return err;
+		return nl_refuse(extack, path, err, "%.40s cannot be looked up (error %d)",
+				 spec->path, err);
 	bytes = size ? nla_get_uint(size) : 0;
 	if (bytes && (!is_power_of_2(bytes) || bytes < KVBLK_SEGMENT_MIN ||
 		      bytes > KVBLK_SEGMENT_MAX))
@@ -182,8 +164,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 /* Fill @specs, KVBLK_MEMBERS_MAX of them. Returns their number or an error. */
 static int nl_member_specs(struct genl_info *info, struct kvblk_member_spec *specs)
 {
-	struct nlattr *tb[KVBLK_A_MEMBER_PLACE + 1];
-	struct nlattr *attr;
+	struct nlattr *tb[KVBLK_A_MEMBER_PLACE + 1], *attr;
 	int err, rem, nr = 0;
 
 	nlmsg_for_each_attr(attr, info->nlhdr, GENL_HDRLEN, rem) {
@@ -231,8 +212,7 @@ struct nl_job {
 	bool force;
 	struct kvblk_pool_spec spec;
 	u32 add_flags;
-	uuid_t uuid;
-	bool by_uuid;
+	uuid_t uuid;			/* to remove, if @member is "" */
 	u32 max_specs;			/* entries of @specs */
 	struct kvblk_member_spec specs[];
 };
@@ -275,14 +255,15 @@ static void nl_job_work(struct work_struct *work)
 	module_put(THIS_MODULE);
 }
 
-static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
+/* @name: of the pool. Returns an ERR_PTR() with a message on error. */
+static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs, const char *name)
 {
 	struct nl_job *job = kvzalloc(struct_size(job, specs, nr_specs), GFP_KERNEL);
 
-	if (job)
-		job->max_specs = nr_specs;
-	else
-		NL_SET_ERR_MSG(info->extack, "no memory for the request");
+	if (!job)
+		return ERR_PTR(kvblk_refuse(info->extack, -ENOMEM, "no memory for the request"));
+	job->max_specs = nr_specs;
+	strscpy(job->name, name);
 	return job;
 }
 
@@ -292,20 +273,11 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
  */
 static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u32 nr_specs)
 {
-	int err = nl_refuse_unprivileged(skb, info);
-	struct nl_job *job;
-	const char *name;
+	int err = nl_refuse_unprivileged(skb, info) ?: nl_name(info, KVBLK_A_POOL_NAME, "pool");
 
 	if (err)
 		return ERR_PTR(err);
-	name = nl_name(info, KVBLK_A_POOL_NAME, "pool");
-	if (!name)
-		return ERR_PTR(-EINVAL);
-	job = nl_job_alloc(info, nr_specs);
-	if (!job)
-		return ERR_PTR(-ENOMEM);
-	strscpy(job->name, name);
-	return job;
+	return nl_job_alloc(info, nr_specs, nla_data(info->attrs[KVBLK_A_POOL_NAME]));
 }
 
 /* Execute the job and free it. Returns its result, or -EINPROGRESS if an event will report it. */
@@ -315,9 +287,8 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job, int (*run)(str
 	int err;
 
 	if (!try_module_get(THIS_MODULE)) {
-		NL_SET_ERR_MSG(info->extack, "the module is being unloaded");
 		nl_job_free(job);
-		return -ENODEV;
+		return kvblk_refuse(info->extack, -ENODEV, "the module is being unloaded");
 	}
 	job->run = run;
 	job->request = request;
@@ -346,6 +317,14 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job, int (*run)(str
 static int nl_pool_assemble(struct nl_job *job)
 {
 	return kvblk_pool_assemble(&job->spec, job->add_flags, &job->extack);
+}
+
+/* Refuse, with a message, flags in attribute @type that are for import only. */
+static int nl_refuse_import_flags(struct genl_info *info, int type)
+{
+	if (!(nl_u32(info, type) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)))
+		return 0;
+	return nl_refuse(info->extack, info->attrs[type], -EINVAL, "\"degraded\" and \"rename\" are valid for import only");
 }
 
 static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
@@ -379,19 +358,14 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
 
 int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
-
-	if (flags && nla_get_u32(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME))
-		return nl_refuse(info->extack, flags, -EINVAL, "\"degraded\" and \"rename\" are valid for import only");
-	return nl_assemble(skb, info, false);
+	return nl_refuse_import_flags(info, KVBLK_A_POOL_ADD_FLAGS) ?:
+	       nl_assemble(skb, info, false);
 }
 
 int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
-
-	if (flags && nla_get_u32(flags) & KVBLK_ADD_FORMAT)
-		return nl_refuse(info->extack, flags, -EINVAL, "\"format\" is not valid for import, only for create and member add");
+	if (nl_u32(info, KVBLK_A_POOL_ADD_FLAGS) & KVBLK_ADD_FORMAT)
+		return nl_refuse(info->extack, info->attrs[KVBLK_A_POOL_ADD_FLAGS], -EINVAL, "\"format\" is not valid for import, only for create and member add");
 	return nl_assemble(skb, info, true);
 }
 
@@ -432,13 +406,12 @@ static struct nl_job *nl_member_job(struct genl_info *info, const char *name)
 
 	if (IS_ERR(pool))
 		return ERR_CAST(pool);
-	job = nl_job_alloc(info, 1);
-	if (!job) {
+	job = nl_job_alloc(info, 1, pool->name);
+	if (IS_ERR(job)) {
 		put_device(&pool->dev);
-		return ERR_PTR(-ENOMEM);
+		return job;
 	}
 	job->pool = pool;
-	strscpy(job->name, pool->name);
 	strscpy(job->member, name);
 	return job;
 }
@@ -454,22 +427,16 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	struct nl_job *job;
 	int err;
 
-	err = nl_refuse_unprivileged(skb, info);
-	if (err)
-		return err;
-	if (nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS) &
-	    (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME))
-		return nl_refuse(info->extack, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS], -EINVAL,
-				 "\"degraded\" and \"rename\" are valid for import only");
-	err = nl_member_spec(info->attrs, &spec, info->extack);
+	err = nl_refuse_unprivileged(skb, info) ?:
+	      nl_refuse_import_flags(info, KVBLK_A_MEMBER_ADD_FLAGS) ?:
+	      nl_member_spec(info->attrs, &spec, info->extack);
+	if (!err) {
+		job = nl_member_job(info, spec.name[0] ? spec.name : kbasename(spec.path));
+		err = PTR_ERR_OR_ZERO(job);
+	}
 	if (err) {
 		kfree(spec.path);
 		return err;
-	}
-	job = nl_member_job(info, spec.name[0] ? spec.name : kbasename(spec.path));
-	if (IS_ERR(job)) {
-		kfree(spec.path);
-		return PTR_ERR(job);
 	}
 	job->specs[0] = spec;
 	job->add_flags = nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS);
@@ -478,32 +445,30 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 
 static int nl_member_remove(struct nl_job *job)
 {
-	return kvblk_member_remove(job->pool, job->member,
-				   job->by_uuid ? &job->uuid : NULL, &job->extack);
+	return kvblk_member_remove(job->pool, job->member, job->member[0] ? NULL : &job->uuid,
+				   &job->extack);
 }
 
 int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct nlattr *uuid = info->attrs[KVBLK_A_MEMBER_UUID];
-	const char *name = "";
+	const struct nlattr *name = info->attrs[KVBLK_A_MEMBER_NAME];
 	struct nl_job *job;
 	int err;
 
 	err = nl_refuse_unprivileged(skb, info);
 	if (err)
 		return err;
-	if (uuid && info->attrs[KVBLK_A_MEMBER_NAME])
+	if (uuid && name)
 		return nl_refuse(info->extack, uuid, -EINVAL, "pass the member's name or its uuid, not both");
-	if (!uuid)
-		name = nl_name(info, KVBLK_A_MEMBER_NAME, "member");
-	if (!name)
-		return -EINVAL;
-	job = nl_member_job(info, name);
+	err = uuid ? 0 : nl_name(info, KVBLK_A_MEMBER_NAME, "member");
+	if (err)
+		return err;
+	job = nl_member_job(info, uuid ? "" : nla_data(name));
 	if (IS_ERR(job))
 		return PTR_ERR(job);
 	if (uuid)
 		import_uuid(&job->uuid, nla_data(uuid));
-	job->by_uuid = uuid;
 	return nl_job_run(info, job, nl_member_remove);
 }
 
@@ -709,9 +674,8 @@ static int nl_fill_named_member(struct sk_buff *skb,
 
 int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	if (!nl_name(info, KVBLK_A_MEMBER_NAME, "member"))
-		return -EINVAL;
-	return kvblk_nl_reply(skb, info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
+	return nl_name(info, KVBLK_A_MEMBER_NAME, "member") ?:
+	       kvblk_nl_reply(skb, info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
 }
 
 /* ---- dumps ---- */
@@ -805,23 +769,19 @@ static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
 static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
 {
 	struct nl_cursor *cursor = nl_cursor(cb);
+	int err = kvblk_nl_name(attr, cb->extack);
+	bool begun = cursor->begun;
 	struct kvblk_pool *pool;
-	const char *name;
 
-	if (cursor->begun)
-		return 0;
 	cursor->begun = true;
-	if (!attr)
-		return 0;
-	name = kvblk_nl_name(attr, cb->extack);
-	if (!name)
-		return -EINVAL;
+	if (err || begun || !attr)
+		return err;
 	pool = nl_pool_find(attr, cb->extack);
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
-	put_device(&pool->dev);
-	strscpy(cursor->pool, name);
+	strscpy(cursor->pool, pool->name);
 	cursor->within = true;
+	put_device(&pool->dev);
 	return 0;
 }
 
@@ -924,11 +884,9 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		return err;
 	if (!of || !name)
 		return kvblk_refuse(cb->extack, -EINVAL, "pool name or member name missing");
-	err = nl_begin_dump(cb, of);
+	err = nl_begin_dump(cb, of) ?: kvblk_nl_name(name, cb->extack);
 	if (err)
 		return err;
-	if (!kvblk_nl_name(name, cb->extack))
-		return -EINVAL;
 	pool = nl_next_pool(cursor->pool, true);
 	if (pool && !strcmp(pool->name, cursor->pool))
 		member = nl_member_get(pool, name);
@@ -937,9 +895,8 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		err = kvblk_p2p_ways(&member->flash, &cursor->part, nl_fill_route, &routes);
 		kvblk_member_put(member);
 	} else {
-		NL_SET_ERR_MSG_ATTR(cb->extack, name,
-				    "no such member, or it is dead or being removed: see \"kvblk member list\"");
-		err = -ENOENT;
+		err = nl_refuse(cb->extack, name, -ENOENT,
+				"no such member, or it is dead or being removed: see \"kvblk member list\"");
 	}
 	if (pool)
 		nl_put_pool(pool);

@@ -20,8 +20,8 @@ typedef int kvblk_nl_fill_fn(struct sk_buff *skb, const struct genl_info *info,
 typedef int kvblk_nl_parts_fn(struct sk_buff *skb, const struct genl_info *info,
 			      struct kvblk_pool *pool, u32 *part, bool monitor);
 
-/* Return the name in @attr, which has passed its policy. Returns NULL with a message if empty. */
-const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack);
+/* Check that @attr (may be NULL) has a name. Returns 0, or -EINVAL with a message if empty. */
+int kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack);
 /* Check that @attr (may be NULL) names an existing tenant. Returns 0 or -EOPNOTSUPP. */
 int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack);
 /* Find the member called @name. RCU. Returns NULL with a message if there is none. */

@@ -185,14 +185,9 @@ static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int fla
 
 int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	const struct nlattr *member = info->attrs[KVBLK_A_STATS_MEMBER];
-	int err = kvblk_nl_refuse_user(skb, info->extack);
-
-	if (err)
-		return err;
-	if (member && !kvblk_nl_name(member, info->extack))
-		return -EINVAL;
-	return kvblk_nl_tenant(info->attrs[KVBLK_A_STATS_TENANT], info->extack) ?:
+	return kvblk_nl_refuse_user(skb, info->extack) ?:
+	       kvblk_nl_name(info->attrs[KVBLK_A_STATS_MEMBER], info->extack) ?:
+	       kvblk_nl_tenant(info->attrs[KVBLK_A_STATS_TENANT], info->extack) ?:
 	       kvblk_nl_reply(skb, info, KVBLK_A_STATS_POOL, fill_asked);
 }
 
