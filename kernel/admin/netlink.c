@@ -477,9 +477,11 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 /* passed by main.c: netlink_gen.c depends on this file */
 struct genl_family *kvblk_nl;
 
-void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags)
+void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info)
 {
-	return genlmsg_put(skb, info->snd_portid, info->snd_seq, kvblk_nl, flags,
+	bool dump = (info->nlhdr->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
+
+	return genlmsg_put(skb, info->snd_portid, info->snd_seq, kvblk_nl, dump ? NLM_F_MULTI : 0,
 			   info->genlhdr->cmd);
 }
 
@@ -515,18 +517,16 @@ static bool nl_put_pool_use(struct sk_buff *skb, struct kvblk_pool *pool,
 }
 
 static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
-			int flags, struct kvblk_pool *pool, bool monitor)
+			struct kvblk_pool *pool, int *part, bool monitor)
 {
+	void *hdr = kvblk_nl_begin(skb, info);
 	struct kvblk_space space = kvblk_pool_space(pool);
 	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
 	bool full;
-	void *hdr;
 
-	hdr = kvblk_nl_begin(skb, info, flags);
-	if (!hdr)
-		return -EMSGSIZE;
 	snprintf(node, sizeof(node), "kvblk/%s/default", pool->name);
-	full = nla_put_string(skb, KVBLK_A_POOL_NAME, pool->name) ||
+	full = !hdr ||
+	       nla_put_string(skb, KVBLK_A_POOL_NAME, pool->name) ||
 	       nla_put(skb, KVBLK_A_POOL_UUID, UUID_SIZE, &pool->uuid) ||
 	       nla_put_u32(skb, KVBLK_A_POOL_FLAGS, pool->flags) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_BIRTH, pool->birth) ||
@@ -562,16 +562,12 @@ static bool nl_put_member_use(struct sk_buff *skb, const struct kvblk_member *me
 }
 
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
-			  int flags, const struct kvblk_member *member, bool monitor)
+			  const struct kvblk_member *member, bool monitor)
 {
 	const struct kvblk_flash *flash = &member->flash;
-	bool full;
-	void *hdr;
-
-	hdr = kvblk_nl_begin(skb, info, flags);
-	if (!hdr)
-		return -EMSGSIZE;
-	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, flash->pool->name) ||
+	void *hdr = kvblk_nl_begin(skb, info);
+	bool full = !hdr ||
+	       nla_put_string(skb, KVBLK_A_MEMBER_POOL, flash->pool->name) ||
 	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, flash->name) ||
 	       (strlen(flash->path) <= PATH_TOLD_MAX &&
 		nla_put_string(skb, KVBLK_A_MEMBER_PATH, flash->path)) ||
@@ -592,52 +588,53 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       (READ_ONCE(flash->state) != KVBLK_MEMBER_DEAD &&
 		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, flash->device)) ||
 	       (monitor && nl_put_member_use(skb, member));
+
 	return kvblk_nl_end(skb, hdr, full);
 }
 
 static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
-			   int flags, const struct kvblk_pool *pool,
+			   const struct kvblk_pool *pool,
 			   const struct kvblk_d_member *entry, const char *place)
 {
-	void *hdr = kvblk_nl_begin(skb, info, flags);
+	void *hdr = kvblk_nl_begin(skb, info);
 
-	if (!hdr)
-		return -EMSGSIZE;
-	return kvblk_nl_end(skb, hdr,
+	return kvblk_nl_end(skb, hdr, !hdr ||
 		      nla_put_string(skb, KVBLK_A_MEMBER_POOL, pool->name) ||
 		      nla_put_string(skb, KVBLK_A_MEMBER_NAME, entry->name) ||
 		      nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, entry->uuid) ||
-		      nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
-				  KVBLK_MEMBER_STATUS_MISSING) ||
+		      nla_put_u32(skb, KVBLK_A_MEMBER_STATE, KVBLK_MEMBER_STATUS_MISSING) ||
 		      (place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, place)));
+}
+
+static void nl_put_pool(struct kvblk_pool *pool)
+{
+	kvblk_pool_leave(pool);
+	put_device(&pool->dev);
 }
 
 int kvblk_nl_reply(const struct sk_buff *request, struct genl_info *info, int type,
 		   kvblk_nl_fill_fn *fill)
 {
 	struct kvblk_pool *pool = nl_pool(info, type);
-	struct sk_buff *reply = NULL;
+	struct sk_buff *reply;
 	int err;
 
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
-	if (!percpu_ref_tryget_live(&pool->users)) {
-		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type], "the pool is being destroyed");
-		err = -ENOENT;
-		goto out;
+	if (!kvblk_pool_enter(pool)) {
+		put_device(&pool->dev);
+		return nl_refuse(info->extack, info->attrs[type], -ENOENT,
+				 "the pool is being destroyed");
 	}
 	reply = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
-	err = reply ? fill(reply, info, 0, pool, kvblk_may_monitor(request)) : -ENOMEM;
-	percpu_ref_put(&pool->users);
-	if (!err) {
+	err = reply ? fill(reply, info, pool, NULL, kvblk_may_monitor(request)) : -ENOMEM;
+	nl_put_pool(pool);
+	if (err)
+		nlmsg_free(reply);
+	else
 		err = genlmsg_reply(reply, info);
-		reply = NULL;
-	}
 	if (err == -ENOMEM)
 		NL_SET_ERR_MSG(info->extack, "no memory for the reply");
-out:
-	nlmsg_free(reply);
-	put_device(&pool->dev);
 	return err;
 }
 
@@ -661,15 +658,14 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 	return NULL;
 }
 
-static int nl_fill_named_member(struct sk_buff *skb,
-				const struct genl_info *info, int flags,
-				struct kvblk_pool *pool, bool monitor)
+static int nl_fill_named_member(struct sk_buff *skb, const struct genl_info *info,
+				struct kvblk_pool *pool, int *part, bool monitor)
 {
 	struct kvblk_member *member;
 
 	guard(rcu)();
 	member = kvblk_nl_member(pool, info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
-	return member ? nl_fill_member(skb, info, flags, member, monitor) : -ENOENT;
+	return member ? nl_fill_member(skb, info, member, monitor) : -ENOENT;
 }
 
 int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
@@ -683,7 +679,7 @@ int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 /* Position of a dump: pools up to @pool are done, or @within it, its parts below @part. */
 struct nl_cursor {
 	char pool[KVBLK_NAME_MAX];
-	u32 part;
+	int part;
 	bool within;
 	bool begun;			/* set by the first message */
 };
@@ -706,14 +702,11 @@ static struct kvblk_pool *nl_next_pool(const char *name, bool from)
 	list_for_each_entry(pool, &kvblk_pools, link) {
 		int order = strcmp(pool->name, name);
 
-		if (order < 0 || (order == 0 && !from))
-			continue;
-		if (next && strcmp(pool->name, next->name) > 0)
-			continue;
-		if (!percpu_ref_tryget_live(&pool->users))
+		if (order < 0 || (order == 0 && !from) ||
+		    (next && strcmp(pool->name, next->name) > 0) || !kvblk_pool_enter(pool))
 			continue;
 		if (next)
-			percpu_ref_put(&next->users);
+			kvblk_pool_leave(next);
 		next = pool;
 	}
 	if (next)
@@ -721,48 +714,30 @@ static struct kvblk_pool *nl_next_pool(const char *name, bool from)
 	return next;
 }
 
-static void nl_put_pool(struct kvblk_pool *pool)
-{
-	percpu_ref_put(&pool->users);
-	put_device(&pool->dev);
-}
-
-/* Dump missing members: their parts follow those of the slots. */
-static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
-			   struct kvblk_pool *pool, u32 *part)
+/* kvblk_nl_fill_fn for members by slot, then missing ones. */
+static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, int *part, bool monitor)
 {
 	char place[KVBLK_PLACE_MAX];
 	struct kvblk_d_member entry;
-	int err;
-
-	for (; *part < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*part)++) {
-		if (!kvblk_member_list_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry, place))
-			continue;
-		err = nl_fill_missing(skb, info, NLM_F_MULTI, pool, &entry, place);
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-/* kvblk_nl_parts_fn for members by slot, then missing ones. */
-static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
-			   struct kvblk_pool *pool, u32 *part, bool monitor)
-{
 	struct kvblk_member *member;
 	int err;
 
 	scoped_guard(rcu) {
-		for (; *part < KVBLK_MEMBERS_MAX; (*part)++) {
-			member = rcu_dereference(pool->members[*part]);
-			if (!member)
-				continue;
-			err = nl_fill_member(skb, info, NLM_F_MULTI, member, monitor);
+		for (; (member = kvblk_next_member(pool, part)); (*part)++) {
+			err = nl_fill_member(skb, info, member, monitor);
 			if (err)
 				return err;
 		}
 	}
-	return nl_dump_missing(skb, info, pool, part);
+	for (; *part < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*part)++) {
+		if (!kvblk_member_list_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry, place))
+			continue;
+		err = nl_fill_missing(skb, info, pool, &entry, place);
+		if (err)
+			return err;
+	}
+	return 0;
 }
 
 /* Start a dump at the pool that @attr (may be NULL) names. */
@@ -786,7 +761,7 @@ static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
 }
 
 int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
-		  const struct nlattr *only, kvblk_nl_parts_fn *fill)
+		  const struct nlattr *only, kvblk_nl_fill_fn *fill)
 {
 	const bool monitor = kvblk_may_monitor(cb->skb);
 	struct nl_cursor *cursor = nl_cursor(cb);
@@ -809,23 +784,14 @@ int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 		err = fill(skb, genl_info_dump(cb), pool, &cursor->part, monitor);
 		nl_put_pool(pool);
 		cursor->within = err;
-		if (!err)
-			cursor->part = 0;
 	}
 	return skb->len ?: err;
 }
 
-static int nl_dump_pool(struct sk_buff *skb, const struct genl_info *info,
-			struct kvblk_pool *pool, u32 *part, bool monitor)
-{
-	return nl_fill_pool(skb, info, NLM_F_MULTI, pool, monitor);
-}
-
 int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	return kvblk_nl_tenant(genl_info_dump(cb)->attrs[KVBLK_A_POOL_TENANT],
-			       cb->extack) ?:
-	       kvblk_nl_dump(skb, cb, NULL, nl_dump_pool);
+	return kvblk_nl_tenant(genl_info_dump(cb)->attrs[KVBLK_A_POOL_TENANT], cb->extack) ?:
+	       kvblk_nl_dump(skb, cb, NULL, nl_fill_pool);
 }
 
 int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
@@ -844,11 +810,9 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 {
 	struct nl_routes *routes = arg;
 	struct sk_buff *skb = routes->skb;
-	void *hdr = kvblk_nl_begin(skb, routes->info, NLM_F_MULTI);
+	void *hdr = kvblk_nl_begin(skb, routes->info);
 
-	if (!hdr)
-		return -EMSGSIZE;
-	return kvblk_nl_end(skb, hdr,
+	return kvblk_nl_end(skb, hdr, !hdr ||
 		      nla_put_string(skb, KVBLK_A_ROUTE_POOL, routes->member->flash.pool->name) ||
 		      nla_put_string(skb, KVBLK_A_ROUTE_MEMBER, routes->member->flash.name) ||
 		      nla_put_string(skb, KVBLK_A_ROUTE_DEVICE, way->device) ||

@@ -11,14 +11,11 @@
 #define KVBLK_NL_TENANT		"default"
 
 /*
- * Fill @skb with a message about @pool. @monitor: the requester may monitor. Returns 0, or an error
- * with a message.
+ * Fill @skb with a message about @pool or, in a dump, with messages about its parts from *@part on,
+ * which is advanced. @monitor: the requester may monitor. Returns 0, or an error with a message.
  */
 typedef int kvblk_nl_fill_fn(struct sk_buff *skb, const struct genl_info *info,
-			     int flags, struct kvblk_pool *pool, bool monitor);
-/* Fill @skb with messages about parts of @pool, from *@part on; advances *@part. */
-typedef int kvblk_nl_parts_fn(struct sk_buff *skb, const struct genl_info *info,
-			      struct kvblk_pool *pool, u32 *part, bool monitor);
+			     struct kvblk_pool *pool, int *part, bool monitor);
 
 /* Check that @attr (may be NULL) has a name. Returns 0, or -EINVAL with a message if empty. */
 int kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack);
@@ -32,8 +29,8 @@ extern struct genl_family *kvblk_nl;
 /* Return 0, or -EPERM with a message if the requester may not monitor. */
 int kvblk_nl_refuse_user(const struct sk_buff *request, struct netlink_ext_ack *extack);
 
-/* Begin a reply to @info. Returns NULL if @skb is full. */
-void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags);
+/* Begin a reply to @info, one of several if it asks for a dump. Returns NULL if @skb is full. */
+void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info);
 /* End the message at @hdr. If too long (@full), remove it and return -EMSGSIZE. */
 int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full);
 /* Reply to @request with @fill's message about the pool in attribute @type. */
@@ -41,6 +38,6 @@ int kvblk_nl_reply(const struct sk_buff *request, struct genl_info *info, int ty
 		   kvblk_nl_fill_fn *fill);
 /* A dumpit() of @fill's messages about each pool, or about the pool that @only names. */
 int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
-		  const struct nlattr *only, kvblk_nl_parts_fn *fill);
+		  const struct nlattr *only, kvblk_nl_fill_fn *fill);
 
 #endif

@@ -38,11 +38,6 @@ static const bool member_counters[KVBLK_COUNTERS] = {
 #undef X
 };
 
-static const bool member_hists[KVBLK_HISTS] = {
-	[KVBLK_H_PUT] = true,
-	[KVBLK_H_GET] = true,
-};
-
 static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 {
 	u32 ready = READ_ONCE(member->log.nr_ready), open = READ_ONCE(member->log.nr_open);
@@ -89,35 +84,15 @@ static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *value
 	return full;
 }
 
-/* Put latencies. @member: put only those that members have. */
-static bool put_latencies(struct sk_buff *skb, const struct kvblk_stats *sum, bool member)
+/* Put the first @nr latencies. */
+static bool put_latencies(struct sk_buff *skb, const struct kvblk_stats *sum, int nr)
 {
 	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
 	bool full = !nest;
 	int i;
 
-	for (i = 0; i < KVBLK_HISTS && !full; i++)
-		if (!member || member_hists[i])
-			full = nla_put(skb, KVBLK_A_LATENCY_PUT + i,
-				       sizeof(sum->hists[i]), sum->hists[i]);
-	if (!full)
-		nla_nest_end(skb, nest);
-	return full;
-}
-
-static bool put_size(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
-{
-	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
-	struct kvblk_size_stats sum;
-	bool full = !nest;
-	int hist;
-
-	for (hist = 0; hist < KVBLK_SIZED_HISTS && !full; hist++) {
-		kvblk_stats_size(pool, hist, size, &sum);
-		full = nla_put(skb, KVBLK_A_LATENCY_PUT + hist, sizeof(sum.hist),
-			       sum.hist) ||
-		       nla_put_uint(skb, KVBLK_A_LATENCY_PUT_NS + hist, sum.ns);
-	}
+	for (i = 0; i < nr && !full; i++)
+		full = nla_put(skb, KVBLK_A_LATENCY_PUT + i, sizeof(sum->hists[i]), sum->hists[i]);
 	if (!full)
 		nla_nest_end(skb, nest);
 	return full;
@@ -125,10 +100,25 @@ static bool put_size(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
 
 static bool put_size_stats(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
 {
-	return nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
-	       nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT) ||
-	       nla_put_uint(skb, KVBLK_A_STATS_SIZE_MAX, KVBLK_SIZE_MAX(size)) ||
-	       put_size(skb, pool, size);
+	struct kvblk_size_stats sum;
+	struct nlattr *nest;
+	bool full;
+	int hist;
+
+	if (nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
+	    nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT) ||
+	    nla_put_uint(skb, KVBLK_A_STATS_SIZE_MAX, KVBLK_SIZE_MAX(size)))
+		return true;
+	nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
+	full = !nest;
+	for (hist = 0; hist < KVBLK_SIZED_HISTS && !full; hist++) {
+		kvblk_stats_size(pool, hist, size, &sum);
+		full = nla_put(skb, KVBLK_A_LATENCY_PUT + hist, sizeof(sum.hist), sum.hist) ||
+		       nla_put_uint(skb, KVBLK_A_LATENCY_PUT_NS + hist, sum.ns);
+	}
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
 }
 
 /* @member: NULL for the pool's own statistics; @sum: a buffer. */
@@ -152,23 +142,23 @@ static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 			 KVBLK_COUNTERS, member ? member_counters : NULL) ||
 	       put_uints(skb, KVBLK_A_STATS_GAUGES, KVBLK_A_GAUGE_INFLIGHT, gauges,
 			 member ? MEMBER_GAUGES : GAUGES, NULL) ||
-	       put_latencies(skb, sum, member);
+	       /* members have those of puts and gets */
+	       put_latencies(skb, sum, member ? KVBLK_SIZED_HISTS : KVBLK_HISTS);
 }
 
 /* ---- replies ---- */
 
-static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int flags,
-		      struct kvblk_pool *pool, const struct kvblk_member *member,
-		      struct kvblk_stats *sum)
+static int fill_stats(struct sk_buff *skb, const struct genl_info *info, struct kvblk_pool *pool,
+		      const struct kvblk_member *member, struct kvblk_stats *sum)
 {
-	void *hdr = kvblk_nl_begin(skb, info, flags);
+	void *hdr = kvblk_nl_begin(skb, info);
 
-	return hdr ? kvblk_nl_end(skb, hdr, put_stats(skb, pool, member, sum)) : -EMSGSIZE;
+	return kvblk_nl_end(skb, hdr, !hdr || put_stats(skb, pool, member, sum));
 }
 
 /* kvblk_nl_fill_fn for the pool, or for the member that the request names. */
-static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int flags,
-		      struct kvblk_pool *pool, bool monitor)
+static int fill_asked(struct sk_buff *skb, const struct genl_info *info,
+		      struct kvblk_pool *pool, int *part, bool monitor)
 {
 	const struct nlattr *name = info->attrs[KVBLK_A_STATS_MEMBER];
 	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
@@ -177,10 +167,10 @@ static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int fla
 	if (!sum)
 		return -ENOMEM;
 	if (!name)
-		return fill_stats(skb, info, flags, pool, NULL, sum);
+		return fill_stats(skb, info, pool, NULL, sum);
 	guard(rcu)();
 	member = kvblk_nl_member(pool, name, info->extack);
-	return member ? fill_stats(skb, info, flags, pool, member, sum) : -ENOENT;
+	return member ? fill_stats(skb, info, pool, member, sum) : -ENOENT;
 }
 
 int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
@@ -192,21 +182,21 @@ int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
 }
 
 static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
-		      struct kvblk_pool *pool, u32 *part)
+		      struct kvblk_pool *pool, int *part)
 {
 	void *hdr;
 
 	for (; *part < KVBLK_SIZES; (*part)++) {
-		hdr = kvblk_nl_begin(skb, info, NLM_F_MULTI);
-		if (!hdr || kvblk_nl_end(skb, hdr, put_size_stats(skb, pool, *part)))
+		hdr = kvblk_nl_begin(skb, info);
+		if (kvblk_nl_end(skb, hdr, !hdr || put_size_stats(skb, pool, *part)))
 			return -EMSGSIZE;
 	}
 	return 0;
 }
 
-/* kvblk_nl_parts_fn for the pool, its members by slot, or its size classes. */
+/* kvblk_nl_fill_fn for the pool, its members by slot, or its size classes. */
 static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
-		      struct kvblk_pool *pool, u32 *part, bool monitor)
+		      struct kvblk_pool *pool, int *part, bool monitor)
 {
 	const struct nlattr *attr = info->attrs[KVBLK_A_STATS_SCOPE];
 	u32 scope = attr ? nla_get_u32(attr) : KVBLK_STATS_SCOPE_POOL;
@@ -220,13 +210,10 @@ static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
 	if (!sum)
 		return -ENOMEM;
 	if (scope == KVBLK_STATS_SCOPE_POOL)
-		return fill_stats(skb, info, NLM_F_MULTI, pool, NULL, sum);
+		return fill_stats(skb, info, pool, NULL, sum);
 	guard(rcu)();
-	for (; *part < KVBLK_MEMBERS_MAX; (*part)++) {
-		member = rcu_dereference(pool->members[*part]);
-		if (!member)
-			continue;
-		err = fill_stats(skb, info, NLM_F_MULTI, pool, member, sum);
+	for (; (member = kvblk_next_member(pool, part)); (*part)++) {
+		err = fill_stats(skb, info, pool, member, sum);
 		if (err)
 			return err;
 	}

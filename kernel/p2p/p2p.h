@@ -56,7 +56,7 @@ int kvblk_p2p_trial(struct kvblk_req *req);
 void kvblk_p2p_trial_end(struct kvblk_req *req);
 void kvblk_p2p_work(struct work_struct *work);
 /* Calls @report for each provider's route from *@at on, incremented, until an error. May sleep. */
-int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
+int kvblk_p2p_ways(struct kvblk_flash *flash, int *at,
 		   int (*report)(const struct kvblk_way *way, void *arg), void *arg);
 #else
 static inline int kvblk_p2p_init(void) { return 0; }
@@ -71,7 +71,7 @@ static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_flash *flash
 static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
 static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}
-static inline int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
+static inline int kvblk_p2p_ways(struct kvblk_flash *flash, int *at,
 				 int (*report)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	return 0;

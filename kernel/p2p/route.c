@@ -626,13 +626,12 @@ static void provider_way(struct pci_dev *pdev, struct kvblk_flash *flash,
 		way->why = route->why;
 }
 
-int kvblk_p2p_ways(struct kvblk_flash *flash, u32 *at,
+int kvblk_p2p_ways(struct kvblk_flash *flash, int *at,
 		   int (*report)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	struct pci_dev *pdev = NULL;
 	struct kvblk_way way;
-	u32 nr = 0;
-	int err;
+	int err, nr = 0;
 
 	guard(mutex)(&providers_lock);
 	for_each_pci_dev(pdev) {
