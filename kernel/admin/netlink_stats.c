@@ -5,7 +5,6 @@
  */
 #include <linux/build_bug.h>
 #include <linux/cleanup.h>
-#include <linux/ktime.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
@@ -68,7 +67,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
 }
 
-/* The put_*() functions return true if @skb is full. @wanted: which values to put; NULL: all. */
+/* The put_*() functions return true if @skb is full. @wanted: values to put; NULL: all. */
 static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *values, int nr,
 		      const bool *wanted)
 {
@@ -231,29 +230,28 @@ int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 
 /* ---- notifications ---- */
 
-/* Send a notification, or drop it if too long (@full): its number is then skipped. */
-static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, void *hdr,
-			bool full, u64 time)
+/* Send a notification. If too long, or not allocated (@full), drop it and skip its number. */
+static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, bool full, u64 time)
 {
+	pool->stats_seq++;
 	if (full || nla_put_uint(skb, KVBLK_A_STATS_SEQ, pool->stats_seq) ||
 	    nla_put_uint(skb, KVBLK_A_STATS_TIME, time)) {
 		nlmsg_free(skb);
 		return;
 	}
-	genlmsg_end(skb, hdr);
+	nlmsg_end(skb, nlmsg_hdr(skb));
 	genlmsg_multicast_netns_filtered(kvblk_nl, &init_net, skb, 0, KVBLK_NLGRP_STATS, GFP_KERNEL,
 					 kvblk_monitor_filter, NULL);
 }
 
 /* Begin a notification. Returns NULL if memory is short. */
-static struct sk_buff *notice_new(struct kvblk_pool *pool, void **hdr)
+static struct sk_buff *notice_new(void)
 {
 	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
 
-	pool->stats_seq++;
 	if (skb)
 		/* a new skb always has space for the header */
-		*hdr = genlmsg_put(skb, 0, 0, kvblk_nl, 0, KVBLK_CMD_STATS_NTF);
+		genlmsg_put(skb, 0, 0, kvblk_nl, 0, KVBLK_CMD_STATS_NTF);
 	return skb;
 }
 
@@ -262,24 +260,19 @@ static void report_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats 
 	const struct kvblk_member *member;
 	struct sk_buff *skb;
 	bool full;
-	void *hdr;
 
 	if (!rcu_access_pointer(pool->members[slot]))
 		return;
-	skb = notice_new(pool, &hdr);
-	if (!skb)
-		return;
+	skb = notice_new();
 	scoped_guard(rcu) {
 		member = rcu_dereference(pool->members[slot]);
-		full = member && put_stats(skb, pool, member, sum);
+		full = !skb || (member && put_stats(skb, pool, member, sum));
 	}
-	if (member) {
-		notice_send(pool, skb, hdr, full, time);
-	} else {
-		/* the member has just left: use the number again */
-		pool->stats_seq--;
+	/* a member that has just left takes no number */
+	if (member)
+		notice_send(pool, skb, full, time);
+	else
 		nlmsg_free(skb);
-	}
 }
 
 void kvblk_nl_stats_work(struct work_struct *work)
@@ -288,23 +281,21 @@ void kvblk_nl_stats_work(struct work_struct *work)
 	struct kvblk_stats *sum __free(kfree) = NULL;
 	u64 time = ktime_get_real_ns();
 	struct sk_buff *skb;
-	void *hdr;
+	bool lost;
 	u32 i;
 
 	if (!genl_has_listeners(kvblk_nl, &init_net, KVBLK_NLGRP_STATS))
 		return;
 	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
-	skb = notice_new(pool, &hdr);
-	if (!sum || !skb) {
-		nlmsg_free(skb);
+	skb = notice_new();
+	lost = !sum || !skb;
+	notice_send(pool, skb, lost || put_stats(skb, pool, NULL, sum), time);
+	if (lost)
 		return;
-	}
-	notice_send(pool, skb, hdr, put_stats(skb, pool, NULL, sum), time);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++)
 		report_member(pool, i, sum, time);
 	for (i = 0; i < KVBLK_SIZES; i++) {
-		skb = notice_new(pool, &hdr);
-		if (skb)
-			notice_send(pool, skb, hdr, put_size_stats(skb, pool, i), time);
+		skb = notice_new();
+		notice_send(pool, skb, !skb || put_size_stats(skb, pool, i), time);
 	}
 }
