@@ -10,8 +10,6 @@
 #include <linux/cleanup.h>
 #include <linux/kobject.h>
 #include <linux/kstrtox.h>
-#include <linux/list.h>
-#include <linux/mutex.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
@@ -45,23 +43,23 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr, cha
 }
 static DEVICE_ATTR_RO(state);
 
-/* X(name, value of a struct kvblk_pool *pool) */
+/* X(name, mode, value of a struct kvblk_pool *pool) */
 #define POOL_VALUES(X)									\
-	X(strict, !!(pool->flags & KVBLK_POOL_STRICT))					\
-	X(birth, pool->birth)								\
-	X(epoch, READ_ONCE(pool->epoch))						\
-	X(capacity, kvblk_pool_space(pool).bytes)					\
-	X(unsure, atomic_read(&pool->unsure))						\
-	X(value_max, kvblk_pool_value_max(pool))					\
-	X(index_slots, kvblk_index_slots(&pool->index))					\
-	X(index_bytes, kvblk_index_bytes(&pool->index))
+	X(strict, 0444, !!(pool->flags & KVBLK_POOL_STRICT))				\
+	X(birth, 0444, pool->birth)							\
+	X(epoch, 0444, READ_ONCE(pool->epoch))						\
+	X(capacity, 0444, kvblk_pool_space(pool).bytes)					\
+	X(unsure, 0444, atomic_read(&pool->unsure))					\
+	X(value_max, 0444, kvblk_pool_value_max(pool))					\
+	X(index_slots, 0444, kvblk_index_slots(&pool->index))				\
+	X(index_bytes, 0444, kvblk_index_bytes(&pool->index))
 
 /* likewise, for monitors */
 #define POOL_USE_VALUES(X)								\
-	X(free, kvblk_pool_space(pool).free_bytes)					\
-	X(leased_bytes, READ_ONCE(pool->lease.total))					\
-	X(dram_used, atomic64_read(&pool->dram.bytes))					\
-	X(index_used, kvblk_index_used(&pool->index))
+	X(free, 0440, kvblk_pool_space(pool).free_bytes)				\
+	X(leased_bytes, 0440, READ_ONCE(pool->lease.total))				\
+	X(dram_used, 0440, atomic64_read(&pool->dram.bytes))				\
+	X(index_used, 0440, kvblk_index_used(&pool->index))
 
 #define POOL_ATTR(_name, _mode, _value)					\
 static ssize_t _name##_show(struct device *dev,				\
@@ -73,39 +71,35 @@ static ssize_t _name##_show(struct device *dev,				\
 }									\
 static DEVICE_ATTR(_name, _mode, _name##_show, NULL);
 
-#define X(name, value)	POOL_ATTR(name, 0444, value)
-POOL_VALUES(X)
-#undef X
+POOL_VALUES(POOL_ATTR)
+POOL_USE_VALUES(POOL_ATTR)
 
-#define X(name, value)	POOL_ATTR(name, 0440, value)
-POOL_USE_VALUES(X)
-#undef X
-
+#define X(name, mode, value)	&dev_attr_##name.attr,
 static struct attribute *pool_attrs[] = {
 	&dev_attr_uuid.attr,
 	&dev_attr_state.attr,
-#define X(name, value)	&dev_attr_##name.attr,
 	POOL_VALUES(X)
-#undef X
 	NULL
-};
-
-static const struct attribute_group pool_group = {
-	.attrs = pool_attrs,
 };
 
 static struct attribute *pool_use_attrs[] = {
-#define X(name, value)	&dev_attr_##name.attr,
 	POOL_USE_VALUES(X)
-#undef X
 	NULL
 };
 
-static const struct attribute_group pool_use_group = {
-	.attrs = pool_use_attrs,
-};
+#undef X
+
+static const struct attribute_group pool_group = { .attrs = pool_attrs };
+static const struct attribute_group pool_use_group = { .attrs = pool_use_attrs };
 
 /* ---- tunables ---- */
+
+enum {
+#define X(name, type, standard, least, most)	TUNABLE_##name,
+	KVBLK_TUNABLES(X)
+#undef X
+	TUNABLES,
+};
 
 /* A tunable: a u32 or (@wide) u64 in struct kvblk_tunables, from @min to @max. */
 struct tunable {
@@ -116,35 +110,24 @@ struct tunable {
 	u64 max;
 };
 
-static const char * const check_names[] = {
-	[KVBLK_CHECK_HEADER] = "header",
-	[KVBLK_CHECK_FULL] = "full",
-	[KVBLK_CHECK_PRODUCER] = "producer",
-};
+static struct tunable tunables[TUNABLES];
 
-static const char * const dram_names[] = {
-	[KVBLK_DRAM_THROUGH] = "through",
-	[KVBLK_DRAM_EVICT] = "evict",
-	[KVBLK_DRAM_TOUCHED] = "touched",
+/* Names of all values from 0 on; none: numbers. */
+static const char * const tunable_names[TUNABLES][3] = {
+	[TUNABLE_integrity] = {
+		[KVBLK_CHECK_HEADER] = "header",
+		[KVBLK_CHECK_FULL] = "full",
+		[KVBLK_CHECK_PRODUCER] = "producer",
+	},
+	[TUNABLE_dram_mode] = {
+		[KVBLK_DRAM_THROUGH] = "through",
+		[KVBLK_DRAM_EVICT] = "evict",
+		[KVBLK_DRAM_TOUCHED] = "touched",
+	},
 };
-
-/* Return the names of the values from 0 on, or NULL for a number. */
-static const char * const *tunable_names(const struct tunable *t)
-{
-	if (t->offset == offsetof(struct kvblk_tunables, integrity))
-		return check_names;
-	return t->offset == offsetof(struct kvblk_tunables, dram_mode) ? dram_names : NULL;
-}
 
 /* Serializes stores to all pools' tunables; innermost. */
 static DEFINE_MUTEX(tunables_lock);
-
-static u64 tunable_load(struct kvblk_tunables *tun, const struct tunable *t)
-{
-	void *p = (void *)tun + t->offset;
-
-	return t->wide ? READ_ONCE(*(u64 *)p) : READ_ONCE(*(u32 *)p);
-}
 
 static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t, u64 value)
 {
@@ -159,30 +142,26 @@ static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t, u64
 static ssize_t tunable_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	struct tunable *t = container_of(attr, struct tunable, attr);
-	struct kvblk_pool *pool = kvblk_dev_pool(dev);
-	u64 value = tunable_load(&pool->tun, t);
+	const char * const *names = tunable_names[t - tunables];
+	void *p = (void *)&kvblk_dev_pool(dev)->tun + t->offset;
+	u64 value = t->wide ? READ_ONCE(*(u64 *)p) : READ_ONCE(*(u32 *)p);
 
-	if (tunable_names(t))
-		return sysfs_emit(buf, "%s\n", tunable_names(t)[value]);
-	return sysfs_emit(buf, "%llu\n", value);
+	return *names ? sysfs_emit(buf, "%s\n", names[value]) : sysfs_emit(buf, "%llu\n", value);
 }
 
 static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 			     const char *buf, size_t count)
 {
 	struct tunable *t = container_of(attr, struct tunable, attr);
+	const char * const *names = tunable_names[t - tunables];
+	int err, name = *names ? __sysfs_match_string(names, t->max + 1, buf) : -EINVAL;
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 	struct kvblk_tunables tun;
-	int err, name = -1;
-	u64 value;
+	u64 value = name;
 
-	if (tunable_names(t))
-		name = __sysfs_match_string(tunable_names(t), t->max + 1, buf);
 	err = name < 0 ? kstrtou64(buf, 0, &value) : 0;
 	if (err)
 		return err;
-	if (name >= 0)
-		value = name;
 	if (value < t->min || value > t->max)
 		return -ERANGE;
 
@@ -202,24 +181,14 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	return count;
 }
 
-static struct tunable tunables[] = {
+static struct tunable tunables[TUNABLES] = {
 #define X(_name, _type, _standard, _least, _most) {			\
-	.attr = {							\
-		.attr = { .name = __stringify(_name), .mode = 0644 },	\
-		.show = tunable_show,					\
-		.store = tunable_store,					\
-	},								\
+	.attr = __ATTR(_name, 0644, tunable_show, tunable_store),	\
 	.offset = offsetof(struct kvblk_tunables, _name),		\
 	.wide = sizeof(_type) == sizeof(u64),				\
 	.min = (_least),						\
 	.max = (_most),							\
 },
-	KVBLK_TUNABLES(X)
-#undef X
-};
-
-enum {
-#define X(name, type, standard, least, most)	TUNABLE_##name,
 	KVBLK_TUNABLES(X)
 #undef X
 };
@@ -231,35 +200,26 @@ static struct attribute *tunable_attrs[] = {
 	NULL
 };
 
-static const struct attribute_group tunable_group = {
-	.attrs = tunable_attrs,
-};
+static const struct attribute_group tunable_group = { .attrs = tunable_attrs };
 
 /* ---- counters/ ---- */
 
-struct counter_attr {
-	struct device_attribute attr;
-	enum kvblk_counter counter;
-};
+static struct device_attribute counters[KVBLK_COUNTERS];
 
 static ssize_t counter_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	struct counter_attr *c = container_of(attr, struct counter_attr, attr);
-
-	return sysfs_emit(buf, "%llu\n", kvblk_stats_counter(kvblk_dev_pool(dev), c->counter));
+	return sysfs_emit(buf, "%llu\n", kvblk_stats_counter(kvblk_dev_pool(dev), attr - counters));
 }
 
-static struct counter_attr counters[] = {
-#define X(_name, NAME) {						\
-	.attr = { { .name = _name, .mode = 0440 }, .show = counter_show },	\
-	.counter = KVBLK_C_##NAME,					\
-},
+static struct device_attribute counters[KVBLK_COUNTERS] = {
+#define X(_name, NAME)	\
+	[KVBLK_C_##NAME] = { { .name = _name, .mode = 0440 }, .show = counter_show },
 	KVBLK_COUNTER_TABLE(X)
 #undef X
 };
 
 static struct attribute *counter_attrs[] = {
-#define X(name, NAME)	&counters[KVBLK_C_##NAME].attr.attr,
+#define X(name, NAME)	&counters[KVBLK_C_##NAME].attr,
 	KVBLK_COUNTER_TABLE(X)
 #undef X
 	NULL
@@ -317,29 +277,29 @@ static void dir_release(struct kobject *kobj)
 	kfree(container_of(kobj, struct dir, kobj));
 }
 
-/* X(name, format, value of a struct kvblk_member *member) */
+/* X(name, mode, format, value of a struct kvblk_member *member) */
 #define MEMBER_VALUES(X)								\
-	X(state, "%s", kvblk_member_state_names[READ_ONCE(member->flash.state)])	\
-	X(suspect, "%d", READ_ONCE(member->flash.suspect))				\
-	X(failing, "%d", kvblk_flash_fails(&member->flash))				\
-	X(path, "%s", member->flash.path)						\
-	X(device, "%s",									\
+	X(state, 0444, "%s", kvblk_member_state_names[READ_ONCE(member->flash.state)])	\
+	X(suspect, 0444, "%d", READ_ONCE(member->flash.suspect))			\
+	X(failing, 0444, "%d", kvblk_flash_fails(&member->flash))			\
+	X(path, 0444, "%s", member->flash.path)						\
+	X(device, 0444, "%s",								\
 	  READ_ONCE(member->flash.state) == KVBLK_MEMBER_DEAD ? "" : member->flash.device) \
-	X(place, "%s", member->flash.place)						\
-	X(uuid, "%pUb", &member->flash.uuid)						\
-	X(size, "%llu", member->flash.size)						\
-	X(segment_size, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT)		\
-	X(nr_segments, "%u", member->flash.nr_segs)					\
-	X(record_align, "%u", member->flash.record_align)				\
-	X(incarnation, "%#018llx", member->flash.incarnation)
+	X(place, 0444, "%s", member->flash.place)					\
+	X(uuid, 0444, "%pUb", &member->flash.uuid)					\
+	X(size, 0444, "%llu", member->flash.size)					\
+	X(segment_size, 0444, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT)	\
+	X(nr_segments, 0444, "%u", member->flash.nr_segs)				\
+	X(record_align, 0444, "%u", member->flash.record_align)				\
+	X(incarnation, 0444, "%#018llx", member->flash.incarnation)
 
 /* likewise, for monitors */
 #define MEMBER_USE_VALUES(X)								\
-	X(free_segments, "%u", kvblk_member_avail(member))				\
-	X(sealed_segments, "%u", READ_ONCE(member->log.nr_sealed))			\
-	X(inflight, "%llu", kvblk_flash_inflight(&member->flash, NULL))			\
-	X(restored, "%llu", READ_ONCE(member->log.restored))				\
-	X(unread_segments, "%u", READ_ONCE(member->log.nr_unread))
+	X(free_segments, 0440, "%u", kvblk_member_avail(member))			\
+	X(sealed_segments, 0440, "%u", READ_ONCE(member->log.nr_sealed))		\
+	X(inflight, 0440, "%llu", kvblk_flash_inflight(&member->flash, NULL))		\
+	X(restored, 0440, "%llu", READ_ONCE(member->log.restored))			\
+	X(unread_segments, 0440, "%u", READ_ONCE(member->log.nr_unread))
 
 #define MEMBER_ATTR(_name, _mode, _format, _value)			\
 static ssize_t member_##_name##_show(struct kvblk_member *member, char *buf) \
@@ -351,41 +311,25 @@ static struct member_attr member_attr_##_name = {			\
 	.show = member_##_name##_show,					\
 };
 
-#define X(name, format, value)	MEMBER_ATTR(name, 0444, format, value)
-MEMBER_VALUES(X)
-#undef X
+MEMBER_VALUES(MEMBER_ATTR)
+MEMBER_USE_VALUES(MEMBER_ATTR)
 
-#define X(name, format, value)	MEMBER_ATTR(name, 0440, format, value)
-MEMBER_USE_VALUES(X)
-#undef X
-
+#define X(name, mode, format, value)	&member_attr_##name.attr,
 static struct attribute *member_attrs[] = {
-#define X(name, format, value)	&member_attr_##name.attr,
 	MEMBER_VALUES(X)
-#undef X
 	NULL
-};
-
-static const struct attribute_group member_group = {
-	.attrs = member_attrs,
 };
 
 static struct attribute *member_use_attrs[] = {
-#define X(name, format, value)	&member_attr_##name.attr,
 	MEMBER_USE_VALUES(X)
+	NULL
+};
+
 #undef X
-	NULL
-};
 
-static const struct attribute_group member_use_group = {
-	.attrs = member_use_attrs,
-};
-
-static const struct attribute_group *member_groups[] = {
-	&member_group,
-	&member_use_group,
-	NULL
-};
+static const struct attribute_group member_group = { .attrs = member_attrs };
+static const struct attribute_group member_use_group = { .attrs = member_use_attrs };
+static const struct attribute_group *member_groups[] = { &member_group, &member_use_group, NULL };
 
 static const struct kobj_type member_ktype = {
 	.release = dir_release,
@@ -401,19 +345,17 @@ static const struct kobj_type members_ktype = {
 /* Give the files for monitors to their group. After an error they are root's alone. */
 static void dir_own(struct dir *dir)
 {
-	static const struct attribute_group *pool_groups[] = {
-		&pool_use_group, &counter_group, NULL
-	};
-	static const struct attribute_group *groups[] = { &member_use_group, NULL };
+	static const struct attribute_group *of_pool[] = { &pool_use_group, &counter_group, NULL };
+	static const struct attribute_group *of_member[] = { &member_use_group, NULL };
 	kgid_t gid = kvblk_monitor_gid();
 
 	lockdep_assert_held(&dirs_lock);
 	if (!gid_valid(gid))
 		gid = GLOBAL_ROOT_GID;
 	if (dir->member)
-		sysfs_groups_change_owner(&dir->kobj, groups, GLOBAL_ROOT_UID, gid);
+		sysfs_groups_change_owner(&dir->kobj, of_member, GLOBAL_ROOT_UID, gid);
 	else
-		sysfs_groups_change_owner(dir->kobj.parent, pool_groups, GLOBAL_ROOT_UID, gid);
+		sysfs_groups_change_owner(dir->kobj.parent, of_pool, GLOBAL_ROOT_UID, gid);
 }
 
 void kvblk_sysfs_monitor(void)
@@ -425,25 +367,26 @@ void kvblk_sysfs_monitor(void)
 		dir_own(dir);
 }
 
-/* @member: NULL of members/. Returns an ERR_PTR() on error. */
-static struct kobject *dir_add(struct kobject *parent, const struct kobj_type *ktype,
-			       const char *name, struct kvblk_member *member)
+/* @member: NULL of members/. Sets *@kobj and returns 0, or an error. */
+static int dir_add(struct kobject *parent, const struct kobj_type *ktype, const char *name,
+		   struct kvblk_member *member, struct kobject **kobj)
 {
 	struct dir *dir = kzalloc(sizeof(*dir), GFP_KERNEL);
 	int err;
 
 	if (!dir)
-		return ERR_PTR(-ENOMEM);
+		return -ENOMEM;
 	dir->member = member;
 	err = kobject_init_and_add(&dir->kobj, ktype, parent, "%s", name);
 	if (err) {
 		kobject_put(&dir->kobj);
-		return ERR_PTR(err);
+		return err;
 	}
 	guard(mutex)(&dirs_lock);
 	list_add_tail(&dir->link, &dirs);
 	dir_own(dir);
-	return &dir->kobj;
+	*kobj = &dir->kobj;
+	return 0;
 }
 
 /* Before the files of @kobj, or of the pool above it, are removed. */
@@ -455,12 +398,7 @@ static void dir_unlist(struct kobject *kobj)
 
 int kvblk_sysfs_pool_init(struct kvblk_pool *pool)
 {
-	struct kobject *kobj = dir_add(&pool->dev.kobj, &members_ktype, "members", NULL);
-
-	if (IS_ERR(kobj))
-		return PTR_ERR(kobj);
-	pool->members_dir = kobj;
-	return 0;
+	return dir_add(&pool->dev.kobj, &members_ktype, "members", NULL, &pool->members_dir);
 }
 
 /* The directories of members may still be there: they keep the kobject. */
@@ -473,13 +411,8 @@ void kvblk_sysfs_pool_exit(struct kvblk_pool *pool)
 
 int kvblk_sysfs_member_add(struct kvblk_member *member)
 {
-	struct kobject *kobj = dir_add(member->flash.pool->members_dir, &member_ktype,
-				       member->flash.name, member);
-
-	if (IS_ERR(kobj))
-		return PTR_ERR(kobj);
-	member->kobj = kobj;
-	return 0;
+	return dir_add(member->flash.pool->members_dir, &member_ktype, member->flash.name, member,
+		       &member->kobj);
 }
 
 /* Remove the directory and wait for its readers. */
