@@ -59,58 +59,54 @@ static const struct kernel_param_ops monitor_gid_ops = {
 module_param_cb(monitor_gid, &monitor_gid_ops, &kvblk_monitor_group, 0644);
 MODULE_PARM_DESC(monitor_gid, "group that may read counters, fill levels and events (default 4294967295: none)");
 
+static int pools_init(void)
+{
+	return kvblk_pools_init(&upper_ops);
+}
+
+static int netlink_init(void)
+{
+	return kvblk_netlink_init(&kvblk_nl_family);
+}
+
+/* A part may use those above it. */
+static const struct {
+	int (*init)(void);
+	void (*exit)(void);
+} parts[] = {
+	{ kvblk_io_init, kvblk_io_exit },
+	{ kvblk_record_init, kvblk_record_exit },
+	{ kvblk_throttle_init, kvblk_throttle_exit },
+	{ pools_init, kvblk_pools_exit },
+	{ kvblk_req_init, kvblk_req_exit },
+	{ kvblk_p2p_init, kvblk_p2p_exit },
+	{ netlink_init, kvblk_netlink_exit },
+};
+
+static void parts_exit(int nr)
+{
+	while (nr--)
+		parts[nr].exit();
+}
+
 static int __init kvblk_init(void)
 {
-	int err;
+	int i, err;
 
-	err = kvblk_io_init();
-	if (err)
-		return err;
-	err = kvblk_record_init();
-	if (err)
-		goto io;
-	err = kvblk_throttle_init();
-	if (err)
-		goto record;
-	err = kvblk_pools_init(&upper_ops);
-	if (err)
-		goto throttle;
-	err = kvblk_req_init();
-	if (err)
-		goto pools;
-	err = kvblk_p2p_init();
-	if (err)
-		goto req;
-	err = kvblk_netlink_init(&kvblk_nl_family);
-	if (err)
-		goto p2p;
+	for (i = 0; i < ARRAY_SIZE(parts); i++) {
+		err = parts[i].init();
+		if (err) {
+			parts_exit(i);
+			return err;
+		}
+	}
 	return 0;
-
-p2p:
-	kvblk_p2p_exit();
-req:
-	kvblk_req_exit();
-pools:
-	kvblk_pools_exit();
-throttle:
-	kvblk_throttle_exit();
-record:
-	kvblk_record_exit();
-io:
-	kvblk_io_exit();
-	return err;
 }
 
 /* Pools pin the module, so none exist. */
 static void __exit kvblk_exit(void)
 {
-	kvblk_netlink_exit();
-	kvblk_p2p_exit();
-	kvblk_req_exit();
-	kvblk_pools_exit();
-	kvblk_throttle_exit();
-	kvblk_record_exit();
-	kvblk_io_exit();
+	parts_exit(ARRAY_SIZE(parts));
 }
 
 module_init(kvblk_init);
