@@ -74,13 +74,6 @@ static void reader_add(struct reader *reader, struct kvblk_change *record)
 	smp_store_release(&reader->head, head + 1);
 }
 
-/* Returns whether to wake the reader: the ring was empty, so it may sleep. */
-static bool reader_wakes(struct reader *reader, unsigned long head)
-{
-	/* the barrier in wq_has_sleeper() pairs with those of prepare_to_wait() and poll_wait() */
-	return wq_has_sleeper(&reader->wait) && READ_ONCE(reader->tail) == head;
-}
-
 void kvblk_changes_notify(struct kvblk_index *idx, const struct kvblk_index_entry *entry,
 			  bool came)
 {
@@ -96,7 +89,11 @@ void kvblk_changes_notify(struct kvblk_index *idx, const struct kvblk_index_entr
 	list_for_each_entry(reader, &pool->changelog.readers, link) {
 		head = reader->head;
 		reader_add(reader, &record);
-		if (reader_wakes(reader, head))
+		/*
+		 * Wake a reader whose ring was empty. The barrier in wq_has_sleeper() pairs with
+		 * those of prepare_to_wait() and poll_wait().
+		 */
+		if (wq_has_sleeper(&reader->wait) && READ_ONCE(reader->tail) == head)
 			wake_up_interruptible_poll(&reader->wait, EPOLLIN | EPOLLRDNORM);
 	}
 }
@@ -109,10 +106,7 @@ static bool reader_ready(struct reader *reader)
 	       READ_ONCE(reader->head) != READ_ONCE(reader->tail) || READ_ONCE(reader->lost);
 }
 
-/*
- * Copies @nr records to @to as far as both sides know, and zeroes to what the caller knows more of.
- * Returns 0 or -EFAULT.
- */
+/* Copy @nr records to @to, cut or zero-filled to the caller's size. Returns 0 or -EFAULT. */
 static int records_copy(const struct reader *reader, void __user *to,
 			const struct kvblk_change *from, size_t nr)
 {
@@ -169,14 +163,11 @@ static ssize_t walk_read(struct reader *reader, void __user *to, size_t nr)
 		return going ? 0 : -ERESTARTSYS;
 	}
 	if (bucket >= nr_buckets)
-		records[have++] = (struct kvblk_change) {
-			.op = KVBLK_CHANGE_CAUGHT_UP,
-		};
+		records[have++] = (struct kvblk_change) { .op = KVBLK_CHANGE_CAUGHT_UP };
 	if (records_copy(reader, to, records, have))
 		return -EFAULT;
 	reader->bucket = bucket;
-	if (bucket >= nr_buckets)
-		WRITE_ONCE(reader->walking, false);
+	WRITE_ONCE(reader->walking, bucket < nr_buckets);
 	return have;
 }
 
@@ -187,7 +178,6 @@ static ssize_t ring_read(struct reader *reader, void __user *to, size_t nr)
 
 	/* pairs with reader_add() */
 	have = smp_load_acquire(&reader->head) - tail;
-
 	have = min3(have, nr, reader->mask + 1 - at);
 	if (records_copy(reader, to, &reader->ring[at], have))
 		return -EFAULT;
@@ -236,7 +226,7 @@ static ssize_t reader_take(struct reader *reader, void __user *to, size_t nr)
 /* Returns whether the reader was started, and its ring may be used. */
 static bool reader_started(const struct reader *reader)
 {
-	/* pairs with reader_join(): what was set before the ring is visible */
+	/* pairs with kvblk_changes_start(): what was set before the ring is visible */
 	return smp_load_acquire(&reader->ring);
 }
 
@@ -330,12 +320,16 @@ int kvblk_changes_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-/* Starts the reader with @ring, which it takes unless an errno is returned. */
-static int reader_join(struct reader *reader, const struct kvblk_changes *arg,
-		       struct kvblk_change *ring)
+int kvblk_changes_start(struct file *filp, const struct kvblk_changes *arg)
 {
+	struct reader *reader = filp->private_data;
 	struct kvblk_pool *pool = reader->pool;
+	struct kvblk_change *ring __free(kvfree) =
+		__vmalloc_array(arg->nr_records, sizeof(*ring), GFP_KERNEL_ACCOUNT | __GFP_NOWARN |
+				__GFP_RETRY_MAYFAIL | __GFP_ZERO);
 
+	if (!ring)
+		return -ENOMEM;
 	guard(spinlock)(&pool->changelog.lock);
 	if (reader->ring)
 		return -EBUSY;
@@ -347,26 +341,10 @@ static int reader_join(struct reader *reader, const struct kvblk_changes *arg,
 	reader->mask = arg->nr_records - 1;
 	reader->walking = arg->flags & KVBLK_CHANGES_PRESENT;
 	/* pairs with reader_started() */
-	smp_store_release(&reader->ring, ring);
+	smp_store_release(&reader->ring, no_free_ptr(ring));
 	list_add_tail(&reader->link, &pool->changelog.readers);
 	listen(pool);
 	return 0;
-}
-
-int kvblk_changes_start(struct file *filp, const struct kvblk_changes *arg)
-{
-	struct kvblk_change *ring;
-	int err;
-
-	ring = __vmalloc_array(arg->nr_records, sizeof(*ring),
-			       GFP_KERNEL_ACCOUNT | __GFP_NOWARN |
-			       __GFP_RETRY_MAYFAIL | __GFP_ZERO);
-	if (!ring)
-		return -ENOMEM;
-	err = reader_join(filp->private_data, arg, ring);
-	if (err)
-		vfree(ring);
-	return err;
 }
 
 void kvblk_changes_init(struct kvblk_pool *pool)

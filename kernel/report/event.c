@@ -7,8 +7,6 @@
 #include <linux/slab.h>
 #include <net/genetlink.h>
 
-#include <linux/kvblk_netlink.h>
-
 #include "report/report.h"
 
 #define EVENTS_MAX		4096	/* longest queue; further events are lost */
@@ -46,8 +44,6 @@ struct event {
 	uuid_t uuid;
 };
 
-static void events_send(struct work_struct *work);
-static DECLARE_WORK(events_work, events_send);
 static LLIST_HEAD(events);
 static atomic_t nr_events;
 static atomic_t event_lost;
@@ -55,43 +51,33 @@ static atomic_t event_lost;
 static void event_send(const struct event *event)
 {
 	const int attr = event_attrs[event->type];
-	struct sk_buff *skb;
-	void *hdr;
+	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	void *hdr = skb ? genlmsg_put(skb, 0, 0, event_family, 0, KVBLK_CMD_EVENT_NTF) : NULL;
 
-	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
-	if (!skb)
-		goto lost;
-	hdr = genlmsg_put(skb, 0, 0, event_family, 0, KVBLK_CMD_EVENT_NTF);
 	if (!hdr ||
 	    nla_put_u32(skb, KVBLK_A_EVENT_TYPE, event->type) ||
 	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
-	    (event->member[0] &&
-	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
+	    (event->member[0] && nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
 	    (!uuid_is_null(&event->uuid) &&
 	     nla_put(skb, KVBLK_A_EVENT_UUID, UUID_SIZE, &event->uuid)) ||
-	    (event->place[0] &&
-	     nla_put_string(skb, KVBLK_A_EVENT_PLACE, event->place)) ||
+	    (event->place[0] && nla_put_string(skb, KVBLK_A_EVENT_PLACE, event->place)) ||
 	    nla_put_uint(skb, KVBLK_A_EVENT_TIME, event->time) ||
 	    (attr && nla_put_uint(skb, attr, event->value)) ||
-	    (event->request &&
-	     nla_put_uint(skb, KVBLK_A_EVENT_REQUEST, event->request))) {
+	    (event->request && nla_put_uint(skb, KVBLK_A_EVENT_REQUEST, event->request))) {
 		nlmsg_free(skb);
-		goto lost;
+		atomic_set(&event_lost, 1);
+		return;
 	}
 	genlmsg_end(skb, hdr);
 	genlmsg_multicast_netns_filtered(event_family, &init_net, skb, 0, event_group, GFP_KERNEL,
 					 event_filter, NULL);
-	return;
-lost:
-	atomic_set(&event_lost, 1);
 }
 
 static void events_send(struct work_struct *work)
 {
-	struct llist_node *list = llist_del_all(&events);
+	struct llist_node *list = llist_reverse_order(llist_del_all(&events));
 	struct event *event, *next;
 
-	list = llist_reverse_order(list);
 	llist_for_each_entry_safe(event, next, list, node) {
 		event_send(event);
 		kfree(event);
@@ -102,23 +88,27 @@ static void events_send(struct work_struct *work)
 		genl_set_err(event_family, &init_net, 0, event_group, -ENOBUFS);
 }
 
+static DECLARE_WORK(events_work, events_send);
+
 /*
  * Queue an event for the worker, because netlink must not be entered from interrupts, where most
  * I/O completes. Copy names, because the worker may run after pool and member are freed.
  */
-static void event_add(const char *pool, const char *name,
-		      const struct kvblk_flash *flash, enum kvblk_event type, u64 value,
-		      u64 request)
+static void event_add(const char *pool, const char *name, const struct kvblk_flash *flash,
+		      enum kvblk_event type, u64 value, u64 request)
 {
-	struct event *event;
+	struct event *event = NULL;
 
 	if (!genl_has_listeners(event_family, &init_net, event_group))
 		return;
-	if (atomic_inc_return(&nr_events) > EVENTS_MAX)
-		goto drop;
-	event = kzalloc(sizeof(*event), GFP_ATOMIC | __GFP_NOWARN);
-	if (!event)
-		goto drop;
+	if (atomic_inc_return(&nr_events) <= EVENTS_MAX)
+		event = kzalloc(sizeof(*event), GFP_ATOMIC | __GFP_NOWARN);
+	if (!event) {
+		atomic_dec(&nr_events);
+		atomic_set(&event_lost, 1);
+		schedule_work(&events_work);
+		return;
+	}
 	event->type = type;
 	event->value = value;
 	event->request = request;
@@ -131,11 +121,6 @@ static void event_add(const char *pool, const char *name,
 	}
 	if (llist_add(&event->node, &events))
 		schedule_work(&events_work);
-	return;
-drop:
-	atomic_dec(&nr_events);
-	atomic_set(&event_lost, 1);
-	schedule_work(&events_work);
 }
 
 void kvblk_event(struct kvblk_pool *pool, const struct kvblk_flash *flash,
