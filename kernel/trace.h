@@ -33,8 +33,7 @@ DECLARE_EVENT_CLASS(kvblk_op,
 				   __entry->flags = flags;
 				   __entry->ns = ktime_to_ns(ktime_sub(ktime_get(), start));),
 		    TP_printk("%s: id=%#018llx length=%u res=%d %s ns=%lld",
-			      __entry->pool, __entry->id, __entry->length,
-			      __entry->res,
+			      __entry->pool, __entry->id, __entry->length, __entry->res,
 			      __print_flags(__entry->flags, "|",
 					    { 1 << 0, "direct" },
 					    { 1 << 1, "bounced" },
@@ -42,23 +41,15 @@ DECLARE_EVENT_CLASS(kvblk_op,
 			      __entry->ns)
 );
 
-DEFINE_EVENT(kvblk_op, kvblk_put,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
-		      ktime_t start),
-	     TP_ARGS(pool, id, length, res, flags, start)
-);
-
-DEFINE_EVENT(kvblk_op, kvblk_get,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
-		      ktime_t start),
-	     TP_ARGS(pool, id, length, res, flags, start)
-);
-
-DEFINE_EVENT(kvblk_op, kvblk_delete,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
-		      ktime_t start),
-	     TP_ARGS(pool, id, length, res, flags, start)
-);
+#define DEFINE_OP_EVENT(name)						\
+DEFINE_EVENT(kvblk_op, name,						\
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, \
+		      ktime_t start),					\
+	     TP_ARGS(pool, id, length, res, flags, start)		\
+)
+DEFINE_OP_EVENT(kvblk_put);
+DEFINE_OP_EVENT(kvblk_get);
+DEFINE_OP_EVENT(kvblk_delete);
 
 TRACE_EVENT(kvblk_lookup,
 	    TP_PROTO(const char *pool, u32 keys, u32 leading),
@@ -69,8 +60,7 @@ TRACE_EVENT(kvblk_lookup,
 	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
 			   __entry->keys = keys;
 			   __entry->leading = leading;),
-	    TP_printk("%s: keys=%u leading=%u",
-		      __entry->pool, __entry->keys, __entry->leading)
+	    TP_printk("%s: keys=%u leading=%u", __entry->pool, __entry->keys, __entry->leading)
 );
 
 /* A segment of a member changed to @state. */
@@ -88,8 +78,7 @@ TRACE_EVENT(kvblk_segment,
 			   __entry->gen = gen;
 			   __entry->state = state;),
 	    TP_printk("%s: member=%u segment=%u gen=%llu state=%s",
-		      __entry->pool, __entry->member, __entry->segment,
-		      __entry->gen,
+		      __entry->pool, __entry->member, __entry->segment, __entry->gen,
 		      __print_symbolic(__entry->state,
 				       { 0, "free" },
 				       { 1, "open" },
@@ -138,8 +127,7 @@ TRACE_EVENT(kvblk_kill,
 			   __entry->gen = gen;
 			   __entry->unit = unit;),
 	    TP_printk("%s: member=%u segment=%u gen=%llu unit=%u",
-		      __entry->pool, __entry->member, __entry->segment,
-		      __entry->gen, __entry->unit)
+		      __entry->pool, __entry->member, __entry->segment, __entry->gen, __entry->unit)
 );
 
 #endif /* _TRACE_KVBLK_H */
