@@ -65,7 +65,7 @@ int kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
 	return nl_refuse(extack, attr, -EINVAL, "the name is empty: a name has 1 to 31 characters");
 }
 
-/* Check that attribute @type has the name of @what. Returns 0, or -EINVAL with a message. */
+/* kvblk_nl_name() of attribute @type, which must be there, for @what. */
 static int nl_name(struct genl_info *info, int type, const char *what)
 {
 	if (GENL_REQ_ATTR_CHECK(info, type))
@@ -73,7 +73,7 @@ static int nl_name(struct genl_info *info, int type, const char *what)
 	return kvblk_nl_name(info->attrs[type], info->extack);
 }
 
-/* Find the pool named @attr, with a reference. Returns an ERR_PTR() with a message on error. */
+/* Return the pool named @attr, with a reference, or an ERR_PTR() with a message. */
 static struct kvblk_pool *nl_pool_find(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
 	return kvblk_pool_find(nla_data(attr)) ?:
@@ -161,7 +161,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	return 0;
 }
 
-/* Fill @specs, KVBLK_MEMBERS_MAX of them. Returns their number or an error. */
+/* Fill @specs, at most KVBLK_MEMBERS_MAX. Returns their number or an error. */
 static int nl_member_specs(struct genl_info *info, struct kvblk_member_spec *specs)
 {
 	struct nlattr *tb[KVBLK_A_MEMBER_PLACE + 1], *attr;
@@ -172,11 +172,9 @@ static int nl_member_specs(struct genl_info *info, struct kvblk_member_spec *spe
 			continue;
 		if (nr == KVBLK_MEMBERS_MAX)
 			return nl_refuse(info->extack, attr, -EINVAL, "too many members: a pool has at most 64");
-		err = nla_parse_nested(tb, ARRAY_SIZE(tb) - 1, attr,
-				       kvblk_member_spec_nl_policy,
-				       info->extack);
-		if (!err)
-			err = nl_member_spec(tb, &specs[nr], info->extack);
+		err = nla_parse_nested(tb, ARRAY_SIZE(tb) - 1, attr, kvblk_member_spec_nl_policy,
+				       info->extack) ?:
+		      nl_member_spec(tb, &specs[nr], info->extack);
 		if (err)
 			return err;
 		nr++;
@@ -255,7 +253,7 @@ static void nl_job_work(struct work_struct *work)
 	module_put(THIS_MODULE);
 }
 
-/* @name: of the pool. Returns an ERR_PTR() with a message on error. */
+/* @name: of the pool. Returns a job, or an ERR_PTR() with a message. */
 static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs, const char *name)
 {
 	struct nl_job *job = kvzalloc(struct_size(job, specs, nr_specs), GFP_KERNEL);
@@ -267,10 +265,7 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs, const c
 	return job;
 }
 
-/*
- * Allocate a job for the pool that a privileged request names, whether the pool exists or not.
- * Returns an ERR_PTR() with a message on error.
- */
+/* nl_job_alloc() for the pool that a privileged request names, whether it exists or not. */
 static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u32 nr_specs)
 {
 	int err = nl_refuse_unprivileged(skb, info) ?: nl_name(info, KVBLK_A_POOL_NAME, "pool");
@@ -495,27 +490,6 @@ int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
 	return 0;
 }
 
-/* Put what moves with the use of the pool. Returns true if @skb is full. */
-static bool nl_put_pool_use(struct sk_buff *skb, struct kvblk_pool *pool,
-			    const struct kvblk_space *space)
-{
-	bool full;
-	u32 i;
-
-	full = nla_put_uint(skb, KVBLK_A_POOL_FREE, space->free_bytes) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, space->free_segs) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED, kvblk_index_used(&pool->index)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
-			    atomic64_read(&pool->index.nr_evicted)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES, READ_ONCE(pool->lease.total)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS, atomic64_read(&pool->index_lacks)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at));
-	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
-		full = nla_put_uint(skb, KVBLK_A_POOL_CHECKSUM_FAILURES + i,
-				    kvblk_stats_errors(pool, i));
-	return full;
-}
-
 static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 			struct kvblk_pool *pool, int *part, bool monitor)
 {
@@ -523,6 +497,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	struct kvblk_space space = kvblk_pool_space(pool);
 	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
 	bool full;
+	u32 i;
 
 	snprintf(node, sizeof(node), "kvblk/%s/default", pool->name);
 	full = !hdr ||
@@ -539,32 +514,30 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX, kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure)) ||
-	       (monitor && nl_put_pool_use(skb, pool, &space));
+	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure));
+	if (full || !monitor)
+		return kvblk_nl_end(skb, hdr, full);
+	full = nla_put_uint(skb, KVBLK_A_POOL_FREE, space.free_bytes) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, space.free_segs) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED, kvblk_index_used(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
+			    atomic64_read(&pool->index.nr_evicted)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES, READ_ONCE(pool->lease.total)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS, atomic64_read(&pool->index_lacks)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at));
+	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
+		full = nla_put_uint(skb, KVBLK_A_POOL_CHECKSUM_FAILURES + i,
+				    kvblk_stats_errors(pool, i));
 	return kvblk_nl_end(skb, hdr, full);
 }
 
 #define PATH_TOLD_MAX	1023		/* longest path that always fits into a member's message */
 
-/* Put what moves with the use of the member. Returns true if @skb is full. */
-static bool nl_put_member_use(struct sk_buff *skb, const struct kvblk_member *member)
-{
-	const struct kvblk_log *log = &member->log;
-
-	return nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS, kvblk_member_avail(member)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS, READ_ONCE(log->nr_ready)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS, READ_ONCE(log->nr_open)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS, READ_ONCE(log->nr_sealed)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
-			    kvblk_flash_inflight(&member->flash, NULL)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED, READ_ONCE(log->restored)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS, READ_ONCE(log->nr_unread));
-}
-
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 			  const struct kvblk_member *member, bool monitor)
 {
 	const struct kvblk_flash *flash = &member->flash;
+	const struct kvblk_log *log = &member->log;
 	void *hdr = kvblk_nl_begin(skb, info);
 	bool full = !hdr ||
 	       nla_put_string(skb, KVBLK_A_MEMBER_POOL, flash->pool->name) ||
@@ -582,13 +555,24 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, flash->nr_segs) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN, flash->record_align) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION, flash->incarnation) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->log.formatted) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, log->formatted) ||
 	       (flash->place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, flash->place)) ||
 	       /* a dead member's device name may belong to another device by now */
 	       (READ_ONCE(flash->state) != KVBLK_MEMBER_DEAD &&
-		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, flash->device)) ||
-	       (monitor && nl_put_member_use(skb, member));
+		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, flash->device));
 
+	if (!full && monitor)
+		full = nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
+				    kvblk_member_avail(member)) ||
+		       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS, READ_ONCE(log->nr_ready)) ||
+		       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS, READ_ONCE(log->nr_open)) ||
+		       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
+				    READ_ONCE(log->nr_sealed)) ||
+		       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
+				    kvblk_flash_inflight(flash, NULL)) ||
+		       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED, READ_ONCE(log->restored)) ||
+		       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS,
+				    READ_ONCE(log->nr_unread));
 	return kvblk_nl_end(skb, hdr, full);
 }
 
@@ -606,6 +590,7 @@ static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 		      (place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, place)));
 }
 
+/* Drop pool->users and a reference. */
 static void nl_put_pool(struct kvblk_pool *pool)
 {
 	kvblk_pool_leave(pool);
@@ -690,10 +675,7 @@ static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
 	return (struct nl_cursor *)cb->ctx;
 }
 
-/*
- * Find the first pool by name after @name (@from: or of it). Returns the pool with pool->users and
- * a device reference, or NULL.
- */
+/* Return the first pool by name after @name (@from: or of it), for nl_put_pool(), or NULL. */
 static struct kvblk_pool *nl_next_pool(const char *name, bool from)
 {
 	struct kvblk_pool *pool, *next = NULL;
@@ -766,13 +748,9 @@ int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 	const bool monitor = kvblk_may_monitor(cb->skb);
 	struct nl_cursor *cursor = nl_cursor(cb);
 	struct kvblk_pool *pool;
-	int err;
+	int err = nl_begin_dump(cb, only);
 
-	err = nl_begin_dump(cb, only);
-	while (!err) {
-		pool = nl_next_pool(cursor->pool, cursor->within);
-		if (!pool)
-			break;
+	while (!err && (pool = nl_next_pool(cursor->pool, cursor->within))) {
 		if (only && nla_strcmp(only, pool->name)) {
 			nl_put_pool(pool);
 			break;
@@ -822,7 +800,7 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 		      (way->why && nla_put_string(skb, KVBLK_A_ROUTE_WHY, way->why)));
 }
 
-/* Find a live member by name. Returns the member with its flash.ref, or NULL. */
+/* Return the live member named @name with its flash.ref, or NULL. */
 static struct kvblk_member *nl_member_get(struct kvblk_pool *pool, const struct nlattr *name)
 {
 	struct kvblk_member *member;

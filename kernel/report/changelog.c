@@ -219,8 +219,7 @@ static ssize_t reader_take(struct reader *reader, void __user *to, size_t nr)
 		if (took)
 			return took;
 	}
-	took = ring_read(reader, to, nr);
-	return took ?: lost_read(reader, to);
+	return ring_read(reader, to, nr) ?: lost_read(reader, to);
 }
 
 /* Returns whether the reader was started, and its ring may be used. */
@@ -262,10 +261,8 @@ ssize_t kvblk_changes_read(struct file *filp, char __user *buf, size_t len, loff
 			continue;
 		if (took || done || over)
 			break;
-		took = -EAGAIN;
-		if (!wait)
-			break;
-		took = wait_event_interruptible(reader->wait, reader_ready(reader));
+		took = !wait ? -EAGAIN :
+		       wait_event_interruptible(reader->wait, reader_ready(reader));
 		if (took)
 			break;
 	}

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Queries of members by all layers, their errors and death, and the pool's clock. */
+#include <linux/cleanup.h>
+
 #include "report/report.h"
 
 const char *const kvblk_member_state_names[] = {
@@ -35,13 +37,10 @@ struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
 {
 	struct kvblk_member *member;
 
-	rcu_read_lock();
+	guard(rcu)();
 	member = kvblk_member_of(pool, seg);
-	if (member && (!kvblk_flash_in_use(&member->flash) ||
-		       !percpu_ref_tryget_live_rcu(&member->flash.ref)))
-		member = NULL;
-	rcu_read_unlock();
-	return member;
+	return member && kvblk_flash_in_use(&member->flash) &&
+	       percpu_ref_tryget_live_rcu(&member->flash.ref) ? member : NULL;
 }
 
 void kvblk_member_dies(struct kvblk_member *member)
@@ -88,8 +87,7 @@ void kvblk_flash_report(struct kvblk_flash *flash, enum kvblk_member_error error
 	nr = atomic_xchg(&report->nr, 0);
 	segment = READ_ONCE(report->segment);
 	dev_err(&flash->pool->dev, "member %s: %u %s%s, the last in segment %u\n",
-		flash->name, nr, member_errors[error].what, nr == 1 ? "" : "s",
-		segment);
+		flash->name, nr, member_errors[error].what, nr == 1 ? "" : "s", segment);
 	kvblk_event(flash->pool, flash, member_errors[error].event, segment);
 }
 
