@@ -254,24 +254,6 @@ static LIST_HEAD(dirs);
 /* protects dirs; held while files change their owner, so that none misses a change; a leaf */
 static DEFINE_MUTEX(dirs_lock);
 
-struct member_attr {
-	struct attribute attr;
-	ssize_t (*show)(struct kvblk_member *member, char *buf);
-};
-
-/* dir->member is valid: kvblk_sysfs_member_del() waits for readers before the member is freed. */
-static ssize_t member_show(struct kobject *kobj, struct attribute *attr, char *buf)
-{
-	struct dir *dir = container_of(kobj, struct dir, kobj);
-	struct member_attr *a = container_of(attr, struct member_attr, attr);
-
-	return a->show(dir->member, buf);
-}
-
-static const struct sysfs_ops member_sysfs_ops = {
-	.show = member_show,
-};
-
 static void dir_release(struct kobject *kobj)
 {
 	kfree(container_of(kobj, struct dir, kobj));
@@ -301,15 +283,17 @@ static void dir_release(struct kobject *kobj)
 	X(restored, 0440, "%llu", READ_ONCE(member->log.restored))			\
 	X(unread_segments, 0440, "%u", READ_ONCE(member->log.nr_unread))
 
+/* dir->member is valid: kvblk_sysfs_member_del() waits for readers before the member is freed. */
 #define MEMBER_ATTR(_name, _mode, _format, _value)			\
-static ssize_t member_##_name##_show(struct kvblk_member *member, char *buf) \
+static ssize_t member_##_name##_show(struct kobject *kobj,		\
+				     struct kobj_attribute *attr, char *buf) \
 {									\
+	struct kvblk_member *member = container_of(kobj, struct dir, kobj)->member; \
+									\
 	return sysfs_emit(buf, _format "\n", _value);			\
 }									\
-static struct member_attr member_attr_##_name = {			\
-	.attr = { .name = __stringify(_name), .mode = _mode },		\
-	.show = member_##_name##_show,					\
-};
+static struct kobj_attribute member_attr_##_name =			\
+	__ATTR(_name, _mode, member_##_name##_show, NULL);
 
 MEMBER_VALUES(MEMBER_ATTR)
 MEMBER_USE_VALUES(MEMBER_ATTR)
@@ -333,7 +317,7 @@ static const struct attribute_group *member_groups[] = { &member_group, &member_
 
 static const struct kobj_type member_ktype = {
 	.release = dir_release,
-	.sysfs_ops = &member_sysfs_ops,
+	.sysfs_ops = &kobj_sysfs_ops,
 	.default_groups = member_groups,
 };
 
@@ -368,8 +352,8 @@ void kvblk_sysfs_monitor(void)
 }
 
 /* @member: NULL of members/. Sets *@kobj and returns 0, or an error. */
-static int dir_add(struct kobject *parent, const struct kobj_type *ktype, const char *name,
-		   struct kvblk_member *member, struct kobject **kobj)
+static int dir_add(struct kobject *parent, const char *name, struct kvblk_member *member,
+		   struct kobject **kobj)
 {
 	struct dir *dir = kzalloc(sizeof(*dir), GFP_KERNEL);
 	int err;
@@ -377,7 +361,8 @@ static int dir_add(struct kobject *parent, const struct kobj_type *ktype, const 
 	if (!dir)
 		return -ENOMEM;
 	dir->member = member;
-	err = kobject_init_and_add(&dir->kobj, ktype, parent, "%s", name);
+	err = kobject_init_and_add(&dir->kobj, member ? &member_ktype : &members_ktype, parent,
+				   "%s", name);
 	if (err) {
 		kobject_put(&dir->kobj);
 		return err;
@@ -398,7 +383,7 @@ static void dir_unlist(struct kobject *kobj)
 
 int kvblk_sysfs_pool_init(struct kvblk_pool *pool)
 {
-	return dir_add(&pool->dev.kobj, &members_ktype, "members", NULL, &pool->members_dir);
+	return dir_add(&pool->dev.kobj, "members", NULL, &pool->members_dir);
 }
 
 /* The directories of members may still be there: they keep the kobject. */
@@ -411,8 +396,7 @@ void kvblk_sysfs_pool_exit(struct kvblk_pool *pool)
 
 int kvblk_sysfs_member_add(struct kvblk_member *member)
 {
-	return dir_add(member->flash.pool->members_dir, &member_ktype, member->flash.name, member,
-		       &member->kobj);
+	return dir_add(member->flash.pool->members_dir, member->flash.name, member, &member->kobj);
 }
 
 /* Remove the directory and wait for its readers. */
