@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Differences between the kernels that kvblk supports; no other file has #if for them. The
- * code uses the newest interfaces; each shim names the version that makes it obsolete. Kbuild
- * detects features in the target's headers, not by version numbers.
+ * Differences between the supported kernels; no other file has #if for them. Each shim names the
+ * version that makes it obsolete. Kbuild detects features in the target's headers, not by version.
  */
 #ifndef KVBLK_COMPAT_H
 #define KVBLK_COMPAT_H
 
 /*
- * 6.14: a command that is issued again uses a copy of the SQE. Older kernels do not use the
- * copy, so the ring's owner may have reused the SQE for another command. Linked commands, and
- * commands queued behind IOSQE_IO_DRAIN, are affected at first issue, and only IOSQE_ASYNC
- * helps. kvblk_sqe_own() rejects an SQE that obviously belongs to another command.
+ * 6.14: a command that is issued again uses a copy of the SQE. In older kernels the ring's owner
+ * may have reused the SQE for another command. Linked commands, and those behind IOSQE_IO_DRAIN,
+ * are affected at first issue, and only IOSQE_ASYNC helps. kvblk_sqe_own() rejects an SQE that
+ * obviously belongs to another command.
  */
 #ifndef KVBLK_HAVE_STABLE_SQE
 #include <linux/io_uring_types.h>
@@ -55,8 +54,8 @@ static inline bool kvblk_sqe_own(const struct io_uring_cmd *cmd)
 #endif
 
 /*
- * 6.19: task work gets a struct io_tw_req. KVBLK_TASK_WORK(name) is a callback
- * for io_uring_cmd_complete_in_task() that calls name_cmd(cmd, issue_flags).
+ * 6.19: task work gets a struct io_tw_req. KVBLK_TASK_WORK(name) defines a callback for
+ * io_uring_cmd_complete_in_task() that calls name_cmd(cmd, issue_flags).
  */
 #ifdef KVBLK_HAVE_IO_TW_REQ
 #define KVBLK_TASK_WORK(name)						\

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * kvblk: the map of the module. Each folder is a layer, top down:
+ * The map of the module. Each folder is a layer, top down:
  *
  *   main      loads and unloads the module
  *   admin     netlink, netlink_stats, sysfs: interface of operators; monitor: who may read what
@@ -20,7 +20,7 @@
  *   index     place of each block          compiled for user space, too)
  *   format    record, hash: format on media
  *
- * A layer calls itself and lower layers. Lower layers call back through pointers: struct
+ * A layer calls itself and lower layers, and is called back through pointers: struct
  * kvblk_upper_ops, struct kvblk_op_type, and those in struct kvblk_req, _io, _queued_io and
  * _bounce. selftests/layers checks this. Files are included by their path from here: "log/log.h".
  * The header of a layer has the layer's name; that of ops is request.h, which p2p and dram
@@ -45,8 +45,7 @@
  *   sysfs dirs_lock   mutex: directories whose files monitor_gid owns; a leaf
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
- *   pool->kill_order  spinlock: replaces an entry and lists the invalidation of its record,
- *                     as one step
+ *   pool->kill_order  spinlock: replacing an entry and listing its invalidation, as one step
  *   index stripes     spinlocks, see index/index.h
  *   pool->changelog.lock spinlock: changelogs and the heads of their rings; a leaf
  *   pool->kill_lock   spinlock: lists of invalidations

@@ -10,13 +10,13 @@ struct genl_family;
 struct sk_buff;
 struct sock;
 
-/* Group that may monitor, in the initial user namespace: the module's parameter monitor_gid. */
+/* Parameter monitor_gid: the group that may monitor, in the initial user namespace. */
 extern unsigned int kvblk_monitor_group;
 /* Return that group, or INVALID_GID. */
 kgid_t kvblk_monitor_gid(void);
 /* Return whether the sender of @request, and the opener of its socket, may monitor. */
 bool kvblk_may_monitor(const struct sk_buff *request);
-/* A netlink_filter_fn. Returns 0 if the opener of @sk may monitor: then @sk gets the message. */
+/* A netlink_filter_fn. Returns 0, for @sk to get the message, if its opener may monitor. */
 int kvblk_monitor_filter(struct sock *sk, struct sk_buff *skb, void *data);
 
 int kvblk_netlink_init(struct genl_family *family);
@@ -28,8 +28,9 @@ extern const struct attribute_group *kvblk_pool_groups[];
 int kvblk_sysfs_pool_init(struct kvblk_pool *pool);
 void kvblk_sysfs_pool_exit(struct kvblk_pool *pool);
 int kvblk_sysfs_member_add(struct kvblk_member *member);
+/* Remove the member's directory and wait for its readers. */
 void kvblk_sysfs_member_del(struct kvblk_member *member);
-/* Give the files of counters and fill levels to kvblk_monitor_gid(), which has changed. */
+/* Give the monitors' files to kvblk_monitor_gid(), which has changed. */
 void kvblk_sysfs_monitor(void);
 
 #endif

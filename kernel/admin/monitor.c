@@ -2,11 +2,11 @@
 /*
  * Who may monitor, that is read counters, fill levels, routes and events: who has CAP_SYS_ADMIN in
  * the initial user namespace, and members of the group monitor_gid. The rule: no other user may,
- * because the exact number of hits tells which blocks, and so which prompts, other users have.
+ * because exact numbers of hits reveal which blocks, and so which prompts, other users have.
  *
  * Netlink checks the opener of the socket, too, or else a privileged program could be made to write
- * a request to another user's socket. A family's bind() cannot refuse, so everybody may join a
- * multicast group; kvblk_monitor_filter() decides who gets a message. Files: see sysfs.c.
+ * a request to another user's socket. Everybody may join a multicast group, because a family's
+ * bind() cannot refuse; kvblk_monitor_filter() decides who gets a message. Files: see sysfs.c.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Generic netlink: administrators' requests and queries. netlink_gen.c (policies, operations) is
- * generated from uapi/netlink/kvblk.yaml. Policies check types and lengths of attributes; this file
- * and pool/ check values. The rule: a rejected request returns a message and has changed nothing.
+ * Generic netlink: administrators' requests and queries. Policies in netlink_gen.c, generated from
+ * uapi/netlink/kvblk.yaml, check types and lengths of attributes; this file and pool/ check values.
+ * The rule: a rejected request returns a message and has changed nothing.
  *
  * Operations run in parallel. Replies take no lock of a pool, or else a hanging member would hang
  * the command that shows it: pool->users keeps the pool's parts, RCU its members. A dump walks
- * pools by name, so that it continues correctly when pools are added or removed.
+ * pools by name, so that pools may be added or removed meanwhile.
  */
 #include <linux/build_bug.h>
 #include <linux/cleanup.h>
@@ -194,7 +194,7 @@ enum nl_job_state { NL_JOB_WAITED_FOR, NL_JOB_DONE, NL_JOB_LEFT };
 
 /*
  * A request for a worker, because doit() holds a lock of all generic netlink, and a device may take
- * minutes to respond. Worker or request, whichever ends last, frees the job.
+ * minutes. Worker or request, whichever ends last, frees the job.
  */
 struct nl_job {
 	struct work_struct work;
@@ -202,7 +202,7 @@ struct nl_job {
 	int (*run)(struct nl_job *job);
 	int err;
 	atomic_t state;			/* &enum nl_job_state */
-	u64 request;			/* request number, reported in the event */
+	u64 request;			/* number, reported in the event */
 	struct netlink_ext_ack extack;
 	struct kvblk_pool *pool;	/* with a reference on its device, or NULL */
 	char name[KVBLK_NAME_MAX];	/* of the pool */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Statistics of pools and members by netlink. The rule: each value is a row in
- * uapi/netlink/kvblk.yaml, and each message fits into a page.
+ * Statistics by netlink. The rule: each value is a row in uapi/netlink/kvblk.yaml, and each message
+ * fits into a page.
  */
 #include <linux/build_bug.h>
 #include <linux/cleanup.h>
@@ -120,7 +120,7 @@ static bool put_size_stats(struct sk_buff *skb, struct kvblk_pool *pool, u32 siz
 	return full;
 }
 
-/* @member: NULL for the pool's own statistics; @sum: a buffer. */
+/* @member: NULL: the pool's own; @sum: a buffer. */
 static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 		      const struct kvblk_member *member, struct kvblk_stats *sum)
 {
@@ -230,7 +230,7 @@ int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 
 /* ---- notifications ---- */
 
-/* Send a notification. If too long, or not allocated (@full), drop it and skip its number. */
+/* Send a notification. If @full (too long or NULL), drop it and skip its number. */
 static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, bool full, u64 time)
 {
 	pool->stats_seq++;
@@ -249,8 +249,8 @@ static struct sk_buff *notice_new(void)
 {
 	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
 
+	/* a new skb always has space for the header */
 	if (skb)
-		/* a new skb always has space for the header */
 		genlmsg_put(skb, 0, 0, kvblk_nl, 0, KVBLK_CMD_STATS_NTF);
 	return skb;
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/class/kvblk/<pool>/: properties of the pool, tunables, counters/ and members/<name>/. Each
- * file is documented in Documentation/ABI/testing/sysfs-class-kvblk.
- *
- * The rules: one value a file. A rejected write changes nothing. No file takes pool->admin, so that
- * a reader never waits for the addition or removal of a member. A value that moves with the use of
- * the pool is in a group for monitors, whose files have mode 0440 and belong to monitor_gid.
+ * /sys/class/kvblk/<pool>/: properties, tunables, counters/ and members/<name>/, documented in
+ * Documentation/ABI/testing/sysfs-class-kvblk. The rules: one value a file. A rejected write
+ * changes nothing. No file takes pool->admin, so that a reader never waits for the addition or
+ * removal of a member. What moves with the pool's use is for monitors: mode 0440, of monitor_gid.
  */
 #include <linux/cleanup.h>
 #include <linux/kobject.h>
@@ -240,10 +238,7 @@ const struct attribute_group *kvblk_pool_groups[] = {
 
 /* ---- members/ ---- */
 
-/*
- * members/ of a pool, or members/<name>/. A separate object, because an open directory keeps the
- * kobject beyond the member.
- */
+/* members/ or members/<name>/. An open directory keeps the kobject beyond the member. */
 struct dir {
 	struct kobject kobj;
 	struct list_head link;		/* dirs; dirs_lock */
@@ -283,7 +278,7 @@ static void dir_release(struct kobject *kobj)
 	X(restored, 0440, "%llu", READ_ONCE(member->log.restored))			\
 	X(unread_segments, 0440, "%u", READ_ONCE(member->log.nr_unread))
 
-/* dir->member is valid: kvblk_sysfs_member_del() waits for readers before the member is freed. */
+/* dir->member is valid, because kvblk_sysfs_member_del() waits for readers. */
 #define MEMBER_ATTR(_name, _mode, _format, _value)			\
 static ssize_t member_##_name##_show(struct kobject *kobj,		\
 				     struct kobj_attribute *attr, char *buf) \
@@ -399,7 +394,6 @@ int kvblk_sysfs_member_add(struct kvblk_member *member)
 	return dir_add(member->flash.pool->members_dir, member->flash.name, member, &member->kobj);
 }
 
-/* Remove the directory and wait for its readers. */
 void kvblk_sysfs_member_del(struct kvblk_member *member)
 {
 	if (!member->kobj)

@@ -6,9 +6,8 @@
  * stored until the LOST record was read.
  *
  * A token is SipHash-2-4-128 of the entry's name in the index, under a random key of this pool's
- * life. Names of entries differ, so tokens do, unless 128-bit hashes collide. A token does not
- * change when reclaim moves the block, and a later block of the same key has the token again. It
- * says nothing about key or id, because nobody outside has the hash key.
+ * life, so it reveals neither key nor id. Names of entries differ, so tokens do. A token survives
+ * reclaim, and a later block of the same key has the token again.
  */
 #include <linux/cleanup.h>
 #include <linux/fs.h>
@@ -23,20 +22,20 @@
 #define READERS_MAX	16
 #define WALK_RECORDS	64
 
-/* An open node. changelog.lock: pool->changelog.lock. */
+/* An open node. */
 struct reader {
 	struct list_head link;		/* in pool->changelog.readers once started */
 	struct kvblk_pool *pool;	/* referenced by the open node's cdev */
 	wait_queue_head_t wait;		/* tasks that read or poll */
 	struct mutex reading;		/* serializes reads; tail, and the walk */
 	struct kvblk_change *ring;	/* @mask + 1 records; NULL: not started; set once */
-	u32 record_size;		/* bytes of a record for the caller; set before @ring */
+	u32 record_size;		/* bytes of the caller's record; set before @ring */
 	unsigned long mask;		/* set before @ring */
-	unsigned long head;		/* number of records written; changelog.lock */
-	unsigned long tail;		/* number of records read */
-	u64 seq;			/* of the last record, lost ones included; changelog.lock */
-	u64 lost;			/* records lost after those in the ring; changelog.lock */
-	bool over;			/* the pool is destroyed; changelog.lock */
+	unsigned long head;		/* records written; pool->changelog.lock */
+	unsigned long tail;		/* records read */
+	u64 seq;			/* of the last, maybe lost, record; pool->changelog.lock */
+	u64 lost;			/* records lost after these; pool->changelog.lock */
+	bool over;			/* the pool is destroyed; pool->changelog.lock */
 	bool walking;			/* present blocks are still being reported */
 	u64 bucket;			/* next one of the walk */
 	/* present blocks, collected for one copy to user; here, so no read fails for memory */
@@ -120,10 +119,7 @@ static int records_copy(const struct reader *reader, void __user *to,
 	return 0;
 }
 
-/*
- * Copy up to @nr records of present blocks to @to. Returns their number, 0 if the pool is being
- * destroyed, or an error.
- */
+/* Copy up to @nr records of present blocks. Returns their number, 0 if the pool ends, or errno. */
 static ssize_t walk_read(struct reader *reader, void __user *to, size_t nr)
 {
 	struct kvblk_pool *pool = reader->pool;
@@ -171,7 +167,7 @@ static ssize_t walk_read(struct reader *reader, void __user *to, size_t nr)
 	return have;
 }
 
-/* Copy up to @nr records from the ring to @to. Returns their number or -EFAULT. */
+/* Copy up to @nr records from the ring. Returns their number or -EFAULT. */
 static ssize_t ring_read(struct reader *reader, void __user *to, size_t nr)
 {
 	unsigned long tail = reader->tail, at = tail & reader->mask, have;
@@ -186,7 +182,7 @@ static ssize_t ring_read(struct reader *reader, void __user *to, size_t nr)
 	return have;
 }
 
-/* Copy a LOST record to @to if the ring is empty. Returns 1, 0 if none were lost, or -EFAULT. */
+/* Copy a LOST record if the ring is empty. Returns 1, 0 if none were lost, or -EFAULT. */
 static ssize_t lost_read(struct reader *reader, void __user *to)
 {
 	struct kvblk_change record = { .op = KVBLK_CHANGE_LOST };
@@ -211,8 +207,8 @@ static ssize_t reader_take(struct reader *reader, void __user *to, size_t nr)
 	ssize_t took;
 
 	/*
-	 * Read the ring before it fills up during a long walk. Mixing both is safe, because the
-	 * last record of an entry is its current state.
+	 * Read the ring before it fills up during a long walk. Mixing is safe, because an entry's
+	 * last record is its current state.
 	 */
 	if (reader->walking && waiting <= reader->mask / 2) {
 		took = walk_read(reader, to, nr);
@@ -222,10 +218,10 @@ static ssize_t reader_take(struct reader *reader, void __user *to, size_t nr)
 	return ring_read(reader, to, nr) ?: lost_read(reader, to);
 }
 
-/* Returns whether the reader was started, and its ring may be used. */
+/* Return whether the ring, and what was set before it, may be used. */
 static bool reader_started(const struct reader *reader)
 {
-	/* pairs with kvblk_changes_start(): what was set before the ring is visible */
+	/* pairs with kvblk_changes_start() */
 	return smp_load_acquire(&reader->ring);
 }
 
@@ -253,9 +249,8 @@ ssize_t kvblk_changes_read(struct file *filp, char __user *buf, size_t len, loff
 		if (took > 0 && nr - done > KVBLK_INDEX_BUCKET && !signal_pending(current))
 			continue;
 		/*
-		 * A writer that still saw the old tail did not wake. lost_read() took its lock, so
-		 * its record is visible now. Look again, or else an edge-triggered poll would miss
-		 * the record.
+		 * Look again, or else an edge-triggered poll would miss the record of a writer that
+		 * saw the old tail and did not wake. lost_read() took its lock: it is visible now.
 		 */
 		if (!took && !over && reader_ready(reader))
 			continue;
@@ -275,7 +270,6 @@ __poll_t kvblk_changes_poll(struct file *filp, poll_table *table)
 	struct reader *reader = filp->private_data;
 
 	poll_wait(filp, &reader->wait, table);
-	/* a read would fail */
 	if (!reader_started(reader))
 		return EPOLLERR;
 	return (reader_ready(reader) ? EPOLLIN | EPOLLRDNORM : 0) |

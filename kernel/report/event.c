@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Events, multicast to operators by netlink. The rule: an event may be reported from any context,
- * and its caller never waits. Listeners are notified if an event was lost.
+ * its caller never waits, and listeners are notified if an event was lost.
  */
 #include <linux/llist.h>
 #include <linux/slab.h>
@@ -31,7 +31,6 @@ static const u8 event_attrs[] = {
 	[KVBLK_EVENT_NO_SPACE] = KVBLK_A_EVENT_PUTS,
 };
 
-/* A queued event, until the worker sends it. */
 struct event {
 	struct llist_node node;
 	enum kvblk_event type;
@@ -91,8 +90,8 @@ static void events_send(struct work_struct *work)
 static DECLARE_WORK(events_work, events_send);
 
 /*
- * Queue an event for the worker, because netlink must not be entered from interrupts, where most
- * I/O completes. Copy names, because the worker may run after pool and member are freed.
+ * Queue an event for the worker, because most I/O completes in interrupts, which must not enter
+ * netlink. Copy names, because pool and member may be freed before the worker runs.
  */
 static void event_add(const char *pool, const char *name, const struct kvblk_flash *flash,
 		      enum kvblk_event type, u64 value, u64 request)

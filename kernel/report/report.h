@@ -12,13 +12,10 @@
 /* Add @n to a counter of the pool itself; any context. */
 #define kvblk_count(pool, counter, n) \
 	this_cpu_add((pool)->stats->own.counters[counter], n)
-/*
- * Add @n to a member's counter; any context. @stats live as long as the pool, because an operation
- * may complete after its member was removed.
- */
+/* Likewise of a member; @stats outlive it, because operations may complete after its removal. */
 #define kvblk_count_at(stats, counter, n) \
 	this_cpu_add((stats)->counters[counter], n)
-/* Record a latency of the pool itself, or of a put or get of @bytes at a member; any context. */
+/* Record a latency of the pool itself, or a member's put or get of @bytes; any context. */
 void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start);
 void kvblk_hist_add_at(struct kvblk_pool *pool, struct kvblk_stats __percpu *stats,
 		       enum kvblk_hist hist, u32 bytes, ktime_t start);
@@ -46,7 +43,7 @@ struct genl_family;
 void kvblk_events_begin(struct genl_family *family, unsigned int group, netlink_filter_fn filter);
 /* Wait until queued events are sent. The caller ensures that no new event is reported. */
 void kvblk_events_end(void);
-/* Report an event; @flash may be NULL. Any context. Drops the event if memory is short. */
+/* Report an event, or drop it if memory is short; any context. @flash may be NULL. */
 void kvblk_event(struct kvblk_pool *pool, const struct kvblk_flash *flash,
 		 enum kvblk_event type, u64 value);
 /* Report the end of a request. @member: its name, or "". */
@@ -64,8 +61,8 @@ void kvblk_changes_notify(struct kvblk_index *idx, const struct kvblk_index_entr
 /* Make @filp a reader that is not started. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_changes_open(struct kvblk_pool *pool, struct file *filp);
 /*
- * Start a reader; the caller has checked @arg. Returns 0; -EBUSY it is started; -ENODEV the pool is
- * destroyed; -EMFILE too many readers; -ENOMEM. May sleep.
+ * Start a reader; the caller has checked @arg. Returns 0, -EBUSY it is started, -ENODEV the pool is
+ * destroyed, -EMFILE too many readers, or -ENOMEM. May sleep.
  */
 int kvblk_changes_start(struct file *filp, const struct kvblk_changes *arg);
 /* File operations of a reader. */
@@ -79,7 +76,7 @@ void kvblk_changes_end(struct kvblk_pool *pool);
 
 /*
  * Return the pool's clock, seconds. It advances while the pool is up, whatever the host's clock is
- * set to. Tables save it (see kvblk_checkpoint_work()) while blocks expire, and superblocks.
+ * set to. Tables (see kvblk_checkpoint_work()) and superblocks save it while blocks expire.
  */
 u64 kvblk_clock(const struct kvblk_pool *pool);
 #define KVBLK_CLOCK_SAVE_S	10		/* interval in tables */
@@ -104,14 +101,11 @@ static inline void kvblk_member_put(struct kvblk_member *member)
 	kvblk_flash_put(&member->flash);
 }
 
-/* Mark the member DEAD: its device is gone or unusable. Any context that may take a spinlock. */
+/* Mark the member DEAD, because its device is unusable. Any context that may take a spinlock. */
 void kvblk_member_dies(struct kvblk_member *member);
-/*
- * Count an error in @segment. The first one is reported at once by an event and a log line, others
- * of the next minute together. Any context.
- */
+/* Count an error. Report the first at once, those of the next minute together. Any context. */
 void kvblk_flash_error(struct kvblk_flash *flash, enum kvblk_member_error error, u32 segment);
-/* Report the errors collected of one kind if a report is due. */
+/* Report the collected errors of one kind if a report is due. */
 void kvblk_flash_report(struct kvblk_flash *flash, enum kvblk_member_error error);
 
 #endif

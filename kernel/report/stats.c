@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters and latencies, per CPU. The rules:
- * - A CPU writes its own copy only. A reader sums them up and may miss updates, but no value ever
- *   decreases.
- * - A pool's values are its own plus those of its member slots, which keep the counts of removed
- *   members; a new member of a slot reports the increase since it was added.
+ * Counters and latencies, per CPU. The rules: a CPU writes its own copy only. Readers sum them up
+ * and may miss updates, but no value ever decreases. A pool's values are its own plus those of its
+ * member slots, which keep the counts of removed members; a new member of a slot reports the
+ * increase since it was added.
  */
 #include <linux/bitops.h>
 #include <linux/log2.h>
