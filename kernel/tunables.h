@@ -18,8 +18,7 @@
 #define KVBLK_TUNABLES(X)							\
 	X(low_permille, u32, 20, 1, 998)					\
 	X(high_permille, u32, 40, 2, 999)					\
-	X(reinsert_permille, u32, KVBLK_POLICY_REINSERT, 0,			\
-	  KVBLK_POLICY_REINSERT_MAX)						\
+	X(reinsert_permille, u32, KVBLK_POLICY_REINSERT, 0, KVBLK_POLICY_REINSERT_MAX) \
 	X(admit_permille, u32, KVBLK_POLICY_ADMIT, 0, KVBLK_POLICY_ADMIT_MAX)	\
 	X(first_permille, u32, KVBLK_POLICY_FIRST, 0, KVBLK_POLICY_FIRST)	\
 	X(second_permille, u32, KVBLK_POLICY_SECOND, 0, KVBLK_POLICY_SECOND)	\

@@ -16,66 +16,57 @@
 
 /* ---- properties ---- */
 
-static ssize_t uuid_show(struct device *dev, struct device_attribute *attr, char *buf)
+static const char *pool_state(struct kvblk_pool *pool)
 {
-	return sysfs_emit(buf, "%pUb\n", &kvblk_dev_pool(dev)->uuid);
-}
-static DEVICE_ATTR_RO(uuid);
-
-static ssize_t state_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 	struct kvblk_member *member;
-	const char *state = "up";
 	int i;
 
 	if (READ_ONCE(pool->dying))
-		return sysfs_emit(buf, "destroying\n");
+		return "destroying";
 	if (atomic_read(&pool->restoring))
-		return sysfs_emit(buf, "restoring\n");
-	scoped_guard(rcu)
-		kvblk_for_each_member(pool, member, i)
-			if (!kvblk_flash_may_write(&member->flash))
-				state = "degraded";
-	return sysfs_emit(buf, "%s\n", state);
+		return "restoring";
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (!kvblk_flash_may_write(&member->flash))
+			return "degraded";
+	return "up";
 }
-static DEVICE_ATTR_RO(state);
 
-/* X(name, mode, value of a struct kvblk_pool *pool) */
+/* X(name, mode, format, value of a struct kvblk_pool *pool) */
 #define POOL_VALUES(X)									\
-	X(strict, 0444, !!(pool->flags & KVBLK_POOL_STRICT))				\
-	X(birth, 0444, pool->birth)							\
-	X(epoch, 0444, READ_ONCE(pool->epoch))						\
-	X(capacity, 0444, kvblk_pool_space(pool).bytes)					\
-	X(unsure, 0444, atomic_read(&pool->unsure))					\
-	X(value_max, 0444, kvblk_pool_value_max(pool))					\
-	X(index_slots, 0444, kvblk_index_slots(&pool->index))				\
-	X(index_bytes, 0444, kvblk_index_bytes(&pool->index))
+	X(uuid, 0444, "%pUb", &pool->uuid)						\
+	X(state, 0444, "%s", pool_state(pool))						\
+	X(strict, 0444, "%d", !!(pool->flags & KVBLK_POOL_STRICT))			\
+	X(birth, 0444, "%llu", pool->birth)						\
+	X(epoch, 0444, "%llu", READ_ONCE(pool->epoch))					\
+	X(capacity, 0444, "%llu", kvblk_pool_space(pool).bytes)				\
+	X(unsure, 0444, "%d", atomic_read(&pool->unsure))				\
+	X(value_max, 0444, "%u", kvblk_pool_value_max(pool))				\
+	X(index_slots, 0444, "%llu", kvblk_index_slots(&pool->index))			\
+	X(index_bytes, 0444, "%llu", kvblk_index_bytes(&pool->index))
 
 /* likewise, for monitors */
 #define POOL_USE_VALUES(X)								\
-	X(free, 0440, kvblk_pool_space(pool).free_bytes)				\
-	X(leased_bytes, 0440, READ_ONCE(pool->lease.total))				\
-	X(dram_used, 0440, atomic64_read(&pool->dram.bytes))				\
-	X(index_used, 0440, kvblk_index_used(&pool->index))
+	X(free, 0440, "%llu", kvblk_pool_space(pool).free_bytes)			\
+	X(leased_bytes, 0440, "%llu", READ_ONCE(pool->lease.total))			\
+	X(dram_used, 0440, "%llu", atomic64_read(&pool->dram.bytes))			\
+	X(index_used, 0440, "%llu", kvblk_index_used(&pool->index))
 
-#define POOL_ATTR(_name, _mode, _value)					\
+#define POOL_ATTR(_name, _mode, _format, _value)			\
 static ssize_t _name##_show(struct device *dev,				\
 			    struct device_attribute *attr, char *buf)	\
 {									\
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);			\
 									\
-	return sysfs_emit(buf, "%llu\n", (u64)(_value));		\
+	return sysfs_emit(buf, _format "\n", _value);			\
 }									\
 static DEVICE_ATTR(_name, _mode, _name##_show, NULL);
 
 POOL_VALUES(POOL_ATTR)
 POOL_USE_VALUES(POOL_ATTR)
 
-#define X(name, mode, value)	&dev_attr_##name.attr,
+#define X(name, mode, format, value)	&dev_attr_##name.attr,
 static struct attribute *pool_attrs[] = {
-	&dev_attr_uuid.attr,
-	&dev_attr_state.attr,
 	POOL_VALUES(X)
 	NULL
 };
@@ -223,17 +214,10 @@ static struct attribute *counter_attrs[] = {
 	NULL
 };
 
-static const struct attribute_group counter_group = {
-	.name = "counters",
-	.attrs = counter_attrs,
-};
+static const struct attribute_group counter_group = { .name = "counters", .attrs = counter_attrs };
 
 const struct attribute_group *kvblk_pool_groups[] = {
-	&pool_group,
-	&pool_use_group,
-	&tunable_group,
-	&counter_group,
-	NULL
+	&pool_group, &pool_use_group, &tunable_group, &counter_group, NULL
 };
 
 /* ---- members/ ---- */

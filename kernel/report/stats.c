@@ -66,20 +66,24 @@ void kvblk_stats_exit(struct kvblk_pool *pool)
 	free_percpu(pool->stats);
 }
 
+/* Add all CPUs' copies of @nr numbers to @sum. */
+static void numbers_add(const u64 __percpu *numbers, int nr, u64 *sum)
+{
+	int cpu, i;
+
+	for_each_possible_cpu(cpu) {
+		const u64 *from = per_cpu_ptr(numbers, cpu);
+
+		for (i = 0; i < nr; i++)
+			sum[i] += READ_ONCE(from[i]);
+	}
+}
+
 /* Add all CPUs' copies of @stats (may be NULL) to @sum. */
 static void stats_add(const struct kvblk_stats __percpu *stats, struct kvblk_stats *sum)
 {
-	u64 *to = (u64 *)sum;
-	int cpu, i;
-
-	if (!stats)
-		return;
-	for_each_possible_cpu(cpu) {
-		const u64 *from = (const u64 *)per_cpu_ptr(stats, cpu);
-
-		for (i = 0; i < NR_NUMBERS; i++)
-			to[i] += READ_ONCE(from[i]);
-	}
+	if (stats)
+		numbers_add((const u64 __percpu *)stats, NR_NUMBERS, (u64 *)sum);
 }
 
 void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh)
@@ -148,36 +152,22 @@ u64 kvblk_stats_errors(const struct kvblk_pool *pool, u32 i)
 void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
 		      struct kvblk_size_stats *sum)
 {
-	int cpu, i;
-
 	memset(sum, 0, sizeof(*sum));
-	for_each_possible_cpu(cpu) {
-		const struct kvblk_size_stats *s =
-			&per_cpu_ptr(pool->stats, cpu)->sizes[hist][size];
-
-		sum->ns += READ_ONCE(s->ns);
-		for (i = 0; i < KVBLK_HIST_BUCKETS; i++)
-			sum->hist[i] += READ_ONCE(s->hist[i]);
-	}
-}
-
-static u64 stats_counter(const struct kvblk_stats __percpu *stats, enum kvblk_counter counter)
-{
-	u64 sum = 0;
-	int cpu;
-
-	if (stats)
-		for_each_possible_cpu(cpu)
-			sum += READ_ONCE(per_cpu_ptr(stats, cpu)->counters[counter]);
-	return sum;
+	numbers_add((const u64 __percpu *)&pool->stats->sizes[hist][size],
+		    sizeof(*sum) / sizeof(u64), (u64 *)sum);
 }
 
 u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter)
 {
-	u64 sum = stats_counter(&pool->stats->own, counter);
+	const struct kvblk_stats __percpu *stats = &pool->stats->own;
+	u64 sum = 0;
 	int slot;
 
-	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
-		sum += stats_counter(READ_ONCE(pool->slots[slot]), counter);
+	numbers_add(&stats->counters[counter], 1, &sum);
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++) {
+		stats = READ_ONCE(pool->slots[slot]);
+		if (stats)
+			numbers_add(&stats->counters[counter], 1, &sum);
+	}
 	return sum;
 }
