@@ -35,8 +35,7 @@ DECLARE_EVENT_CLASS(kvblk_op,
 		    TP_printk("%s: id=%#018llx length=%u res=%d %s ns=%lld",
 			      __entry->pool, __entry->id, __entry->length, __entry->res,
 			      __print_flags(__entry->flags, "|",
-					    { 1 << 0, "direct" },
-					    { 1 << 1, "bounced" },
+					    { 1 << 0, "direct" }, { 1 << 1, "bounced" },
 					    { 1 << 2, "len_differs" }),
 			      __entry->ns)
 );
@@ -80,9 +79,7 @@ TRACE_EVENT(kvblk_segment,
 	    TP_printk("%s: member=%u segment=%u gen=%llu state=%s",
 		      __entry->pool, __entry->member, __entry->segment, __entry->gen,
 		      __print_symbolic(__entry->state,
-				       { 0, "free" },
-				       { 1, "open" },
-				       { 2, "sealed" }))
+				       { 0, "free" }, { 1, "open" }, { 2, "sealed" }))
 );
 
 /* A victim was reclaimed: of @live blocks, @reinserted were written again. */

@@ -65,7 +65,7 @@ int kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
 	return nl_refuse(extack, attr, -EINVAL, "the name is empty: a name has 1 to 31 characters");
 }
 
-/* kvblk_nl_name() of attribute @type, which must be there, for @what. */
+/* Check that attribute @type has the name of @what. Returns 0, or -EINVAL with a message. */
 static int nl_name(struct genl_info *info, int type, const char *what)
 {
 	if (GENL_REQ_ATTR_CHECK(info, type))

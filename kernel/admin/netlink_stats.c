@@ -83,7 +83,6 @@ static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *value
 	return full;
 }
 
-/* Put the first @nr latencies. */
 static bool put_latencies(struct sk_buff *skb, const struct kvblk_stats *sum, int nr)
 {
 	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);

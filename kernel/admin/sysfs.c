@@ -101,7 +101,7 @@ struct tunable {
 
 static struct tunable tunables[TUNABLES];
 
-/* Names of all values from 0 on; none: numbers. */
+/* Names of a tunable's values from 0 on; none if they are numbers. */
 static const char * const tunable_names[TUNABLES][3] = {
 	[TUNABLE_integrity] = {
 		[KVBLK_CHECK_HEADER] = "header",

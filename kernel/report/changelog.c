@@ -26,7 +26,7 @@
 struct reader {
 	struct list_head link;		/* in pool->changelog.readers once started */
 	struct kvblk_pool *pool;	/* referenced by the open node's cdev */
-	wait_queue_head_t wait;		/* tasks that read or poll */
+	wait_queue_head_t wait;
 	struct mutex reading;		/* serializes reads; tail, and the walk */
 	struct kvblk_change *ring;	/* @mask + 1 records; NULL: not started; set once */
 	u32 record_size;		/* bytes of the caller's record; set before @ring */
@@ -119,7 +119,7 @@ static int records_copy(const struct reader *reader, void __user *to,
 	return 0;
 }
 
-/* Copy up to @nr records of present blocks. Returns their number, 0 if the pool ends, or errno. */
+/* Copy up to @nr records of present blocks. Returns their number, 0 if the pool ends, or error. */
 static ssize_t walk_read(struct reader *reader, void __user *to, size_t nr)
 {
 	struct kvblk_pool *pool = reader->pool;
