@@ -98,9 +98,9 @@ int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
 			 (const char *)nla_data(attr));
 }
 
-static u32 nl_u32(struct genl_info *info, int type)
+static u64 nl_uint(const struct nlattr *attr)
 {
-	return info->attrs[type] ? nla_get_u32(info->attrs[type]) : 0;
+	return attr ? nla_get_uint(attr) : 0;
 }
 
 static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec,
@@ -125,7 +125,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 {
 	const struct nlattr *path = attrs[KVBLK_A_MEMBER_PATH];
 	const struct nlattr *size = attrs[KVBLK_A_MEMBER_SEGMENT_SIZE];
-	u64 bytes;
+	const u64 bytes = nl_uint(size);
 	int err;
 
 	if (!path) {
@@ -153,7 +153,6 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	if (err)
 		return nl_refuse(extack, path, err, "%.40s cannot be looked up (error %d)",
 				 spec->path, err);
-	bytes = size ? nla_get_uint(size) : 0;
 	if (bytes && (!is_power_of_2(bytes) || bytes < KVBLK_SEGMENT_MIN ||
 		      bytes > KVBLK_SEGMENT_MAX))
 		return nl_refuse(extack, size, -EINVAL, "invalid segment size: a power of two from 8 MiB to 1 GiB, or 0 for the default");
@@ -314,12 +313,12 @@ static int nl_pool_assemble(struct nl_job *job)
 	return kvblk_pool_assemble(&job->spec, job->add_flags, &job->extack);
 }
 
-/* Refuse, with a message, flags in attribute @type that are for import only. */
-static int nl_refuse_import_flags(struct genl_info *info, int type)
+/* Refuse, with a message, @flags that are for import only. */
+static int nl_refuse_import_flags(struct genl_info *info, const struct nlattr *flags)
 {
-	if (!(nl_u32(info, type) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)))
+	if (!(nl_uint(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)))
 		return 0;
-	return nl_refuse(info->extack, info->attrs[type], -EINVAL, "\"degraded\" and \"rename\" are valid for import only");
+	return nl_refuse(info->extack, flags, -EINVAL, "\"degraded\" and \"rename\" are valid for import only");
 }
 
 static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
@@ -335,17 +334,16 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
 		nl_job_free(job);
 		return nr;
 	}
-	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
+	job->add_flags = nl_uint(attrs[KVBLK_A_POOL_ADD_FLAGS]);
 	job->spec = (struct kvblk_pool_spec) {
 		.import = import,
 		.name = job->name,
 		.members = job->specs,
 		.nr_members = nr,
 		/* the policy of import rejects flags */
-		.pool_flags = nl_u32(info, KVBLK_A_POOL_FLAGS),
+		.pool_flags = nl_uint(attrs[KVBLK_A_POOL_FLAGS]),
+		.index_slots = nl_uint(attrs[KVBLK_A_POOL_INDEX_SLOTS]),
 	};
-	if (attrs[KVBLK_A_POOL_INDEX_SLOTS])
-		job->spec.index_slots = nla_get_uint(attrs[KVBLK_A_POOL_INDEX_SLOTS]);
 	if (attrs[KVBLK_A_POOL_NODE])
 		nla_memcpy(job->spec.node, attrs[KVBLK_A_POOL_NODE], sizeof(job->spec.node));
 	return nl_job_run(info, job, nl_pool_assemble);
@@ -353,14 +351,16 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
 
 int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_refuse_import_flags(info, KVBLK_A_POOL_ADD_FLAGS) ?:
+	return nl_refuse_import_flags(info, info->attrs[KVBLK_A_POOL_ADD_FLAGS]) ?:
 	       nl_assemble(skb, info, false);
 }
 
 int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	if (nl_u32(info, KVBLK_A_POOL_ADD_FLAGS) & KVBLK_ADD_FORMAT)
-		return nl_refuse(info->extack, info->attrs[KVBLK_A_POOL_ADD_FLAGS], -EINVAL, "\"format\" is not valid for import, only for create and member add");
+	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
+
+	if (nl_uint(flags) & KVBLK_ADD_FORMAT)
+		return nl_refuse(info->extack, flags, -EINVAL, "\"format\" is not valid for import, only for create and member add");
 	return nl_assemble(skb, info, true);
 }
 
@@ -423,7 +423,7 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	int err;
 
 	err = nl_refuse_unprivileged(skb, info) ?:
-	      nl_refuse_import_flags(info, KVBLK_A_MEMBER_ADD_FLAGS) ?:
+	      nl_refuse_import_flags(info, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS]) ?:
 	      nl_member_spec(info->attrs, &spec, info->extack);
 	if (!err) {
 		job = nl_member_job(info, spec.name[0] ? spec.name : kbasename(spec.path));
@@ -434,7 +434,7 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 		return err;
 	}
 	job->specs[0] = spec;
-	job->add_flags = nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS);
+	job->add_flags = nl_uint(info->attrs[KVBLK_A_MEMBER_ADD_FLAGS]);
 	return nl_job_run(info, job, nl_member_add);
 }
 
@@ -661,12 +661,10 @@ int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- dumps ---- */
 
-/* Position of a dump: pools up to @pool are done, or @within it, its parts below @part. */
+/* Position of a dump: pools before @pool are done, and its parts below @part. */
 struct nl_cursor {
-	char pool[KVBLK_NAME_MAX];
-	int part;
-	bool within;
-	bool begun;			/* set by the first message */
+	char pool[KVBLK_NAME_MAX];	/* "" at first */
+	int part;			/* -1: all are done */
 };
 
 static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
@@ -727,17 +725,14 @@ static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
 {
 	struct nl_cursor *cursor = nl_cursor(cb);
 	int err = kvblk_nl_name(attr, cb->extack);
-	bool begun = cursor->begun;
 	struct kvblk_pool *pool;
 
-	cursor->begun = true;
-	if (err || begun || !attr)
+	if (err || !attr || cursor->pool[0])
 		return err;
 	pool = nl_pool_find(attr, cb->extack);
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
 	strscpy(cursor->pool, pool->name);
-	cursor->within = true;
 	put_device(&pool->dev);
 	return 0;
 }
@@ -750,7 +745,7 @@ int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 	struct kvblk_pool *pool;
 	int err = nl_begin_dump(cb, only);
 
-	while (!err && (pool = nl_next_pool(cursor->pool, cursor->within))) {
+	while (!err && (pool = nl_next_pool(cursor->pool, cursor->part >= 0))) {
 		if (only && nla_strcmp(only, pool->name)) {
 			nl_put_pool(pool);
 			break;
@@ -761,7 +756,8 @@ int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 		}
 		err = fill(skb, genl_info_dump(cb), pool, &cursor->part, monitor);
 		nl_put_pool(pool);
-		cursor->within = err;
+		if (!err)
+			cursor->part = -1;
 	}
 	return skb->len ?: err;
 }

@@ -179,19 +179,6 @@ int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
 	       kvblk_nl_reply(skb, info, KVBLK_A_STATS_POOL, fill_asked);
 }
 
-static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
-		      struct kvblk_pool *pool, int *part)
-{
-	void *hdr;
-
-	for (; *part < KVBLK_SIZES; (*part)++) {
-		hdr = kvblk_nl_begin(skb, info);
-		if (kvblk_nl_end(skb, hdr, !hdr || put_size_stats(skb, pool, *part)))
-			return -EMSGSIZE;
-	}
-	return 0;
-}
-
 /* kvblk_nl_fill_fn for the pool, its members by slot, or its size classes. */
 static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
 		      struct kvblk_pool *pool, int *part, bool monitor)
@@ -200,10 +187,17 @@ static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
 	u32 scope = attr ? nla_get_u32(attr) : KVBLK_STATS_SCOPE_POOL;
 	struct kvblk_stats *sum __free(kfree) = NULL;
 	const struct kvblk_member *member;
+	void *hdr;
 	int err;
 
-	if (scope == KVBLK_STATS_SCOPE_SIZE)
-		return dump_sizes(skb, info, pool, part);
+	if (scope == KVBLK_STATS_SCOPE_SIZE) {
+		for (; *part < KVBLK_SIZES; (*part)++) {
+			hdr = kvblk_nl_begin(skb, info);
+			if (kvblk_nl_end(skb, hdr, !hdr || put_size_stats(skb, pool, *part)))
+				return -EMSGSIZE;
+		}
+		return 0;
+	}
 	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
 	if (!sum)
 		return -ENOMEM;
