@@ -209,7 +209,7 @@ struct nl_job {
 	bool force;
 	struct kvblk_pool_spec spec;
 	u32 add_flags;
-	uuid_t uuid;			/* to remove, if @member is "" */
+	uuid_t uuid;			/* of the member to remove if @member is "" */
 	u32 max_specs;			/* entries of @specs */
 	struct kvblk_member_spec specs[];
 };
@@ -661,7 +661,7 @@ int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- dumps ---- */
 
-/* Position of a dump: pools before @pool are done, and its parts below @part. */
+/* Position of a dump: pools before @pool, and parts of @pool below @part, are done. */
 struct nl_cursor {
 	char pool[KVBLK_NAME_MAX];	/* "" at first */
 	int part;			/* -1: all are done */

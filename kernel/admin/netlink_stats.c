@@ -119,7 +119,7 @@ static bool put_size_stats(struct sk_buff *skb, struct kvblk_pool *pool, u32 siz
 	return full;
 }
 
-/* @member: NULL: the pool's own; @sum: a buffer. */
+/* Put the statistics of @member, or of the pool if NULL. @sum: a buffer. */
 static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 		      const struct kvblk_member *member, struct kvblk_stats *sum)
 {
@@ -140,7 +140,7 @@ static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 			 KVBLK_COUNTERS, member ? member_counters : NULL) ||
 	       put_uints(skb, KVBLK_A_STATS_GAUGES, KVBLK_A_GAUGE_INFLIGHT, gauges,
 			 member ? MEMBER_GAUGES : GAUGES, NULL) ||
-	       /* members have those of puts and gets */
+	       /* members have latencies of puts and gets only */
 	       put_latencies(skb, sum, member ? KVBLK_SIZED_HISTS : KVBLK_HISTS);
 }
 
@@ -223,7 +223,7 @@ int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 
 /* ---- notifications ---- */
 
-/* Send a notification. If @full (too long or NULL), drop it and skip its number. */
+/* Send a notification, or if @full (too long or NULL) drop it and skip its number. */
 static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, bool full, u64 time)
 {
 	pool->stats_seq++;

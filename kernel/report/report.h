@@ -12,7 +12,7 @@
 /* Add @n to a counter of the pool itself; any context. */
 #define kvblk_count(pool, counter, n) \
 	this_cpu_add((pool)->stats->own.counters[counter], n)
-/* Likewise of a member; @stats outlive it, because operations may complete after its removal. */
+/* Add @n to a member's counter; any context. @stats outlive the member, as its I/O may. */
 #define kvblk_count_at(stats, counter, n) \
 	this_cpu_add((stats)->counters[counter], n)
 /* Record a latency of the pool itself, or a member's put or get of @bytes; any context. */

@@ -66,7 +66,7 @@ void kvblk_stats_exit(struct kvblk_pool *pool)
 	free_percpu(pool->stats);
 }
 
-/* Add all CPUs' copies of @nr numbers to @sum. */
+/* Add all CPUs' copies of @nr numbers, the fields of a structure of u64, to @sum. */
 static void numbers_add(const u64 __percpu *numbers, int nr, u64 *sum)
 {
 	int cpu, i;
