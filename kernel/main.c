@@ -4,7 +4,6 @@
  * unloads the module, and gives lower layers their callbacks. kvblk.h is the map.
  */
 #include <linux/module.h>
-#include <net/genetlink.h>
 
 #include "admin/admin.h"
 #include "admin/netlink_gen.h"

@@ -386,7 +386,7 @@ out:
 	WRITE_ONCE(flash->p2p.next, jiffies + HZ);
 	/* last, because the next probe sets p2p.page */
 	atomic_set_release(&flash->p2p.busy, 0);
-	kvblk_flash_put(flash);
+	percpu_ref_put(&flash->ref);
 }
 
 /*

@@ -36,14 +36,14 @@ static void flash_probe(struct work_struct *work)
 		wd->probe_next = jiffies + wd->probe_gap;
 	}
 	free_page((unsigned long)page);
-	kvblk_flash_put(flash);
+	percpu_ref_put(&flash->ref);
 }
 
 static void watch_probe(struct kvblk_flash *flash)
 {
 	if (!work_busy(&flash->watchdog.probe) && percpu_ref_tryget_live(&flash->ref) &&
 	    !queue_work(flash->pool->wq, &flash->watchdog.probe))
-		kvblk_flash_put(flash);
+		percpu_ref_put(&flash->ref);
 }
 
 /* Report a new failing or read-only state, or probe the member when due. */

@@ -91,14 +91,9 @@ static inline u32 kvblk_now(const struct kvblk_pool *pool)
 struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n);
 /* Return the restoring or UP member of segment @seg with member->flash.ref, or NULL. */
 struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg);
-static inline void kvblk_flash_put(struct kvblk_flash *flash)
-{
-	percpu_ref_put(&flash->ref);
-}
-
 static inline void kvblk_member_put(struct kvblk_member *member)
 {
-	kvblk_flash_put(&member->flash);
+	percpu_ref_put(&member->flash.ref);
 }
 
 /* Mark the member DEAD, because its device is unusable. Any context that may take a spinlock. */
