@@ -12,7 +12,7 @@ import textwrap
 from machine import KERNELS, SHAPE, SWITCHES, VM_DIR
 
 TESTS = os.path.join(VM_DIR, "tests")
-HEADER = dict(SHAPE, phases="1", timeout="60", kernels="newest,6.12,debug", check="newest,debug", takes="0", leaks="0", waits="0")
+HEADER = dict(SHAPE, phases="1", timeout="60", kernels="newest,6.12,debug", check="newest,debug", takes="0", leaks="0", waits="0", nodes="")
 SLOW = 40  # seconds on the newest kernel; slower tests need a "# slow:" line
 DEPTHS = ("check", "all")
 
@@ -43,6 +43,9 @@ class Test:
                     sys.exit(f"{path}: {key}= names no kernel, it is one of {', '.join(KERNELS)}: {name}")
         if "debug" in self.header["kernels"].split(",") and (self.header["pci"] or self.header["net"] == "1"):
             sys.exit(f"{path}: user-mode Linux, the kernel debug, has neither PCI nor a network card")
+        if self.header["nodes"] and self.header["kernels"] != "debug":
+            sys.exit(f"{path}: nodes= is for kernels=debug only, user-mode Linux: see kvblk_wire")
+        self.nodes = self.header["nodes"].split(",") if self.header["nodes"] else []
         if pci:
             self.name += f":{pci}"
             self.header["pci"] = pci
@@ -61,6 +64,10 @@ class Test:
         def named(key):
             return any(word in (kernel, f"{kernel}:{self.header['pci']}") for word in self.header[key].split(","))
         return named("kernels") and (depth == "all" or named("check"))
+
+    def alone(self):
+        """Return whether the test boots machines of its own."""
+        return self.phases > 1 or self.nodes
 
     def seconds(self, machine, args):
         return args.timeout or int(self.header["timeout"]) * machine.slow

@@ -93,11 +93,11 @@ class Kernel:
 
 class Machine:
     """A running kernel and the line to its first process. shell: "", 1 or command; log and share: directories of the
-    host.
+    host; wires: sockets for the frames of wire0, wire1, ..., only with user-mode Linux.
     """
     running = set()
 
-    def __init__(self, kernel, shape, directory, accel, shell="", share="", log="", qemu="", nice=0, cpu=0):
+    def __init__(self, kernel, shape, directory, accel, shell="", share="", log="", qemu="", nice=0, cpu=0, wires=()):
         self.kernel, self.dir, self.slow = kernel, directory, kernel.slow
         self.idle_boot = kernel.idle_boot + (IDLE_SYSTEMD if "kvblk.boot=" in shape["append"] else 0)
         self.console = f"{directory}/console"
@@ -110,6 +110,7 @@ class Machine:
                   f"kvblk.slow={kernel.slow} kvblk.pci={shape['pci']} {shape['append']}")
         if shell:
             append += f" quiet kvblk.shell={shell}"
+        append += f" kvblk.wires={','.join(str(wire.fileno()) for wire in wires)}"
         disks = [self.disk(i, shape) for i in range(max(int(shape["disks"]), 2 if shape["pci"] else 0))]
         if kernel.uml:
             # pin all of its processes to one CPU: they alternate at each system call of the guest, and waking another
@@ -122,7 +123,7 @@ class Machine:
         cmd = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(nice)] + cmd
         self.said = self.console if kernel.uml else f"{directory}/qemu"
         terminal = None if shell else open(self.said, "a")
-        self.process = subprocess.Popen(cmd, pass_fds=[theirs.fileno()], stdout=terminal, stderr=subprocess.STDOUT,
+        self.process = subprocess.Popen(cmd, pass_fds=[theirs.fileno(), *(wire.fileno() for wire in wires)], stdout=terminal, stderr=subprocess.STDOUT,
                                         stdin=None if shell else subprocess.DEVNULL, start_new_session=not shell)
         theirs.close()
         Machine.running.add(self)
