@@ -117,37 +117,40 @@ int kvblk_scan_table(struct kvblk_scan *scan)
 	return known ? 0 : err;
 }
 
-/* ---- headers, for a summary with invalidated records ---- */
+/* ---- segments ---- */
 
-static bool entry_record(const struct kvblk_scan *scan, const struct kvblk_d_entry *entry,
-			 struct kvblk_rec *rec, u32 *unit)
+int kvblk_reader_unit(const struct kvblk_reader *reader, u32 segment, u32 unit, void *buf)
 {
-	return kvblk_entry_decode(entry, scan->reader.segment_units, rec, unit);
+	int err = reader->ops->read(reader, kvblk_reader_pos(reader, segment, unit), buf,
+				    KVBLK_UNIT);
+
+	if (err) {
+		reader->ops->bad(reader, segment);
+		memset(buf, 0, KVBLK_UNIT);
+	}
+	return err;
 }
 
 /* Reads headers one by one. @unread: bitmap of unreadable ones. */
 static int headers_read(struct kvblk_scan *scan, u32 segment, u32 nr, u64 *unread)
 {
-	const struct kvblk_reader *reader = &scan->reader;
 	int err;
 	u32 i;
 
 	for (i = 0; i < nr; i++) {
-		err = reader->ops->read(reader, kvblk_reader_pos(reader, segment, scan->units[i]),
-					scan->headers + i * KVBLK_UNIT, KVBLK_UNIT);
-		if (!err)
-			continue;
-		reader->ops->bad(reader, segment);
-		if (err != -EIO)
+		err = kvblk_reader_unit(&scan->reader, segment, scan->units[i],
+					scan->headers + i * KVBLK_UNIT);
+		if (err && err != -EIO)
 			return err;
-		*unread |= BIT_ULL(i);
+		if (err)
+			*unread |= BIT_ULL(i);
 	}
 	return 0;
 }
 
 /*
- * Turns entries with a different header into holes. With an unreadable header an entry stays: gets
- * of the block fail, and a delete invalidates the record.
+ * If records were invalidated, turns entries with a different header into holes. With an unreadable
+ * header an entry stays: gets of the block fail, and a delete invalidates the record.
  */
 static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg,
 		      struct kvblk_d_summary *sum)
@@ -156,23 +159,24 @@ static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *
 	u32 align = reader->align_units, i, nr = 0, unit;
 	struct kvblk_place place = seg->place;
 	struct kvblk_rec rec, header;
+	void *buf = scan->headers;
 	enum kvblk_decoded dec;
 	u64 unread = 0;
-	void *buf;
 	int err;
 
 	static_assert(KVBLK_SUMMARY_ENTRIES <= 64);
+	if (!(READ_ONCE(*seg->flags) & KVBLK_SEGF_KILLS))
+		return 0;
 	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++)
-		if (entry_record(scan, &sum->entries[i], &rec, &unit))
+		if (kvblk_entry_decode(&sum->entries[i], reader->segment_units, &rec, &unit))
 			scan->units[nr++] = unit;
-	if (reader->ops->read_units(reader, place.segment, scan->units, nr, scan->headers)) {
+	if (reader->ops->read_units(reader, place.segment, scan->units, nr, buf)) {
 		err = headers_read(scan, place.segment, nr, &unread);
 		if (err)
 			return err;
 	}
-	buf = scan->headers;
 	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-		if (!entry_record(scan, &sum->entries[i], &rec, &place.unit))
+		if (!kvblk_entry_decode(&sum->entries[i], reader->segment_units, &rec, &place.unit))
 			continue;
 		dec = unread & 1 ? KVBLK_DEC_MORE :
 		      kvblk_record_decode(buf, KVBLK_UNIT, &place,
@@ -188,137 +192,97 @@ static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *
 	return 0;
 }
 
-/* ---- segments ---- */
-
-static struct kvblk_d_summary *sums_page(const struct kvblk_scan *scan, u32 page)
-{
-	return scan->sums - page;
-}
-
 /* Reads summary pages @from to @to - 1. Zeroes, and so voids, unreadable pages. */
 static int sums_read(struct kvblk_scan *scan, u32 segment, u32 from, u32 to)
 {
 	const struct kvblk_reader *reader = &scan->reader;
-	u32 page;
+	u32 units = reader->segment_units, page;
 	int err;
 
 	if (from == to)
 		return 0;
-	err = reader->ops->read(reader, kvblk_reader_pos(reader, segment,
-							 reader->segment_units - to),
-				sums_page(scan, to - 1), (to - from) * sizeof(*scan->sums));
-	for (page = from; err == -EIO && page < to; page++) {
-		err = reader->ops->read(reader, kvblk_reader_pos(reader, segment,
-								 reader->segment_units - 1 - page),
-					sums_page(scan, page), sizeof(*scan->sums));
-		if (err)
-			reader->ops->bad(reader, segment);
-		if (err == -EIO)
-			memset(sums_page(scan, page), 0, sizeof(*scan->sums));
-		else if (!err)
-			err = -EIO;
+	err = reader->ops->read(reader, kvblk_reader_pos(reader, segment, units - to),
+				scan->sums - (to - 1), (to - from) * sizeof(*scan->sums));
+	if (err != -EIO)
+		return err;
+	for (page = from; page < to; page++) {
+		err = kvblk_reader_unit(reader, segment, units - 1 - page, scan->sums - page);
+		if (err && err != -EIO)
+			return err;
 	}
-	return err == -EIO ? 0 : err;
-}
-
-/* Reads all pages of the summary. Returns 0, -EBADMSG if a page is invalid, or a read error. */
-static int sums_load(struct kvblk_scan *scan, const struct kvblk_place *place, u32 pages)
-{
-	int err = sums_read(scan, place->segment, 1, pages);
-	struct kvblk_sum sum;
-	u32 page;
-
-	for (page = 1; page < pages && !err; page++)
-		if (!kvblk_summary_decode(sums_page(scan, page), page, place,
-					  scan->reader.secret, &sum))
-			err = -EBADMSG;
-	return err;
+	return 0;
 }
 
 /*
- * Returns the end of @entry's reservation, or 0 if implausible: reservations are in the order of
- * entries, from @from, the former end, to @limit. @rec->length is 0 for a hole.
+ * Reports the record of @entry, if any. Returns 0, a visitor's errno, or 1 if @entry is
+ * implausible: reservations are in the order of entries, from @from, the former end, to @limit.
  */
-static u32 entry_end(const struct kvblk_scan *scan, const struct kvblk_d_entry *entry,
-		     u32 from, u32 limit, struct kvblk_rec *rec, u32 *unit)
+static int entry_report(struct kvblk_scan *scan, const struct kvblk_d_entry *entry,
+			u32 limit, u32 *from)
 {
+	struct kvblk_rec rec;
+	u32 unit;
 	u64 end;
 
-	if (entry_record(scan, entry, rec, unit)) {
-		end = *unit + kvblk_record_units(rec->length, scan->reader.align_units);
+	if (kvblk_entry_decode(entry, scan->reader.segment_units, &rec, &unit)) {
+		end = unit + kvblk_record_units(rec.length, scan->reader.align_units);
 	} else if (entry->flags == KVBLK_ENTF_HOLE && entry->length) {
-		rec->length = 0;
-		*unit = le32_to_cpu(entry->unit);
-		end = (u64)*unit + le32_to_cpu(entry->length);
+		rec.length = 0;
+		unit = le32_to_cpu(entry->unit);
+		end = (u64)unit + le32_to_cpu(entry->length);
 	} else {
-		return 0;
+		return 1;
 	}
-	return *unit >= from && end <= limit ? end : 0;
+	if (unit < *from || end > limit)
+		return 1;
+	*from = end;
+	return rec.length ? scan->ops->record(scan, &rec, unit) : 0;
 }
 
+/* Reports the entries of a whole summary, all pages of which are read. */
 static int scan_whole(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg)
 {
-	u32 pages = kvblk_summary_pages(seg->nr), from = 0, end, page, i, unit;
-	struct kvblk_rec rec;
+	u32 pages = kvblk_summary_pages(seg->nr), from = 0, page, i;
 	int err = 0;
 
-	for (page = 0; page < pages && !err; page++) {
-		struct kvblk_d_summary *buf = sums_page(scan, page);
+	for (page = 0; page < pages && err >= 0; page++) {
+		struct kvblk_d_summary *buf = scan->sums - page;
 
-		if (READ_ONCE(*seg->flags) & KVBLK_SEGF_KILLS)
-			err = sum_verify(scan, seg, buf);
-		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
+		err = sum_verify(scan, seg, buf);
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && err >= 0; i++) {
 			scan->ops->ahead(scan, buf, i);
-			end = entry_end(scan, &buf->entries[i], from,
-					scan->reader.segment_units - pages, &rec, &unit);
-			if (!end)
-				continue;
-			from = end;
-			if (rec.length)
-				err = scan->ops->record(scan, &rec, unit);
+			err = entry_report(scan, &buf->entries[i],
+					   scan->reader.segment_units - pages, &from);
 		}
 		cond_resched();
 	}
-	return err;
+	return min(err, 0);
 }
 
 /* Reports entries listed without a gap by checkpoints. Leaves space for a summary, as puts do. */
 static int scan_listed(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, u32 *walk_from)
 {
-	u32 room = summary_room(&scan->reader), page, i, unit, end;
+	u32 room = summary_room(&scan->reader), page, i;
 	struct kvblk_d_summary *buf;
 	struct kvblk_sum sum;
-	struct kvblk_rec rec;
-	int err;
+	int err = 0;
 
-	for (page = 0; page < room; page++) {
-		buf = sums_page(scan, page);
+	for (page = 0; page < room && !err; page++) {
+		buf = scan->sums - page;
 		err = page ? sums_read(scan, seg->place.segment, page, page + 1) : 0;
 		if (err)
-			return err;
+			break;
 		if (!kvblk_summary_decode(buf, page, &seg->place, scan->reader.secret, &sum))
-			return 0;
-		if (READ_ONCE(*seg->flags) & KVBLK_SEGF_KILLS) {
-			err = sum_verify(scan, seg, buf);
-			if (err)
-				return err;
-		}
-		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-			end = entry_end(scan, &buf->entries[i], *walk_from,
-					scan->reader.segment_units -
-					kvblk_summary_pages(seg->nr + 1), &rec, &unit);
-			if (!end)
-				return 0;
-			if (rec.length) {
-				err = scan->ops->record(scan, &rec, unit);
-				if (err)
-					return err;
-			}
-			scan->ops->entry(scan, seg->nr++, &buf->entries[i]);
-			*walk_from = end;
+			break;
+		err = sum_verify(scan, seg, buf);
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
+			err = entry_report(scan, &buf->entries[i], scan->reader.segment_units -
+					   kvblk_summary_pages(seg->nr + 1), walk_from);
+			if (!err)
+				scan->ops->entry(scan, seg->nr++, &buf->entries[i]);
 		}
 	}
-	return 0;
+	return min(err, 0);
 }
 
 /* Reports the records behind those that are listed, by their headers. */
@@ -334,8 +298,7 @@ static int scan_headers(struct kvblk_scan *scan, struct kvblk_scan_segment *seg,
 	kvblk_walk_segment(&scan->walk, &from);
 	while ((ret = kvblk_walk_next(&scan->walk, &rec, &unit)) > 0) {
 		end = unit + kvblk_record_units(rec.length, scan->reader.align_units);
-		if (end > scan->reader.segment_units ||
-		    kvblk_summary_pages(seg->nr + 1) + end > scan->reader.segment_units)
+		if (end + kvblk_summary_pages(seg->nr + 1) > scan->reader.segment_units)
 			return 0;
 		ret = scan->ops->record(scan, &rec, unit);
 		if (ret)
@@ -351,11 +314,8 @@ static int scan_open(struct kvblk_scan *scan, struct kvblk_scan_segment *seg)
 	u32 walk_from = 0;
 	int err;
 
-	err = scan->ops->no_summary(scan, seg);
-	if (!err)
-		err = scan_listed(scan, seg, &walk_from);
-	if (!err)
-		err = scan_headers(scan, seg, walk_from);
+	err = scan->ops->no_summary(scan, seg) ?: scan_listed(scan, seg, &walk_from) ?:
+	      scan_headers(scan, seg, walk_from);
 	/* unreadable among the records, not in the summary */
 	seg->missed = !err && scan->walk.missed < scan->reader.segment_units -
 						  kvblk_summary_pages(max(seg->nr, 1u));
@@ -364,25 +324,27 @@ static int scan_open(struct kvblk_scan *scan, struct kvblk_scan_segment *seg)
 
 int kvblk_scan_segment(struct kvblk_scan *scan, struct kvblk_scan_segment *seg)
 {
-	struct kvblk_sum sum = {};
-	u32 pages;
+	u32 segment = seg->place.segment, page, pages;
+	struct kvblk_sum sum, rest;
 	int err;
 
-	err = sums_read(scan, seg->place.segment, 0, 1);
+	err = sums_read(scan, segment, 0, 1);
 	if (err)
 		return err;
-	if (!kvblk_summary_decode(sums_page(scan, 0), 0, &seg->place, scan->reader.secret, &sum) ||
+	if (!kvblk_summary_decode(scan->sums, 0, &seg->place, scan->reader.secret, &sum) ||
 	    !sum.sealed)
 		return scan_open(scan, seg);
 	pages = kvblk_summary_pages(sum.nr_records);
 	if (pages > summary_room(&scan->reader))
 		return scan_open(scan, seg);
 	seg->sealed = true;
-	err = sums_load(scan, &seg->place, pages);
-	if (err == -EBADMSG)
-		return scan_open(scan, seg);
+	err = sums_read(scan, segment, 1, pages);
 	if (err)
 		return err;
+	for (page = 1; page < pages; page++)
+		if (!kvblk_summary_decode(scan->sums - page, page, &seg->place,
+					  scan->reader.secret, &rest))
+			return scan_open(scan, seg);
 	seg->whole = true;
 	seg->nr = sum.nr_records;
 	return scan_whole(scan, seg);

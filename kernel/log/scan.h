@@ -43,6 +43,9 @@ static inline u64 kvblk_reader_pos(const struct kvblk_reader *reader, u32 segmen
 	return kvblk_unit_pos(reader->data_start, reader->segment_units, segment, unit);
 }
 
+/* Reads a unit as @read. If that fails, calls @bad and zeroes @buf: no header is found there. */
+int kvblk_reader_unit(const struct kvblk_reader *reader, u32 segment, u32 unit, void *buf);
+
 /* ---- walk.c ---- */
 
 #define KVBLK_WALK_UNITS	256u

@@ -7,7 +7,6 @@
 #include <linux/limits.h>
 #include <linux/minmax.h>
 #include <linux/sched.h>
-#include <linux/string.h>
 #include <linux/vmalloc.h>
 
 #include "log/scan.h"
@@ -37,23 +36,18 @@ void kvblk_walk_segment(struct kvblk_walk *walk, const struct kvblk_place *place
 	walk->missed = U32_MAX;
 }
 
-/* Zeroes unreadable units, so that no header is found there. */
 static int walk_read_units(struct kvblk_walk *walk)
 {
-	const struct kvblk_reader *reader = walk->reader;
-	u32 segment = walk->place.segment, unit;
 	void *buf = walk->buf;
+	u32 unit;
 	int err;
 
 	for (unit = walk->have_from; unit < walk->have_to; unit++, buf += KVBLK_UNIT) {
-		err = reader->ops->read(reader, kvblk_reader_pos(reader, segment, unit), buf,
-					KVBLK_UNIT);
+		err = kvblk_reader_unit(walk->reader, walk->place.segment, unit, buf);
 		if (!err)
 			continue;
-		reader->ops->bad(reader, segment);
 		if (err != -EIO || ++walk->nr_unread > WALK_UNREAD)
 			return err;
-		memset(buf, 0, KVBLK_UNIT);
 		__set_bit(unit - walk->have_from, walk->bad);
 	}
 	return 0;
