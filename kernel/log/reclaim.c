@@ -42,8 +42,10 @@ struct copy {
 };
 
 struct victim {
+	struct kvblk_pool *pool;
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
+	struct kvblk_place place;	/* of @seg, unit 0 */
 	struct victim_rec *recs;
 	struct kvblk_policy_rec *classes;
 	u32 nr;				/* live records in @recs */
@@ -56,36 +58,21 @@ struct victim {
 	struct completion completed;
 };
 
-/*
- * Load the summary, the last page first, from media, or from memory if the seal failed. Returns 0,
- * -EBADMSG if pages are damaged, or an errno.
- */
+/* Load the summary, the last page first. Returns 0, -EBADMSG if pages are damaged, or an errno. */
 static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages)
 {
-	struct kvblk_member *member = v->member;
-	struct kvblk_segment *seg = v->seg;
-	u32 segment = seg - member->log.segs, page;
-	struct kvblk_place place = kvblk_place(&member->flash, segment, seg->gen, 0);
+	struct kvblk_flash *flash = &v->member->flash;
 	struct kvblk_sum sum;
+	u32 page;
 	int err;
 
-	if (seg->open) {
-		for (page = 0; page < pages; page++)
-			if (seg->open->pages[page])
-				memcpy(&sums[pages - 1 - page],
-				       seg->open->pages[page], sizeof(*sums));
-			else
-				memset(&sums[pages - 1 - page], 0, sizeof(*sums));
-		return 0;
-	}
-	err = kvblk_io_read(&member->flash,
-			    kvblk_seg_pos(&member->flash, segment,
-					  member->flash.segment_units - pages),
+	err = kvblk_io_read(flash, kvblk_seg_pos(flash, v->place.segment,
+						 flash->segment_units - pages),
 			    sums, pages * sizeof(*sums));
 	for (page = 0; page < pages && !err; page++)
 		/* a checkpoint's summary lacks the later records */
-		if (!kvblk_summary_decode(&sums[pages - 1 - page], page, &place,
-					  &member->flash.pool->secret, &sum) ||
+		if (!kvblk_summary_decode(&sums[pages - 1 - page], page, &v->place,
+					  &v->pool->secret, &sum) ||
 		    (!page && !sum.sealed))
 			err = -EBADMSG;
 	return err;
@@ -94,34 +81,33 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 /* Note a record if live. Returns 0, or -EAGAIN if that is not known now. */
 static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit)
 {
-	struct kvblk_member *member = v->member;
-	u32 align = member->flash.record_align >> KVBLK_UNIT_SHIFT;
+	struct kvblk_flash *flash = &v->member->flash;
 	struct victim_rec *rec = &v->recs[v->nr];
-	struct kvblk_policy_rec *classes = &v->classes[v->nr];
-	struct kvblk_segment *seg = v->seg;
-	u32 now = kvblk_now(member->flash.pool);
+	struct kvblk_slot *slot = &rec->slot;
+	u32 now = kvblk_now(v->pool);
 
-	if (v->nr == seg->nr_records)
+	if (v->nr == v->seg->nr_records)
 		return 0;
 	rec->id = entry->id;
-	if (!kvblk_index_find(&member->flash.pool->index, rec->id, &rec->slot) ||
-	    rec->slot.seg != member->flash.seg_base + (seg - member->log.segs) ||
-	    rec->slot.gen != (u16)seg->gen || rec->slot.off != unit)
+	if (!kvblk_index_find(&v->pool->index, rec->id, slot) ||
+	    slot->seg != flash->seg_base + v->place.segment ||
+	    slot->gen != (u16)v->place.generation || slot->off != unit)
 		return 0;
 	/* a put is about to replace the record, which must stay if the put fails */
-	if (rec->slot.state == KVBLK_SLOT_MOVING && rec->slot.leased)
+	if (slot->state == KVBLK_SLOT_MOVING && slot->leased)
 		return -EAGAIN;
-	if (rec->slot.state != KVBLK_SLOT_LIVE || kvblk_expired(rec->slot.expiry, now))
+	if (slot->state != KVBLK_SLOT_LIVE || kvblk_expired(slot->expiry, now))
 		return 0;
-	classes->id = rec->id;
-	classes->parent = entry->parent;
-	classes->bytes = kvblk_record_units(rec->slot.len, align) << KVBLK_UNIT_SHIFT;
-	classes->heat = rec->slot.heat;
-	classes->priority = rec->slot.prio;
-	classes->leased = rec->slot.leased;
-	/* the copy of a record in its last minute would expire at once */
-	classes->expires = kvblk_expired(rec->slot.expiry, now + 60);
-	v->nr++;
+	v->classes[v->nr++] = (struct kvblk_policy_rec) {
+		.id = rec->id,
+		.parent = entry->parent,
+		.bytes = kvblk_flash_units(flash, slot->len) << KVBLK_UNIT_SHIFT,
+		.heat = slot->heat,
+		.priority = slot->prio,
+		.leased = slot->leased,
+		/* the copy of a record in its last minute would expire at once */
+		.expires = kvblk_expired(slot->expiry, now + 60),
+	};
 	return 0;
 }
 
@@ -129,8 +115,6 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 static int victim_walk(struct victim *v)
 {
 	const struct kvblk_reader reader = kvblk_flash_reader(&v->member->flash);
-	struct kvblk_place from = kvblk_place(&v->member->flash, v->seg - v->member->log.segs,
-					      v->seg->gen, 0);
 	struct kvblk_walk walk;
 	struct kvblk_rec rec;
 	u32 unit;
@@ -138,7 +122,7 @@ static int victim_walk(struct victim *v)
 
 	if (kvblk_walk_begin(&walk, &reader, GFP_KERNEL | __GFP_NOWARN))
 		return -ENOMEM;
-	kvblk_walk_segment(&walk, &from);
+	kvblk_walk_segment(&walk, &v->place);
 	while ((ret = kvblk_walk_next(&walk, &rec, &unit)) > 0) {
 		ret = victim_note(v, &rec, unit);
 		if (ret)
@@ -146,7 +130,7 @@ static int victim_walk(struct victim *v)
 	}
 	kvblk_walk_end(&walk);
 	/* gets of the unreadable records would fail, too; leased ones are tried again */
-	return ret == -EIO && !READ_ONCE(v->member->flash.pool->lease.total) ? 0 : ret;
+	return ret == -EIO && !READ_ONCE(v->pool->lease.total) ? 0 : ret;
 }
 
 #define LEASED_MOST	750		/* permille of a segment */
@@ -165,48 +149,43 @@ static bool victim_leased(const struct victim *v)
 /* Find the live records. Returns 0, or an errno if not known: the victim must stay. */
 static int victim_load(struct victim *v)
 {
-	struct kvblk_member *member = v->member;
-	struct kvblk_segment *seg = v->seg;
-	u32 pages = kvblk_summary_pages(seg->nr_records), page, i, unit;
+	u32 nr = v->seg->nr_records, pages = kvblk_summary_pages(nr), page, i, unit;
 	const gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;	/* reclaim tries again */
-	struct kvblk_d_summary *sums;
+	struct kvblk_d_summary *sums __free(kvfree) = NULL;
+	const struct kvblk_d_summary *sum;
 	struct kvblk_rec entry;
-	int err;
+	int err = 0;
 
-	if (!seg->nr_records)
+	if (!nr)
 		return 0;
 	sums = __vmalloc(array_size(pages, sizeof(*sums)), gfp);
-	v->recs = kvcalloc(seg->nr_records, sizeof(*v->recs), gfp);
-	v->classes = kvcalloc(seg->nr_records, sizeof(*v->classes), gfp);
-	err = -ENOMEM;
+	v->recs = kvcalloc(nr, sizeof(*v->recs), gfp);
+	v->classes = kvcalloc(nr, sizeof(*v->classes), gfp);
 	if (!sums || !v->recs || !v->classes)
-		goto out;
-	err = summary_read(v, sums, pages);
+		return -ENOMEM;
+	/* if the seal failed, the summary is in memory */
+	if (!v->seg->open)
+		err = summary_read(v, sums, pages);
 	if (err == -EBADMSG || err == -EIO)
-		err = victim_walk(v);
-	else
-		for (page = 0; page < pages && !err; page++)
-			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++)
-				if (kvblk_entry_decode(&sums[pages - 1 - page].entries[i],
-						       member->flash.segment_units, &entry,
-						       &unit))
-					err = victim_note(v, &entry, unit);
-out:
-	vfree(sums);
+		return victim_walk(v);
+	for (page = 0; page < pages; page++) {
+		sum = v->seg->open ? v->seg->open->pages[page] : &sums[pages - 1 - page];
+		for (i = 0; sum && i < KVBLK_SUMMARY_ENTRIES && !err; i++)
+			if (kvblk_entry_decode(&sum->entries[i], v->member->flash.segment_units,
+					       &entry, &unit))
+				err = victim_note(v, &entry, unit);
+	}
 	return err;
 }
 
 /* Opens segments of class HOT as needed. */
 static int copy_reserve(struct kvblk_member *member, u32 units, struct kvblk_reservation *resv)
 {
-	int err;
+	int err = 0;
 
-	while ((err = kvblk_member_reserve(member, KVBLK_CLASS_HOT, units, resv))) {
+	while (!err && kvblk_member_reserve(member, KVBLK_CLASS_HOT, units, resv))
 		err = kvblk_segment_open(member, KVBLK_CLASS_HOT);
-		if (err)
-			return err;
-	}
-	return 0;
+	return err;
 }
 
 static void copy_completed(struct kvblk_io *io)
@@ -215,12 +194,6 @@ static void copy_completed(struct kvblk_io *io)
 
 	if (atomic_dec_and_test(&v->flying))
 		complete(&v->completed);
-}
-
-static void copy_start(struct copy *copy)
-{
-	atomic_inc(&copy->victim->flying);
-	kvblk_io_start(&copy->io, &copy->victim->member->flash, copy_completed);
 }
 
 /* Drops the count that @flying began with, and waits. */
@@ -241,7 +214,8 @@ static void copy_read(struct copy *copy)
 	if (!copy->header || kvblk_mem_alloc(&copy->mem, slot->len))
 		return;
 	copy->err = 0;
-	copy_start(copy);
+	atomic_inc(&copy->victim->flying);
+	kvblk_io_start(&copy->io, &copy->victim->member->flash, copy_completed);
 	kvblk_record_read(&copy->io, slot, copy->header, &copy->mem, 0, false);
 	kvblk_io_end(&copy->io);
 }
@@ -261,9 +235,9 @@ static int copy_check(struct copy *copy)
 	}
 	/* or else a damaged record would get a valid new header */
 	if (!kvblk_record_identify(&place, slot->len, copy->header,
-				   kvblk_trust_mac(&flash->pool->secret), &copy->rec))
+				   kvblk_trust_mac(&v->pool->secret), &copy->rec))
 		goto damaged;
-	verdict = kvblk_segment_judge(flash->pool, v->seg, (struct kvblk_proof_case) {
+	verdict = kvblk_segment_judge(v->pool, v->seg, (struct kvblk_proof_case) {
 		.integrity = copy->rec.integrity,
 		.seen = true,
 	});
@@ -302,7 +276,8 @@ static void copy_write(struct copy *copy)
 	}
 	/* the copy keeps its seq: a copy is no newer than its original */
 	rec->durable = kvblk_durable(&member->flash, rec->integrity);
-	copy_start(copy);
+	atomic_inc(&copy->victim->flying);
+	kvblk_io_start(&copy->io, &member->flash, copy_completed);
 	kvblk_record_write(&copy->io, 0, &copy->resv, rec, copy->header, &copy->mem, false);
 	kvblk_io_end(&copy->io);
 }
@@ -311,7 +286,6 @@ static void copy_end(struct copy *copy)
 {
 	struct victim *v = copy->victim;
 	struct victim_rec *vrec = copy->vrec;
-	struct kvblk_pool *pool = v->member->flash.pool;
 
 	if (copy->resv.seg) {
 		v->cached |= !copy->rec.durable || !kvblk_fua(&v->member->flash);
@@ -322,7 +296,7 @@ static void copy_end(struct copy *copy)
 	if (copy->resv.seg && copy->io.status) {
 		copy->err = -EIO;
 		kvblk_flash_error(&v->member->flash, KVBLK_ERROR_WRITE, copy->resv.segment);
-		kvblk_kill_later(pool, vrec->id, &vrec->copy);
+		kvblk_kill_later(v->pool, vrec->id, &vrec->copy);
 		kvblk_reservation_release(&copy->resv, NULL);
 	} else if (copy->resv.seg) {
 		vrec->copied = true;
@@ -350,18 +324,13 @@ static int victim_copy(struct victim *v)
 
 		bytes = 0;
 		for (nr = 0; nr < COPIES && i < v->nr; i++) {
-			struct copy *copy = &v->copies[nr];
-
 			if (!v->recs[i].moving || !v->classes[i].keep)
 				continue;
 			if (nr && bytes + v->recs[i].slot.len > most)
 				break;
 			bytes += v->recs[i].slot.len;
-			memset(copy, 0, sizeof(*copy));
-			copy->victim = v;
-			copy->vrec = &v->recs[i];
-			copy_read(copy);
-			nr++;
+			v->copies[nr] = (struct copy) { .victim = v, .vrec = &v->recs[i] };
+			copy_read(&v->copies[nr++]);
 		}
 		if (!nr)
 			break;
@@ -385,14 +354,13 @@ static int victim_copy(struct victim *v)
 /* Invalidate a copy that was written and that no index entry points to. */
 static void copy_kill(struct victim *v, const struct victim_rec *rec)
 {
-	kvblk_segment_forget(v->member->flash.pool, &rec->copy);
-	kvblk_kill_later(v->member->flash.pool, rec->id, &rec->copy);
+	kvblk_segment_forget(v->pool, &rec->copy);
+	kvblk_kill_later(v->pool, rec->id, &rec->copy);
 }
 
 /* Undo victim_claim() and victim_copy(): slots are LIVE again, copies invalidated. */
 static void victim_revert(struct victim *v)
 {
-	struct kvblk_pool *pool = v->member->flash.pool;
 	u32 i;
 
 	for (i = 0; i < v->nr; i++) {
@@ -403,9 +371,9 @@ static void victim_revert(struct victim *v)
 			copy_kill(v, rec);
 		live.state = KVBLK_SLOT_LIVE;
 		if (rec->moving)
-			kvblk_index_replace(&pool->index, rec->id, &rec->slot, &live);
+			kvblk_index_replace(&v->pool->index, rec->id, &rec->slot, &live);
 	}
-	wake_up_all(&pool->settle_wait);
+	wake_up_all(&v->pool->settle_wait);
 }
 
 static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
@@ -437,7 +405,7 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 		seg->rests_until = jiffies + LEASED_REST;
 		return -EAGAIN;
 	}
-	if (v->nr && kvblk_policy_classify(&v->member->flash.pool->policy, pseg, v->classes, v->nr,
+	if (v->nr && kvblk_policy_classify(&v->pool->policy, pseg, v->classes, v->nr,
 					   force) == -EAGAIN) {
 		seg->stamp = pseg->stamp;
 		return 1;
@@ -454,7 +422,7 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
  */
 static int victim_claim(struct victim *v)
 {
-	struct kvblk_index *idx = &v->member->flash.pool->index;
+	struct kvblk_index *idx = &v->pool->index;
 	struct kvblk_slot moving, now;
 	int err = 0;
 	u32 i;
@@ -496,7 +464,6 @@ static int victim_retire(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
 	struct kvblk_segment *seg = v->seg;
-	u32 segment = seg - member->log.segs;
 	int err;
 
 	scoped_guard(spinlock, &member->log.lock) {
@@ -505,7 +472,7 @@ static int victim_retire(struct victim *v)
 		seg->retiring_gen = seg->gen + 1;
 		seg->state = KVBLK_SEG_FREE;
 	}
-	if (!kvblk_table_write(member, segment))
+	if (!kvblk_table_write(member, v->place.segment))
 		return 0;
 	scoped_guard(spinlock, &member->log.lock) {
 		seg->state = KVBLK_SEG_SEALED;
@@ -513,9 +480,9 @@ static int victim_retire(struct victim *v)
 		list_add(&seg->link, &member->log.sealed);
 		member->log.nr_sealed++;
 	}
-	kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, segment);
+	kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, v->place.segment);
 	/* the failed write may have reached the media: overwrite it with the old generation */
-	err = kvblk_table_write(member, segment);
+	err = kvblk_table_write(member, v->place.segment);
 	scoped_guard(spinlock, &member->log.lock)
 		seg->unsaved = err;
 	return -EAGAIN;
@@ -524,40 +491,36 @@ static int victim_retire(struct victim *v)
 /* Point the index at the copies, then end the victim's generation in memory. */
 static void victim_publish(struct victim *v)
 {
-	struct kvblk_member *member = v->member;
-	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_segment *seg = v->seg;
 	struct kvblk_open *open = NULL;
-	u32 i;
+	struct victim_rec *rec;
 
-	for (i = 0; i < v->nr; i++)
-		if (v->recs[i].copied &&
-		    !kvblk_index_replace(&pool->index, v->recs[i].id, &v->recs[i].slot,
-					 &v->recs[i].copy)) {
-			WARN_ON_ONCE(kvblk_member_is_up(member));
-			copy_kill(v, &v->recs[i]);
+	for (rec = v->recs; rec < v->recs + v->nr; rec++)
+		if (rec->copied &&
+		    !kvblk_index_replace(&v->pool->index, rec->id, &rec->slot, &rec->copy)) {
+			WARN_ON_ONCE(kvblk_member_is_up(v->member));
+			copy_kill(v, rec);
 		}
 
 	if (!(seg->gen & 0x3fff))
-		seg->sweep_mark = READ_ONCE(pool->sweep_pass) + 2;
-	scoped_guard(spinlock, &member->log.lock) {
+		seg->sweep_mark = READ_ONCE(v->pool->sweep_pass) + 2;
+	scoped_guard(spinlock, &v->member->log.lock) {
 		swap(open, seg->open);
-		kvblk_segment_retire(member, seg);
+		kvblk_segment_retire(v->member, seg);
 	}
 	kvblk_open_free(open);
-	wake_up_all(&pool->settle_wait);
+	wake_up_all(&v->pool->settle_wait);
 }
 
 static void victim_count(const struct victim *v, u64 bytes)
 {
-	struct kvblk_member *member = v->member;
+	const struct kvblk_flash *flash = &v->member->flash;
 
-	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
-	kvblk_count_at(member->flash.stats, KVBLK_C_RECLAIMED_BYTES, bytes);
-	kvblk_count_at(member->flash.stats, KVBLK_C_DROPPED, v->nr - v->nr_copied);
-	trace_kvblk_reclaim(member->flash.pool->name, member->flash.slot, v->seg - member->log.segs,
-			    v->seg->gen, v->nr, v->live_units, v->nr_copied,
-			    v->nr - v->nr_copied);
+	kvblk_count_at(flash->stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
+	kvblk_count_at(flash->stats, KVBLK_C_RECLAIMED_BYTES, bytes);
+	kvblk_count_at(flash->stats, KVBLK_C_DROPPED, v->nr - v->nr_copied);
+	trace_kvblk_reclaim(v->pool->name, flash->slot, v->place.segment, v->seg->gen, v->nr,
+			    v->live_units, v->nr_copied, v->nr - v->nr_copied);
 }
 
 /* Returns as victim_judge(); -EAGAIN also if @seg must stay for another reason. */
@@ -565,8 +528,10 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 {
 	struct kvblk_policy_seg pseg = policy_view(member, seg);
 	struct victim v = {
+		.pool = member->flash.pool,
 		.member = member,
 		.seg = seg,
+		.place = kvblk_place(&member->flash, seg - member->log.segs, seg->gen, 0),
 		.write_errors = atomic_read(&member->flash.write_errors),
 		.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN),
 	};
@@ -629,16 +594,16 @@ static void retired_free(struct kvblk_member *member)
 /* Returns the next victim that this run has not failed to reclaim, or NULL. */
 static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 {
-	struct kvblk_segment *seg, *victim = NULL, **map;
-	struct kvblk_policy_seg *segs;
-	u32 nr = 0, looked = 0, max;
+	u32 nr = 0, looked = 0, max = READ_ONCE(member->log.nr_sealed);
+	struct kvblk_policy_seg *segs __free(kvfree) =
+		kvmalloc_array(max + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
+	struct kvblk_segment **map __free(kvfree) =
+		kvmalloc_array(max + 1, sizeof(*map), GFP_KERNEL | __GFP_NOWARN);
+	struct kvblk_segment *seg;
 	int pick;
 
-	max = READ_ONCE(member->log.nr_sealed);
-	segs = kvmalloc_array(max + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
-	map = kvmalloc_array(max + 1, sizeof(struct kvblk_segment *), GFP_KERNEL | __GFP_NOWARN);
 	if (!segs || !map)
-		goto out;
+		return NULL;
 	spin_lock(&member->log.lock);
 	list_for_each_entry(seg, &member->log.sealed, link) {
 		if (nr == max)
@@ -657,12 +622,7 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 	}
 	spin_unlock(&member->log.lock);
 	pick = kvblk_policy_pick(&member->flash.pool->policy, segs, nr);
-	if (pick >= 0)
-		victim = map[pick];
-out:
-	kvfree(segs);
-	kvfree(map);
-	return victim;
+	return pick < 0 ? NULL : map[pick];
 }
 
 static u32 watermark(const struct kvblk_member *member, u32 permille, u32 least)
