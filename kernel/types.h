@@ -377,7 +377,7 @@ struct kvblk_member {
 	struct kobject *kobj;
 	struct work_struct remove;
 	struct delayed_work dead;
-	bool unread_unsure;		/* in pool->unsure, see restore_count(); pool->admin */
+	bool unread_unsure;		/* in pool->unsure, see restore_use(); pool->admin */
 	bool removing;			/* pool->admin */
 	bool delisted;			/* removed from the member list; pool->admin */
 	bool unsure;			/* dead or removed, in pool->unsure; pool->admin */

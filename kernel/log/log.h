@@ -347,7 +347,7 @@ struct kvblk_missing *kvblk_missing_get(struct kvblk_pool *pool, const uuid_t *u
 void kvblk_missing_note_id(struct kvblk_pool *pool, struct kvblk_id id);
 /* Notes a record of a dead member that was to be invalidated. */
 void kvblk_missing_note_place(struct kvblk_member *member, u32 segment, u32 unit);
-/* Returns whether this record of a returning member may be out of date. */
+/* Returns whether this record of a member that returns with @missing, or NULL, may be stale. */
 bool kvblk_missing_stale(const struct kvblk_missing *missing, struct kvblk_id id,
 			 u32 segment, u32 unit);
 

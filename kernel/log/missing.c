@@ -39,7 +39,7 @@ static struct kvblk_d_member *member_list_find(struct kvblk_pool *pool, const uu
 	return NULL;
 }
 
-static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid)
+static bool name_taken(struct kvblk_pool *pool, const char *name, const void *uuid)
 {
 	struct kvblk_member *member;
 	u32 i;
@@ -60,7 +60,7 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid
 }
 
 /* Appends a number to a @name that another member has. */
-static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX], const u8 *uuid)
+static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX], const void *uuid)
 {
 	char base[KVBLK_NAME_MAX], number[12];
 	u32 n;
@@ -99,12 +99,10 @@ u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 	guard(spinlock)(&pool->member_list_lock);
 	sb->nr_members = cpu_to_le32(pool->member_list_nr);
 	sb->list_seq = cpu_to_le64(pool->member_list_seq);
-	memcpy(sb->members, pool->member_list, pool->member_list_nr * sizeof(*pool->member_list));
-	memset(&sb->members[pool->member_list_nr], 0,
-	       (KVBLK_SB_MEMBERS - pool->member_list_nr) * sizeof(*pool->member_list));
-	memcpy(sb->places, pool->places, pool->member_list_nr * sizeof(*pool->places));
-	memset(&sb->places[pool->member_list_nr], 0,
-	       (KVBLK_SB_MEMBERS - pool->member_list_nr) * sizeof(*pool->places));
+	memset(sb->members, 0, sizeof(sb->members));
+	memcpy(sb->members, pool->member_list, pool->member_list_nr * sizeof(*sb->members));
+	memset(sb->places, 0, sizeof(sb->places));
+	memcpy(sb->places, pool->places, pool->member_list_nr * sizeof(*sb->places));
 	return pool->member_list_seq;
 }
 
@@ -120,9 +118,9 @@ int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, 
 	if (!entry) {
 		if (pool->member_list_nr == KVBLK_SB_MEMBERS)
 			return -ENOSPC;
-		if (given && name_taken(pool, member->flash.name, (const u8 *)&member->flash.uuid))
+		if (given && name_taken(pool, member->flash.name, &member->flash.uuid))
 			return -EEXIST;
-		name_unique(pool, member->flash.name, (const u8 *)&member->flash.uuid);
+		name_unique(pool, member->flash.name, &member->flash.uuid);
 		entry = &pool->member_list[pool->member_list_nr++];
 		memset(entry, 0, sizeof(*entry));
 		memset(&pool->places[entry - pool->member_list], 0, sizeof(place));
@@ -151,8 +149,6 @@ void kvblk_member_list_renew(struct kvblk_pool *pool)
 
 static void missing_free(struct kvblk_missing *missing)
 {
-	if (!missing)
-		return;
 	vfree(missing->bits);
 	kfree(missing);
 }
@@ -177,8 +173,9 @@ void kvblk_missing_end(struct kvblk_pool *pool, const uuid_t *uuid)
 		if (missing)
 			list_del_rcu(&missing->link);
 	}
-	if (missing)
-		synchronize_rcu();
+	if (!missing)
+		return;
+	synchronize_rcu();
 	missing_free(missing);
 }
 
@@ -229,21 +226,18 @@ static struct kvblk_missing *missing_alloc(struct kvblk_pool *pool, const uuid_t
 					    FILTER_MIN, FILTER_MAX));
 	/* memory reclaim must not wait for the dying device */
 	unsigned int flags = memalloc_noio_save();
-	struct kvblk_missing *missing = kzalloc(sizeof(*missing), GFP_KERNEL);
+	struct kvblk_missing *missing __free(kfree) = kzalloc(sizeof(*missing), GFP_KERNEL);
 
-	if (missing) {
-		uuid_copy(&missing->uuid, uuid);
-		missing->mask = bits - 1;
-		/* without a filter the member will be out of date */
+	/* without a filter the member will be out of date */
+	if (missing)
 		missing->bits = __vmalloc(bits / 8, GFP_KERNEL | __GFP_ZERO |
 					  __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
-		if (!missing->bits) {
-			kfree(missing);
-			missing = NULL;
-		}
-	}
 	memalloc_noio_restore(flags);
-	return missing;
+	if (!missing || !missing->bits)
+		return NULL;
+	uuid_copy(&missing->uuid, uuid);
+	missing->mask = bits - 1;
+	return no_free_ptr(missing);
 }
 
 /* Frees @missing and returns false if not listed, or if an older filter has more ids. */
@@ -307,26 +301,26 @@ struct kvblk_missing *kvblk_missing_get(struct kvblk_pool *pool, const uuid_t *u
 	return missing_find(pool, uuid);
 }
 
-/* Returns bit @i for hashes @a and @b (Kirsch and Mitzenmacher 2006). */
-static u64 filter_bit(const struct kvblk_missing *missing, u64 a, u64 b, u32 i)
+/* Returns bit @i of the two hashes that are @id (Kirsch and Mitzenmacher 2006). */
+static u64 filter_bit(const struct kvblk_missing *missing, struct kvblk_id id, u32 i)
 {
-	return (a + i * (b | 1)) & missing->mask;
+	return (id.hi + i * (id.lo | 1)) & missing->mask;
 }
 
-static void filter_add(struct kvblk_missing *missing, u64 a, u64 b)
+static void filter_add(struct kvblk_missing *missing, struct kvblk_id id)
 {
 	u32 i;
 
 	for (i = 0; i < FILTER_HASHES; i++)
-		set_bit(filter_bit(missing, a, b, i), missing->bits);
+		set_bit(filter_bit(missing, id, i), missing->bits);
 }
 
-static bool filter_has(const struct kvblk_missing *missing, u64 a, u64 b)
+static bool filter_has(const struct kvblk_missing *missing, struct kvblk_id id)
 {
 	u32 i;
 
 	for (i = 0; i < FILTER_HASHES; i++)
-		if (!test_bit(filter_bit(missing, a, b, i), missing->bits))
+		if (!test_bit(filter_bit(missing, id, i), missing->bits))
 			return false;
 	return true;
 }
@@ -337,32 +331,30 @@ void kvblk_missing_note_id(struct kvblk_pool *pool, struct kvblk_id id)
 
 	guard(rcu)();
 	list_for_each_entry_rcu(missing, &pool->missing_members, link)
-		filter_add(missing, id.hi, id.lo);
+		filter_add(missing, id);
 }
 
-static void place_hash(u32 segment, u32 unit, u64 *a, u64 *b)
+static struct kvblk_id place_id(u32 segment, u32 unit)
 {
-	*a = jhash_2words(segment, unit, 0);
-	*b = jhash_2words(segment, unit, 1);
+	return (struct kvblk_id) {
+		.hi = jhash_2words(segment, unit, 0),
+		.lo = jhash_2words(segment, unit, 1),
+	};
 }
 
 void kvblk_missing_note_place(struct kvblk_member *member, u32 segment, u32 unit)
 {
 	struct kvblk_missing *missing;
-	u64 a, b;
 
-	place_hash(segment, unit, &a, &b);
 	guard(rcu)();
 	list_for_each_entry_rcu(missing, &member->flash.pool->missing_members, link)
 		if (uuid_equal(&missing->uuid, &member->flash.uuid))
-			filter_add(missing, a, b);
+			filter_add(missing, place_id(segment, unit));
 }
 
 bool kvblk_missing_stale(const struct kvblk_missing *missing, struct kvblk_id id,
 			 u32 segment, u32 unit)
 {
-	u64 a, b;
-
-	place_hash(segment, unit, &a, &b);
-	return filter_has(missing, id.hi, id.lo) || filter_has(missing, a, b);
+	return missing && (filter_has(missing, id) ||
+			   filter_has(missing, place_id(segment, unit)));
 }

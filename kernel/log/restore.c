@@ -55,21 +55,33 @@ int kvblk_table_time(struct kvblk_member *member, u32 *time)
 	return table ? 0 : -ENODATA;
 }
 
+/* Returns the end of the segments that the table lists in one page from @first on. */
+static u32 table_end(const struct kvblk_member *member, u32 first)
+{
+	return min(first + KVBLK_TABLE_ENTRIES, member->flash.nr_segs);
+}
+
+static bool restore_page_known(struct kvblk_scan *scan, u32 page)
+{
+	return !restore_of(scan)->member->log.segs[page * KVBLK_TABLE_ENTRIES].unknown;
+}
+
 /*
  * @alone: the other slot is unreadable, and may be newer by an invalidation or the opening of a
  * segment, because earlier versions wrote one slot at a time.
  */
-static void page_load(struct kvblk_member *member, u32 page,
-		      const struct kvblk_d_table *table, bool alone)
+static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
+			 bool alone, bool differs)
 {
-	u32 first = page * KVBLK_TABLE_ENTRIES, i;
+	struct kvblk_member *member = restore_of(scan)->member;
+	const struct kvblk_d_segment *d = table->segments;
+	u32 nr = page * KVBLK_TABLE_ENTRIES, end = table_end(member, nr);
 
 	/* once a page is known, other tasks may write it */
-	guard(mutex)(&member->log.table_lock);
+	mutex_lock(&member->log.table_lock);
 	member->log.table_seq[page] = le64_to_cpu(table->seq);
-	for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++) {
-		const struct kvblk_d_segment *d = &table->segments[i];
-		struct kvblk_segment *seg = &member->log.segs[first + i];
+	for (; nr < end; nr++, d++) {
+		struct kvblk_segment *seg = &member->log.segs[nr];
 
 		seg->gen = le64_to_cpu(d->generation);
 		seg->state = d->state;
@@ -82,36 +94,22 @@ static void page_load(struct kvblk_member *member, u32 page,
 			seg->gen++;
 		else if (alone)
 			seg->flags |= KVBLK_SEGF_KILLS;
-		WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + first + i],
+		WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + nr],
 			   (u16)seg->gen);
 	}
-}
-
-static bool restore_page_known(struct kvblk_scan *scan, u32 page)
-{
-	return !restore_of(scan)->member->log.segs[page * KVBLK_TABLE_ENTRIES].unknown;
-}
-
-static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
-			 bool alone, bool differs)
-{
-	struct kvblk_member *member = restore_of(scan)->member;
-
-	page_load(member, page, table, alone);
+	mutex_unlock(&member->log.table_lock);
 	/* repair the other slot; if this fails the next change of the page does */
 	if (differs)
 		kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
 }
 
-static struct kvblk_slot slot_of(struct kvblk_member *member,
-				 struct kvblk_segment *seg,
-				 const struct kvblk_rec *rec, u32 unit)
+static struct kvblk_slot slot_of(const struct restore *rs, const struct kvblk_rec *rec, u32 unit)
 {
 	return (struct kvblk_slot) {
-		.seg = member->flash.seg_base + (seg - member->log.segs),
+		.seg = rs->member->flash.seg_base + (rs->seg - rs->member->log.segs),
 		.off = unit,
 		.len = rec->length,
-		.gen = (u16)seg->gen,
+		.gen = (u16)rs->seg->gen,
 		.tenant = rec->tenant,
 		.state = KVBLK_SLOT_LIVE,
 		.prio = rec->priority,
@@ -200,7 +198,7 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	struct kvblk_member *member = rs->member;
 	struct kvblk_segment *seg = rs->seg;
 	struct kvblk_pool *pool = member->flash.pool;
-	struct kvblk_slot slot = slot_of(member, seg, rec, unit), old;
+	struct kvblk_slot slot = slot_of(rs, rec, unit), old;
 	u32 units = kvblk_flash_units(&member->flash, rec->length);
 	int ret;
 	u64 seq;
@@ -217,8 +215,7 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	while (kvblk_kills_full(member) && !kvblk_flash_leaves(&member->flash) &&
 	       (member->log.missing || rs->tries++ < RESTORE_TRIES))
 		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member), HZ / 10);
-	if (member->log.missing && kvblk_missing_stale(member->log.missing, rec->id,
-						       seg - member->log.segs, unit)) {
+	if (kvblk_missing_stale(member->log.missing, rec->id, seg - member->log.segs, unit)) {
 		kvblk_kill_later(pool, rec->id, &slot);
 		return 0;
 	}
@@ -260,8 +257,7 @@ again:
 	rs->blocks++;
 	/* pairs with delete_start(): a delete may have noted the id and found no entry */
 	smp_mb();
-	if (member->log.missing && kvblk_missing_stale(member->log.missing, rec->id,
-						       seg - member->log.segs, unit))
+	if (kvblk_missing_stale(member->log.missing, rec->id, seg - member->log.segs, unit))
 		kvblk_entry_replace(pool, rec->id, &slot, NULL);
 	return 0;
 }
@@ -307,31 +303,32 @@ static const struct kvblk_scan_ops restore_ops = {
 };
 
 /* Seals a segment without a whole summary, or frees an empty one. */
-static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
-			const struct kvblk_scan_segment *found, struct kvblk_open *open)
+static int restore_open(struct restore *rs, const struct kvblk_scan_segment *found)
 {
+	struct kvblk_member *member = rs->member;
+	struct kvblk_segment *seg = rs->seg;
 	int err;
 
-	if (!found->nr && found->missed) {
-		err = -EIO;
-		goto free;
-	}
 	if (!found->nr) {
-		kvblk_open_free(open);
-		/* empty: the table is written when the segment is opened */
+		kvblk_open_free(rs->open);
+		if (found->missed)
+			return -EIO;
+		/* the table is written when the segment is opened */
 		guard(spinlock)(&member->log.lock);
 		kvblk_segment_retire(member, seg);
 		return 0;
 	}
 	seg->nr_records = found->nr;
 	if (found->sealed && !found->missed) {
-		segment_sealed(member, seg, open);
+		segment_sealed(member, seg, rs->open);
 		return 0;
 	}
 	err = kvblk_table_write(member, seg - member->log.segs);
-	if (err)
-		goto free;
-	seg->open = open;
+	if (err) {
+		kvblk_open_free(rs->open);
+		return err;
+	}
+	seg->open = rs->open;
 	spin_lock(&member->log.lock);
 	member->log.nr_open++;
 	spin_unlock(&member->log.lock);
@@ -339,9 +336,6 @@ static int restore_open(struct kvblk_member *member, struct kvblk_segment *seg,
 	if (kvblk_segment_seal(member, seg) && found->missed)
 		atomic_inc(&member->flash.pool->unsure);
 	return 0;
-free:
-	kvblk_open_free(open);
-	return err;
 }
 
 static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
@@ -367,7 +361,7 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 	else if (found.whole)
 		segment_sealed(member, seg, NULL);
 	else
-		err = restore_open(member, seg, &found, rs->open);
+		err = restore_open(rs, &found);
 	return err;
 }
 
@@ -429,48 +423,48 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 static int restore_all(struct restore *rs)
 {
 	struct kvblk_member *member = rs->member;
-	struct kvblk_segment **order;
-	int err = -ENOMEM;
+	struct kvblk_segment **order __free(kvfree) =
+		kvmalloc_array(member->flash.nr_segs, sizeof(*order), GFP_KERNEL);
+	int err;
 
+	if (!order)
+		return -ENOMEM;
 	rs->scan.ops = &restore_ops;
 	rs->scan.reader = kvblk_flash_reader(&member->flash);
-	order = kvmalloc_array(member->flash.nr_segs, sizeof(*order), GFP_KERNEL);
-	if (order)
-		err = kvblk_scan_begin(&rs->scan);
-	if (!err)
-		err = kvblk_scan_table(&rs->scan);
-	if (!err)
-		err = restore_unread(rs, order);
+	err = kvblk_scan_begin(&rs->scan) ?: kvblk_scan_table(&rs->scan) ?:
+	      restore_unread(rs, order);
 	kvblk_scan_end(&rs->scan);
-	kvfree(order);
+	WRITE_ONCE(member->log.restored, member->log.restored + rs->blocks);
+	kvblk_count_at(member->flash.stats, KVBLK_C_RESTORED, rs->blocks);
 	return err;
 }
 
 /* ---- unreadable parts ---- */
 
 /* Restarts the segments of an unreadable page in generations never reached: 2^40 and above. */
-static void page_forfeit(struct kvblk_member *member, u32 page)
+static void page_forfeit(struct kvblk_member *member, u32 first)
 {
-	u32 first = page * KVBLK_TABLE_ENTRIES, i;
+	u32 end = table_end(member, first), i;
 	int err;
 
 	scoped_guard(mutex, &member->log.table_lock) {
 		/* newer than an unreadable slot that also rejects writes, even without a clock */
-		member->log.table_seq[page] = max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
-		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++) {
-			struct kvblk_segment *seg = &member->log.segs[first + i];
+		member->log.table_seq[first / KVBLK_TABLE_ENTRIES] =
+			max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
+		for (i = first; i < end; i++) {
+			struct kvblk_segment *seg = &member->log.segs[i];
 
 			seg->gen = BIT_ULL(40) + (get_random_u64() >> 18);
 			seg->state = KVBLK_SEG_FREE;
 			seg->unknown = false;
-			WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + first + i],
+			WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + i],
 				   (u16)seg->gen);
 		}
 	}
 	err = kvblk_table_write(member, first);
-	scoped_guard(mutex, &member->log.table_lock)
-		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->flash.nr_segs; i++)
-			member->log.segs[first + i].unknown = err;
+	guard(mutex)(&member->log.table_lock);
+	for (i = first; i < end; i++)
+		member->log.segs[i].unknown = err;
 }
 
 static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *seg)
@@ -499,29 +493,16 @@ static void unread_forfeit(struct kvblk_member *member)
 
 	for (; seg < end; seg++) {
 		if (seg->unknown && (seg - member->log.segs) % KVBLK_TABLE_ENTRIES == 0)
-			page_forfeit(member, (seg - member->log.segs) / KVBLK_TABLE_ENTRIES);
+			page_forfeit(member, seg - member->log.segs);
 		if (seg->unread && !seg->unknown && seg->state != KVBLK_SEG_FREE)
 			segment_forfeit(member, seg);
 	}
 }
 
 /* Counts a member in pool->unsure while deletes cannot know all of its blocks. */
-static void restore_count(struct kvblk_member *member)
-{
-	struct kvblk_pool *pool = member->flash.pool;
-	bool unsure;
-
-	guard(mutex)(&pool->admin);
-	/* death and removal of a member have counts of their own */
-	if (!kvblk_member_stays(member))
-		return;
-	unsure = READ_ONCE(member->log.nr_unread);
-	atomic_add(unsure - member->unread_unsure, &pool->unsure);
-	member->unread_unsure = unsure;
-}
-
 static void restore_use(struct kvblk_member *member)
 {
+	struct kvblk_pool *pool = member->flash.pool;
 	u32 i, unread = 0;
 
 	for (i = 0; i < member->flash.nr_segs; i++) {
@@ -541,13 +522,17 @@ static void restore_use(struct kvblk_member *member)
 	WRITE_ONCE(member->log.nr_unread, unread);
 	/* pairs with delete_begun(): index entries before nr_unread and pool->unsure */
 	smp_wmb();
-	restore_count(member);
+	guard(mutex)(&pool->admin);
+	/* death and removal of a member have counts of their own */
+	if (!kvblk_member_stays(member))
+		return;
+	atomic_add(!!unread - member->unread_unsure, &pool->unsure);
+	member->unread_unsure = unread;
 }
 
 /* Retries or gives up the unread segments of an active member. */
 static void restore_rest(struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = member->flash.pool;
 	struct restore rs = { .member = member };
 	bool forfeit = READ_ONCE(member->log.forfeit);
 	u32 before = READ_ONCE(member->log.nr_unread);
@@ -556,9 +541,7 @@ static void restore_rest(struct kvblk_member *member)
 	if (forfeit)
 		unread_forfeit(member);
 	restore_use(member);
-	WRITE_ONCE(member->log.restored, member->log.restored + rs.blocks);
-	kvblk_count_at(member->flash.stats, KVBLK_C_RESTORED, rs.blocks);
-	dev_info(&pool->dev, "member %s: %u of %u unread segments %s, %llu blocks restored\n",
+	dev_info(&member->flash.pool->dev, "member %s: %u of %u unread segments %s, %llu blocks restored\n",
 		 member->flash.name, before - READ_ONCE(member->log.nr_unread), before,
 		 forfeit ? "given up, so that deletes succeed" : "read", rs.blocks);
 	kvblk_log_kick(member);
@@ -569,14 +552,12 @@ static void restore_settle(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
 
-	for (;;) {
+	do {
 		/* the member or its pool leaves: the member stays outdated */
 		if (!kvblk_member_is_up(member) || percpu_ref_is_dying(&pool->users))
 			return;
-		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->log.kills.nr), HZ) &&
-		    kvblk_member_is_up(member))
-			break;
-	}
+	} while (!wait_event_timeout(pool->settle_wait, !READ_ONCE(member->log.kills.nr), HZ) ||
+		 !kvblk_member_is_up(member));
 	WRITE_ONCE(member->log.missing, NULL);
 	kvblk_missing_end(pool, &member->flash.uuid);
 }
@@ -638,8 +619,6 @@ void kvblk_member_restore(struct work_struct *work)
 	}
 	if (!member->log.formatted)
 		err = restore_all(&rs);
-	WRITE_ONCE(member->log.restored, member->log.restored + rs.blocks);
-	kvblk_count_at(member->flash.stats, KVBLK_C_RESTORED, rs.blocks);
 	if (err) {
 		restore_failed(member, err);
 	} else {
