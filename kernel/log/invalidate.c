@@ -109,39 +109,28 @@ bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *s
 	return true;
 }
 
-static struct kvblk_kill *kill_alloc(gfp_t gfp)
-{
-	return kzalloc(sizeof(struct kvblk_kill), gfp | __GFP_NOWARN);
-}
-
 /* Queues @kill, held until kill_go(). Frees @kill and returns false if record or pool is gone. */
 static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 token,
 		      const struct kvblk_slot *slot)
 {
-	struct kvblk_member *member;
-
-	kill->seg = kvblk_segment_get(pool, slot, &member, &kill->gen);
-	if (!kill->seg)
-		goto none;
-	if (!percpu_ref_tryget(&pool->users)) {
-		kvblk_segment_put(member, kill->seg);
-		goto none;
+	kill->seg = kvblk_segment_get(pool, slot, &kill->member, &kill->gen);
+	if (kill->seg && !percpu_ref_tryget(&pool->users)) {
+		kvblk_segment_put(kill->member, kill->seg);
+		kill->seg = NULL;
+	}
+	if (!kill->seg) {
+		kfree(kill);
+		return false;
 	}
 	kill->token = token;
-	kill->member = member;
 	kill->unit = slot->off;
-	kill->units = kvblk_flash_units(&member->flash, slot->len);
+	kill->units = kvblk_flash_units(&kill->member->flash, slot->len);
 	kill->held = true;
-	spin_lock(&pool->kill_lock);
-	list_add_tail(&kill->link, &member->log.kills.list);
+	guard(spinlock)(&pool->kill_lock);
+	list_add_tail(&kill->link, &kill->member->log.kills.list);
 	hlist_add_head(&kill->node, kill_bucket(pool, token));
-	kills_count(member, 1);
-	spin_unlock(&pool->kill_lock);
+	kills_count(kill->member, 1);
 	return true;
-
-none:
-	kfree(kill);
-	return false;
 }
 
 static void kill_unlist(struct kvblk_kill *kill)
@@ -296,18 +285,6 @@ static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run
 	return NULL;
 }
 
-static struct kvblk_kill *kill_wait(struct kill_run *run, struct llist_node **rest)
-{
-	struct llist_node *first;
-
-	wait_for_completion_state(&run->over, TASK_IDLE);
-	if (!*rest)
-		*rest = llist_del_all(&run->written);
-	first = *rest;
-	*rest = first->next;
-	return llist_entry(first, struct kvblk_kill, written);
-}
-
 void kvblk_kill_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, log.kills.work);
@@ -327,8 +304,13 @@ void kvblk_kill_work(struct work_struct *work)
 		if (!inflight)
 			break;
 		tried = true;
+		wait_for_completion_state(&run.over, TASK_IDLE);
+		if (!rest)
+			rest = llist_del_all(&run.written);
+		kill = llist_entry(rest, struct kvblk_kill, written);
+		rest = rest->next;
 		/* may drop the last member reference; kvblk_member_free() waits for the work */
-		failed |= !kill_end(kill_wait(&run, &rest));
+		failed |= !kill_end(kill);
 		inflight--;
 		cond_resched();
 	}
@@ -371,8 +353,7 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 
 /* Starts an invalidation once the entry is removed, unless the @writer is in flight. */
 static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
-		    const struct kvblk_slot *old, bool writer,
-		    struct kvblk_io *waiter)
+		    const struct kvblk_slot *old, bool writer, struct kvblk_io *waiter)
 {
 	/* kvblk_reservation_release() subtracts the units of a put in flight */
 	if (old->state != KVBLK_SLOT_WRITING)
@@ -395,7 +376,7 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	if (ret != -ENOSPC)
 		return ret;
 	/* allocate before the eviction, which cannot be undone */
-	kill = kill_alloc(GFP_NOIO);
+	kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOWARN);
 	if (!kill)
 		return -ENOSPC;
 	guard(spinlock)(&pool->kill_order);
@@ -410,22 +391,30 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	return 0;
 }
 
-bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
-			 const struct kvblk_slot *old,
-			 const struct kvblk_slot *new)
+/* Returns 0 with @kill queued, 1 if no record is left to invalidate, or -EAGAIN. Frees @kill. */
+static int entry_change(struct kvblk_pool *pool, struct kvblk_kill *kill, struct kvblk_id id,
+			const struct kvblk_slot *old, const struct kvblk_slot *new,
+			struct kvblk_io *waiter)
 {
-	struct kvblk_kill *kill = kill_alloc(GFP_NOIO | __GFP_NOFAIL);
 	bool listed = kill_list(pool, kill, id_token(pool, id), old);
 
 	if (!kvblk_index_replace(&pool->index, id, old, new)) {
 		if (listed)
 			kill_unlist(kill);
-		return false;
+		return -EAGAIN;
 	}
 	/* a put in flight must complete before its record is invalidated */
 	if (listed)
-		kill_go(pool, kill, old, new && old->state == KVBLK_SLOT_WRITING, NULL);
-	return true;
+		kill_go(pool, kill, old, new && old->state == KVBLK_SLOT_WRITING, waiter);
+	return !listed;
+}
+
+bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
+			 const struct kvblk_slot *old, const struct kvblk_slot *new)
+{
+	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL);
+
+	return entry_change(pool, kill, id, old, new, NULL) >= 0;
 }
 
 bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old)
@@ -440,21 +429,14 @@ bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struc
 int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *old, struct kvblk_io *waiter)
 {
-	struct kvblk_kill *kill = kill_alloc(GFP_KERNEL_ACCOUNT);
-	bool listed;
+	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	int ret;
 
 	if (!kill)
 		return -ENOMEM;
-	listed = kill_list(pool, kill, id_token(pool, id), old);
-	if (!kvblk_index_replace(&pool->index, id, old, NULL)) {
-		if (listed)
-			kill_unlist(kill);
-		return -EAGAIN;
-	}
-	if (listed) {
-		kill_go(pool, kill, old, false, waiter);
-		return 0;
-	}
+	ret = entry_change(pool, kill, id, old, NULL, waiter);
+	if (ret <= 0)
+		return ret;
 	waiter->status = atomic_read(&pool->unsure) ? BLK_STS_OFFLINE : BLK_STS_OK;
 	kvblk_io_end(waiter);
 	return 0;
@@ -462,7 +444,7 @@ int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 
 void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
 {
-	struct kvblk_kill *kill = kill_alloc(GFP_NOIO | __GFP_NOFAIL);
+	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL);
 	struct kvblk_slot stale = *slot;
 
 	/* live_units does not count a record that never was an entry */
