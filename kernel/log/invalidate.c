@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Invalidation of stale records ("kills" in symbols).
- *
- * A restart could find a record that has left the index while its segment lives: deleted, evicted,
- * superseded, or not acknowledged. So the header is overwritten, durably. The segment is marked
- * before (KVBLK_SEGF_KILLS), because its summary may list the record: a restart reads the headers.
- *
- * The rules:
+ * Invalidation of stale records ("kills" in symbols). A restart could find a record that has left
+ * the index while its segment lives: deleted, evicted, superseded, or not acknowledged. So the
+ * header is overwritten, durably. The segment is marked before (KVBLK_SEGF_KILLS), or else a
+ * restart trusts the summary, which may list the record. The rules:
  * - An invalidation is queued before the entry leaves the index, so that a delete finds either. An
  *   eviction knows its victim only afterwards: pool->kill_order makes deletes wait meanwhile.
  * - If a member does not respond, waiting deletes fail with -EIO, and invalidations stay queued
@@ -67,7 +64,6 @@ static void kills_full(struct kvblk_member *member, bool full)
 	wake_up_all(&pool->space_wait);
 }
 
-/* Adds @more to the number in the queue, and stops or resumes deletes and puts. */
 static void kills_count(struct kvblk_member *member, int more)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -163,18 +159,16 @@ static void kill_report(struct kvblk_kill *kill, blk_status_t status)
 /* ---- writes ---- */
 
 #define KILLS_INFLIGHT	32
-/* Most time between two tries, which doubles after each failure. */
-#define KILL_GAP_MAX	(64ul * HZ)
+#define KILL_GAP_MAX	(64ul * HZ)	/* between two tries; doubles after each failure */
 
-/* Invalidations in flight on a member. */
 struct kill_run {
 	struct llist_head written;	/* with a complete write */
 	struct completion over;		/* once for each entry of @written */
 };
 
 /*
- * Returns whether the record cannot come back (its segment is retired, or its member leaves with an
- * outdated epoch), or the pool is destroyed and the write is impossible.
+ * Returns whether the record cannot come back, as its segment is retired or its member leaves with
+ * an outdated epoch, or the pool is destroyed and the write is impossible.
  */
 static bool kill_needless(const struct kvblk_kill *kill)
 {
@@ -232,7 +226,6 @@ static void kill_start(struct kvblk_kill *kill)
 static bool kill_end(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
-	struct kvblk_pool *pool = member->flash.pool;
 	blk_status_t status = kill->io.status;
 	bool again;
 
@@ -248,8 +241,8 @@ static bool kill_end(struct kvblk_kill *kill)
 	free_page((unsigned long)kill->filler);
 	if (kill->filler && !status) {
 		kvblk_count_at(member->flash.stats, KVBLK_C_KILLS, 1);
-		trace_kvblk_kill(pool->name, member->flash.slot, kill->seg - member->log.segs,
-				 kill->gen, kill->unit);
+		trace_kvblk_kill(member->flash.pool->name, member->flash.slot,
+				 kill->seg - member->log.segs, kill->gen, kill->unit);
 	}
 	kill->filler = NULL;
 	if (again) {
@@ -391,7 +384,7 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	return 0;
 }
 
-/* Returns 0 with @kill queued, 1 if no record is left to invalidate, or -EAGAIN. Frees @kill. */
+/* Consumes @kill. Returns 0 with it queued, 1 without a record, or -EAGAIN: @old is outdated. */
 static int entry_change(struct kvblk_pool *pool, struct kvblk_kill *kill, struct kvblk_id id,
 			const struct kvblk_slot *old, const struct kvblk_slot *new,
 			struct kvblk_io *waiter)
@@ -476,8 +469,6 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct
 	if (!found)
 		kvblk_kill_later(pool, id, slot);
 }
-
-/* ---- deletes ---- */
 
 static bool kill_stuck(const struct kvblk_kill *kill)
 {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The member list of a pool, and the blocks of missing members.
- *
- * The rules:
+ * The member list of a pool, and the blocks of missing members. The rules:
  * - Superblocks carry the member list, so that a pool is assembled as a whole, or degraded if an
  *   administrator asks. A member leaves the list by removal, not by being missing.
  * - A member keeps its name from format to removal, and no two members share a name: to operators

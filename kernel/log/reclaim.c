@@ -2,11 +2,9 @@
 /*
  * Reclaim of whole segments. Live records that the policy or a lease keeps are copied into a
  * segment of class HOT; the victim's other records are dropped. The rule is the order:
- *
  *   slots MOVING -> copies durable -> next generation of the victim durable
  *   -> slots LIVE at the copies -> next generation in memory, which ends the dropped
  *   records at once -> last reader gone -> discard -> FREE
- *
  * A get finds a copy only when a crash can't bring the original back. A delete of a MOVING block
  * waits until reclaim has published or reverted. A segment stays if leases pin more than
  * LEASED_MOST of it, or else reclaim would copy such segments until the leases end.
@@ -18,9 +16,8 @@
 #include "memory/memory.h"
 #include "trace.h"
 
-/* A live record of the victim. */
 struct victim_rec {
-	struct kvblk_slot slot;		/* the index entry: LIVE, or MOVING once claimed */
+	struct kvblk_slot slot;		/* index entry: LIVE, or MOVING once claimed */
 	struct kvblk_slot copy;		/* the entry for the copy */
 	struct kvblk_id id;
 	bool moving;			/* claimed */
@@ -37,7 +34,7 @@ struct copy {
 	struct kvblk_mem mem;
 	struct kvblk_rec rec;
 	struct kvblk_reservation resv;
-	void *header;			/* the record's header */
+	void *header;
 	int err;
 };
 
@@ -58,7 +55,7 @@ struct victim {
 	struct completion completed;
 };
 
-/* Load the summary, the last page first. Returns 0, -EBADMSG if pages are damaged, or an errno. */
+/* Loads the summary, the last page first. Returns 0, -EBADMSG if pages are damaged, or an errno. */
 static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages)
 {
 	struct kvblk_flash *flash = &v->member->flash;
@@ -78,7 +75,7 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 	return err;
 }
 
-/* Note a record if live. Returns 0, or -EAGAIN if that is not known now. */
+/* Notes a record if live. Returns 0, or -EAGAIN if that is not known now. */
 static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit)
 {
 	struct kvblk_flash *flash = &v->member->flash;
@@ -111,7 +108,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 	return 0;
 }
 
-/* Load the live records from headers. An unreadable header drops its block. */
+/* Loads the live records from headers. An unreadable header drops its block. */
 static int victim_walk(struct victim *v)
 {
 	const struct kvblk_reader reader = kvblk_flash_reader(&v->member->flash);
@@ -146,7 +143,7 @@ static bool victim_leased(const struct victim *v)
 	return leased * 1000 > bytes * LEASED_MOST;
 }
 
-/* Find the live records. Returns 0, or an errno if not known: the victim must stay. */
+/* Finds the live records. Returns 0, or an errno if not known: the victim must stay. */
 static int victim_load(struct victim *v)
 {
 	u32 nr = v->seg->nr_records, pages = kvblk_summary_pages(nr), page, i, unit;
@@ -178,7 +175,6 @@ static int victim_load(struct victim *v)
 	return err;
 }
 
-/* Opens segments of class HOT as needed. */
 static int copy_reserve(struct kvblk_member *member, u32 units, struct kvblk_reservation *resv)
 {
 	int err = 0;
@@ -220,7 +216,6 @@ static void copy_read(struct copy *copy)
 	kvblk_io_end(&copy->io);
 }
 
-/* Returns 0 if the record that was read may be copied, or an errno. */
 static int copy_check(struct copy *copy)
 {
 	struct victim *v = copy->victim;
@@ -310,10 +305,7 @@ static void copy_end(struct copy *copy)
 	kvblk_header_free(copy->header, vrec->slot.len);
 }
 
-/*
- * Copy what to keep. Records that are damaged or can't be read are dropped. Returns 0, or -EAGAIN
- * if a leased one could not be copied now.
- */
+/* Copies intact records to keep. Returns 0, or -EAGAIN if a leased one could not be copied now. */
 static int victim_copy(struct victim *v)
 {
 	u32 i, n, nr, bytes;
@@ -351,14 +343,14 @@ static int victim_copy(struct victim *v)
 	return err;
 }
 
-/* Invalidate a copy that was written and that no index entry points to. */
+/* Invalidates a copy that no index entry points to. */
 static void copy_kill(struct victim *v, const struct victim_rec *rec)
 {
 	kvblk_segment_forget(v->pool, &rec->copy);
 	kvblk_kill_later(v->pool, rec->id, &rec->copy);
 }
 
-/* Undo victim_claim() and victim_copy(): slots are LIVE again, copies invalidated. */
+/* Undoes victim_claim() and victim_copy(). */
 static void victim_revert(struct victim *v)
 {
 	u32 i;
@@ -389,8 +381,8 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 }
 
 /*
- * Find the live records and what the policy keeps. Returns 0; 1 if the policy wants the segment
- * left alone, unless @force; -EAGAIN if records are not known now or leases pin too many.
+ * Finds the live records and what the policy keeps. Returns 0; 1 if the policy renewed the segment,
+ * unless @force; -EAGAIN if records are not known now or leases pin too many.
  */
 static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool force)
 {
@@ -416,9 +408,8 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 }
 
 /*
- * Make the slots of all live records MOVING, of those to be dropped, too, or else they could be
- * leased or deleted meanwhile. Returns 0, or -EAGAIN if a put is about to replace a leased record,
- * which must stay in case the put fails.
+ * Makes the slots of all live records MOVING, or else they could be leased or deleted meanwhile.
+ * Returns 0, or -EAGAIN if a put, which may fail, is about to replace a leased record.
  */
 static int victim_claim(struct victim *v)
 {
@@ -450,7 +441,7 @@ static int victim_claim(struct victim *v)
 	return err;
 }
 
-/* Make the copies durable. Returns 0, or -EAGAIN if some may be lost. */
+/* Makes the copies durable. Returns 0, or -EAGAIN if some may be lost. */
 static int victim_flush(struct victim *v)
 {
 	if (v->nr_copied && kvblk_io_flush(&v->member->flash))
@@ -459,7 +450,7 @@ static int victim_flush(struct victim *v)
 	return v->cached && kvblk_writes_failed(&v->member->flash, v->write_errors) ? -EAGAIN : 0;
 }
 
-/* End the generation on media. Returns 0; -EAGAIN if that failed: the segment stays sealed. */
+/* Ends the generation on media. Returns 0; -EAGAIN if that failed: the segment stays sealed. */
 static int victim_retire(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
@@ -488,7 +479,6 @@ static int victim_retire(struct victim *v)
 	return -EAGAIN;
 }
 
-/* Point the index at the copies, then end the victim's generation in memory. */
 static void victim_publish(struct victim *v)
 {
 	struct kvblk_segment *seg = v->seg;
@@ -541,7 +531,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	atomic_set(&v.flying, 1);
 	err = v.copies ? victim_judge(&v, &pseg, force) : -EAGAIN;
 	if (!err) {
-		/* this order is the rule that the file opens with */
+		/* the order that the file opens with */
 		err = victim_claim(&v) ?: victim_copy(&v) ?: victim_flush(&v) ?:
 		      victim_retire(&v);
 		if (err) {
@@ -557,7 +547,6 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	return err;
 }
 
-/* Free the retired segments that no reader holds. */
 static void retired_free(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;

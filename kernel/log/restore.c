@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Warm restart of a member from what scan.c finds.
- *
- * The rules:
+ * Warm restart of a member from what scan.c finds. The rules:
  * - A segment that was open is sealed.
  * - Of two records of a key the newer one, by seq, stays; the older is invalidated.
  * - A failed read is retried. Then only the unreadable part is lost, and only for now: if both
@@ -55,7 +53,7 @@ int kvblk_table_time(struct kvblk_member *member, u32 *time)
 	return table ? 0 : -ENODATA;
 }
 
-/* Returns the end of the segments that the table lists in one page from @first on. */
+/* Returns the segment behind those of the page that begins with @first. */
 static u32 table_end(const struct kvblk_member *member, u32 first)
 {
 	return min(first + KVBLK_TABLE_ENTRIES, member->flash.nr_segs);
@@ -66,10 +64,7 @@ static bool restore_page_known(struct kvblk_scan *scan, u32 page)
 	return !restore_of(scan)->member->log.segs[page * KVBLK_TABLE_ENTRIES].unknown;
 }
 
-/*
- * @alone: the other slot is unreadable, and may be newer by an invalidation or the opening of a
- * segment, because earlier versions wrote one slot at a time.
- */
+/* @alone: the other slot is unreadable, and may be newer by an invalidation or an opening. */
 static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
 			 bool alone, bool differs)
 {
@@ -173,9 +168,8 @@ static void restore_ahead(struct kvblk_scan *scan, const struct kvblk_d_summary 
 }
 
 /*
- * Returns 0, -EEXIST with the entry in @old, or -ENOSPC. Evictions invalidate blocks on flash, so
- * nothing is evicted unless the former number of slots is known. A block without a slot stays on
- * flash, and deletes, which cannot find it, fail.
+ * Returns 0, -EEXIST with the entry in @old, or -ENOSPC. Evicts, which invalidates blocks on flash,
+ * only if the former number of slots is known. Else deletes, which cannot find the block, fail.
  */
 static int restore_insert(struct kvblk_pool *pool, struct kvblk_id id,
 			  const struct kvblk_slot *slot, struct kvblk_slot *old)
@@ -264,7 +258,7 @@ again:
 
 /* ---- segments ---- */
 
-/* @open: the summary, if only in memory. */
+/* @open: the summary if only in memory, or NULL. */
 static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *seg,
 			   struct kvblk_open *open)
 {
@@ -302,7 +296,6 @@ static const struct kvblk_scan_ops restore_ops = {
 	.entry = restore_entry,
 };
 
-/* Seals a segment without a whole summary, or frees an empty one. */
 static int restore_open(struct restore *rs, const struct kvblk_scan_segment *found)
 {
 	struct kvblk_member *member = rs->member;
@@ -419,7 +412,6 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 	return 0;
 }
 
-/* Restores what is not restored yet. Returns 0 or an errno. */
 static int restore_all(struct restore *rs)
 {
 	struct kvblk_member *member = rs->member;
@@ -567,11 +559,10 @@ static void restore_index(struct kvblk_pool *pool)
 {
 	u64 lacks = atomic64_read(&pool->index_lacks), slots = kvblk_index_slots(&pool->index);
 
-	/* the number of blocks in unread segments is unknown */
-	if (!lacks && atomic_read(&pool->unsure))
-		return;
 	if (!lacks) {
-		WRITE_ONCE(pool->index_slots, min(slots, KVBLK_SLOTS_MAX));
+		/* the number of blocks in unread segments is unknown */
+		if (!atomic_read(&pool->unsure))
+			WRITE_ONCE(pool->index_slots, min(slots, KVBLK_SLOTS_MAX));
 		return;
 	}
 	dev_err(&pool->dev, "%llu blocks do not fit into %llu index slots; gets of them miss, and deletes fail; destroy the pool and import it with %llu slots\n",

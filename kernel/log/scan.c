@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Scan of a member's log.
- *
- * The rules:
+ * Scan of a member's log. The rules:
  * - The summary of a sealed segment is trusted. If the table states invalidations
- *   (KVBLK_SEGF_KILLS) each header is read, and an entry without a matching one is a hole. With an
- *   unreadable header the entry stays.
+ *   (KVBLK_SEGF_KILLS) each header is read, and an entry without a matching one is a hole.
  * - In a segment that was open, entries listed without a gap by checkpoints are taken. Behind
- *   them each unit is tried: a header with valid MAC and place is a record, and a hole does not
- *   end the walk.
+ *   them each unit is tried: a header with valid MAC and place is a record.
  * - If a read fails, only the unreadable part is lost: headers replace a summary, one slot of the
  *   table the other.
  */
@@ -239,7 +235,6 @@ static int entry_report(struct kvblk_scan *scan, const struct kvblk_d_entry *ent
 	return rec.length ? scan->ops->record(scan, &rec, unit) : 0;
 }
 
-/* Reports the entries of a whole summary, all pages of which are read. */
 static int scan_whole(struct kvblk_scan *scan, const struct kvblk_scan_segment *seg)
 {
 	u32 pages = kvblk_summary_pages(seg->nr), from = 0, page, i;

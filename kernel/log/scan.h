@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Scan of a member's log: reads segment table, summaries and headers, and reports what it finds.
- * A scan never writes; restore.c repairs. Pure logic: compiled for user space by selftests.
+ * A scan may sleep and never writes. Pure logic: compiled for user space by selftests.
  */
 #ifndef KVBLK_SCAN_H
 #define KVBLK_SCAN_H
@@ -15,7 +15,6 @@
 
 struct kvblk_reader;
 
-/* Access to a device, or to an image of one. */
 struct kvblk_reader_ops {
 	/* returns 0, -EIO if the place is bad, or another errno if the device was not reached */
 	int (*read)(const struct kvblk_reader *reader, u64 pos, void *buf, size_t len);
@@ -26,7 +25,7 @@ struct kvblk_reader_ops {
 	void (*bad)(const struct kvblk_reader *reader, u32 segment);
 };
 
-/* A member's log as its superblock describes it. */
+/* A member's log. */
 struct kvblk_reader {
 	const struct kvblk_reader_ops *ops;
 	void *device;			/* for @ops */
@@ -35,7 +34,7 @@ struct kvblk_reader {
 	u64 data_start;			/* byte offset of segment 0 */
 	u32 segment_units;
 	u32 nr_segs;
-	u32 align_units;		/* alignment of records */
+	u32 align_units;		/* of records */
 };
 
 static inline u64 kvblk_reader_pos(const struct kvblk_reader *reader, u32 segment, u32 unit)
@@ -69,7 +68,7 @@ void kvblk_walk_end(struct kvblk_walk *walk);
 void kvblk_walk_segment(struct kvblk_walk *walk, const struct kvblk_place *place);
 /*
  * Finds the next record: @rec, which points into the walk, at @unit. Returns 1; 0 at the end;
- * -EIO after too many unreadable units; or an errno of @read. May sleep.
+ * -EIO after too many unreadable units; or an errno of @read.
  */
 int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit);
 
@@ -103,7 +102,6 @@ struct kvblk_scan_ops {
 	void (*entry)(struct kvblk_scan *scan, u32 index, const struct kvblk_d_entry *entry);
 };
 
-/* A scan of @reader. */
 struct kvblk_scan {
 	const struct kvblk_scan_ops *ops;
 	struct kvblk_reader reader;
@@ -117,21 +115,12 @@ struct kvblk_scan {
 /* Allocates the buffers of @scan, whose @ops and @reader are set. Returns 0 or -ENOMEM. */
 int kvblk_scan_begin(struct kvblk_scan *scan);
 void kvblk_scan_end(struct kvblk_scan *scan);
-/*
- * Reads both slots of page @page. Returns the newer valid one, or NULL. @unread: 0, or a slot's
- * read error. May sleep.
- */
+/* Reads both slots of a page. Returns the newer valid one, or NULL. @unread: 0, or a read error. */
 struct kvblk_d_table *kvblk_scan_page(const struct kvblk_reader *reader, u32 page,
 				      struct kvblk_d_table *slots, int *unread);
-/*
- * Reads unknown pages of the table. Returns 0 if any is known, -ENOMEM, a read's errno, or
- * -EUCLEAN. May sleep.
- */
+/* Reads unknown pages. Returns 0 if any is known, -ENOMEM, a read's errno, or -EUCLEAN. */
 int kvblk_scan_table(struct kvblk_scan *scan);
-/*
- * Finds records. Returns 0, a visitor's or read's errno, or -EIO: too many unreadable units. May
- * sleep.
- */
+/* Finds records. Returns 0, a visitor's or read's errno, or -EIO: too many unreadable units. */
 int kvblk_scan_segment(struct kvblk_scan *scan, struct kvblk_scan_segment *seg);
 
 #endif
