@@ -174,8 +174,7 @@ static bool kill_needless(const struct kvblk_kill *kill)
 {
 	const struct kvblk_member *member = kill->member;
 
-	return READ_ONCE(kill->seg->gen) != kill->gen ||
-	       !kvblk_flash_in_use(&member->flash) ||
+	return READ_ONCE(kill->seg->gen) != kill->gen || !kvblk_flash_in_use(&member->flash) ||
 	       (percpu_ref_is_dying(&member->flash.pool->users) &&
 		(kill->failed || !kvblk_flash_may_write(&member->flash)));
 }
@@ -216,8 +215,7 @@ static void kill_start(struct kvblk_kill *kill)
 		kvblk_filler_encode(kill->filler, kill->units, &place, &member->flash.pool->secret);
 		bvec_set_virt(&kill->bv, kill->filler, KVBLK_UNIT);
 		kvblk_io_submit(&kill->io, REQ_OP_WRITE | REQ_META | REQ_FUA,
-				kvblk_seg_pos(&member->flash, segment, kill->unit),
-				&kill->bv, 1);
+				kvblk_seg_pos(&member->flash, segment, kill->unit), &kill->bv, 1);
 	}
 	kvblk_io_end(&kill->io);
 }
@@ -453,10 +451,8 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct
 
 	scoped_guard(spinlock, &pool->kill_lock) {
 		hlist_for_each_entry(kill, kill_bucket(pool, id_token(pool, id)), node) {
-			if (!(kill->held || kill->writer) ||
-			    kill->unit != slot->off ||
-			    (u16)kill->gen != slot->gen ||
-			    kill->member->flash.seg_base +
+			if (!(kill->held || kill->writer) || kill->unit != slot->off ||
+			    (u16)kill->gen != slot->gen || kill->member->flash.seg_base +
 			    (kill->seg - kill->member->log.segs) != slot->seg)
 				continue;
 			/* if @held is set, the task that took over the slot will call kill_go() */

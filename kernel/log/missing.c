@@ -57,7 +57,6 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const void *uu
 	return false;
 }
 
-/* Appends a number to a @name that another member has. */
 static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX], const void *uuid)
 {
 	char base[KVBLK_NAME_MAX], number[12];
@@ -218,7 +217,7 @@ bool kvblk_member_list_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_me
 
 /* ---- missing members ---- */
 
-static struct kvblk_missing *missing_alloc(struct kvblk_pool *pool, const uuid_t *uuid)
+static struct kvblk_missing *missing_alloc(struct kvblk_pool *pool, const void *uuid)
 {
 	u64 bits = roundup_pow_of_two(clamp(kvblk_index_slots(&pool->index) * FILTER_BITS,
 					    FILTER_MIN, FILTER_MAX));
@@ -233,7 +232,7 @@ static struct kvblk_missing *missing_alloc(struct kvblk_pool *pool, const uuid_t
 	memalloc_noio_restore(flags);
 	if (!missing || !missing->bits)
 		return NULL;
-	uuid_copy(&missing->uuid, uuid);
+	import_uuid(&missing->uuid, uuid);
 	missing->mask = bits - 1;
 	return no_free_ptr(missing);
 }
@@ -271,11 +270,8 @@ void kvblk_missing_dies(struct kvblk_member *member)
 void kvblk_missing_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
 			    u64 epoch, u64 activation, bool clean)
 {
-	struct kvblk_missing *missing;
-	uuid_t uuid;
+	struct kvblk_missing *missing = missing_alloc(pool, entry->uuid);
 
-	import_uuid(&uuid, entry->uuid);
-	missing = missing_alloc(pool, &uuid);
 	if (!missing)
 		return;
 	missing->incarnation = le64_to_cpu(entry->incarnation);
@@ -353,6 +349,5 @@ void kvblk_missing_note_place(struct kvblk_member *member, u32 segment, u32 unit
 bool kvblk_missing_stale(const struct kvblk_missing *missing, struct kvblk_id id,
 			 u32 segment, u32 unit)
 {
-	return missing && (filter_has(missing, id) ||
-			   filter_has(missing, place_id(segment, unit)));
+	return missing && (filter_has(missing, id) || filter_has(missing, place_id(segment, unit)));
 }

@@ -133,16 +133,6 @@ static int victim_walk(struct victim *v)
 #define LEASED_MOST	750		/* permille of a segment */
 #define LEASED_REST	HZ		/* until it is judged again: a read of its summary */
 
-static bool victim_leased(const struct victim *v)
-{
-	u64 bytes = (u64)v->member->flash.segment_units << KVBLK_UNIT_SHIFT, leased = 0;
-	u32 i;
-
-	for (i = 0; i < v->nr; i++)
-		leased += v->classes[i].leased ? v->classes[i].bytes : 0;
-	return leased * 1000 > bytes * LEASED_MOST;
-}
-
 /* Finds the live records. Returns 0, or an errno if not known: the victim must stay. */
 static int victim_load(struct victim *v)
 {
@@ -192,7 +182,6 @@ static void copy_completed(struct kvblk_io *io)
 		complete(&v->completed);
 }
 
-/* Drops the count that @flying began with, and waits. */
 static void copies_wait(struct victim *v)
 {
 	copy_completed(&v->copies[0].io);
@@ -343,14 +332,12 @@ static int victim_copy(struct victim *v)
 	return err;
 }
 
-/* Invalidates a copy that no index entry points to. */
 static void copy_kill(struct victim *v, const struct victim_rec *rec)
 {
 	kvblk_segment_forget(v->pool, &rec->copy);
 	kvblk_kill_later(v->pool, rec->id, &rec->copy);
 }
 
-/* Undoes victim_claim() and victim_copy(). */
 static void victim_revert(struct victim *v)
 {
 	u32 i;
@@ -374,8 +361,7 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 	return (struct kvblk_policy_seg) {
 		.stamp = seg->stamp,
 		.bytes = (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT,
-		.live_bytes = (u64)max(atomic_read(&seg->live_units), 0) <<
-			KVBLK_UNIT_SHIFT,
+		.live_bytes = (u64)max(atomic_read(&seg->live_units), 0) << KVBLK_UNIT_SHIFT,
 		.class = seg->class,
 	};
 }
@@ -387,12 +373,15 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool force)
 {
 	struct kvblk_segment *seg = v->seg;
+	u64 leased = 0;
 	u32 i;
 
 	if (victim_load(v))
 		return -EAGAIN;
 	v->live_units = atomic_read(&seg->live_units);
-	seg->rests = victim_leased(v);
+	for (i = 0; i < v->nr; i++)
+		leased += v->classes[i].leased ? v->classes[i].bytes : 0;
+	seg->rests = leased * 1000 > pseg->bytes * LEASED_MOST;
 	if (seg->rests) {
 		seg->rests_until = jiffies + LEASED_REST;
 		return -EAGAIN;
@@ -580,7 +569,6 @@ static void retired_free(struct kvblk_member *member)
 /* Segments examined before the lock is released, or else puts would wait for all. */
 #define PICK_STEP	256
 
-/* Returns the next victim that this run has not failed to reclaim, or NULL. */
 static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 {
 	u32 nr = 0, looked = 0, max = READ_ONCE(member->log.nr_sealed);

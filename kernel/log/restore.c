@@ -64,7 +64,7 @@ static bool restore_page_known(struct kvblk_scan *scan, u32 page)
 	return !restore_of(scan)->member->log.segs[page * KVBLK_TABLE_ENTRIES].unknown;
 }
 
-/* @alone: the other slot is unreadable, and may be newer by an invalidation or an opening. */
+/* @alone: the other slot, of an earlier version, may be newer by an invalidation or opening. */
 static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
 			 bool alone, bool differs)
 {
@@ -89,8 +89,7 @@ static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d
 			seg->gen++;
 		else if (alone)
 			seg->flags |= KVBLK_SEGF_KILLS;
-		WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + nr],
-			   (u16)seg->gen);
+		WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + nr], (u16)seg->gen);
 	}
 	mutex_unlock(&member->log.table_lock);
 	/* repair the other slot; if this fails the next change of the page does */

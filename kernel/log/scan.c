@@ -75,16 +75,10 @@ struct kvblk_d_table *kvblk_scan_page(const struct kvblk_reader *reader, u32 pag
 	return table;
 }
 
-static bool slots_alike(const struct kvblk_d_table *slots)
-{
-	size_t from = offsetof(struct kvblk_d_table, incarnation);
-
-	return !memcmp((void *)&slots[0] + from, (void *)&slots[1] + from, sizeof(*slots) - from);
-}
-
 int kvblk_scan_table(struct kvblk_scan *scan)
 {
 	u32 pages = DIV_ROUND_UP(scan->reader.nr_segs, KVBLK_TABLE_ENTRIES), page, known = 0;
+	const size_t head = offsetof(struct kvblk_d_table, incarnation);
 	struct kvblk_d_table *slots, *table;
 	int err = 0, unread;
 
@@ -106,7 +100,9 @@ int kvblk_scan_table(struct kvblk_scan *scan)
 			err = unread ?: -EUCLEAN;
 			continue;
 		}
-		scan->ops->page(scan, page, table, unread, unread || !slots_alike(slots));
+		scan->ops->page(scan, page, table, unread, unread ||
+				memcmp((void *)&slots[0] + head, (void *)&slots[1] + head,
+				       sizeof(*slots) - head));
 		known++;
 	}
 	vfree(slots);
