@@ -193,8 +193,9 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_slot slot = slot_of(rs, rec, unit), old;
 	u32 units = kvblk_flash_units(&member->flash, rec->length);
-	int ret;
+	bool newer;
 	u64 seq;
+	int ret;
 
 	/* only the default tenant and that of the NVMe node are in use */
 	if ((rec->tenant && rec->tenant != KVBLK_NVME_TENANT) || !seq_given(pool, rec->seq) ||
@@ -212,36 +213,33 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 		kvblk_kill_later(pool, rec->id, &slot);
 		return 0;
 	}
-again:
-	ret = restore_insert(pool, rec->id, &slot, &old);
-	if (ret == -ENOSPC && !pool->index_evicts)
-		return 0;
-	if (ret == -EEXIST && kvblk_same_record(&old, &slot)) {
-		/* an earlier try inserted this record */
-		atomic_add(units, &seg->live_units);
-		return 0;
-	}
-	if (ret == -EEXIST && old.state == KVBLK_SLOT_MOVING &&
-	    !kvblk_flash_leaves(&member->flash) && rs->tries++ < RESTORE_TRIES) {
-		/* compare once reclaim has copied, dropped or kept the other record */
-		wait_event_timeout(pool->settle_wait,
-				   !kvblk_index_find(&pool->index, rec->id, &old) ||
-				   old.state != KVBLK_SLOT_MOVING, HZ / 10);
-		goto again;
-	}
-	if (ret == -EEXIST) {
+	while ((ret = restore_insert(pool, rec->id, &slot, &old)) == -EEXIST) {
+		if (kvblk_same_record(&old, &slot)) {
+			/* an earlier try inserted this record */
+			atomic_add(units, &seg->live_units);
+			return 0;
+		}
+		if (old.state == KVBLK_SLOT_MOVING && !kvblk_flash_leaves(&member->flash) &&
+		    rs->tries++ < RESTORE_TRIES) {
+			/* compare once reclaim has copied, dropped or kept the other record */
+			wait_event_timeout(pool->settle_wait,
+					   !kvblk_index_find(&pool->index, rec->id, &old) ||
+					   old.state != KVBLK_SLOT_MOVING, HZ / 10);
+			continue;
+		}
 		/* two records of the key: a WRITING entry is the newest */
 		seq = old.state == KVBLK_SLOT_LIVE ? slot_seq(pool, &old) : U64_MAX;
-		if (seq < rec->seq) {
-			if (!kvblk_entry_replace(pool, rec->id, &old, &slot))
-				goto again;
-			ret = 0;
-		} else if (seq == U64_MAX && old.state == KVBLK_SLOT_LIVE &&
-			   !kvblk_entry_replace(pool, rec->id, &old, NULL)) {
-			/* neither is known to be newer: drop both */
-			goto again;
+		newer = seq < rec->seq;
+		/* if neither is known to be newer, drop both */
+		if (!newer && (seq != U64_MAX || old.state != KVBLK_SLOT_LIVE))
+			break;
+		if (kvblk_entry_replace(pool, rec->id, &old, newer ? &slot : NULL)) {
+			ret = newer ? 0 : -EEXIST;
+			break;
 		}
 	}
+	if (ret == -ENOSPC && !pool->index_evicts)
+		return 0;
 	if (ret) {
 		kvblk_kill_later(pool, rec->id, &slot);
 		return 0;
