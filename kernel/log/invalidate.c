@@ -403,7 +403,7 @@ static int entry_change(struct kvblk_pool *pool, struct kvblk_kill *kill, struct
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old, const struct kvblk_slot *new)
 {
-	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL);
+	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL | __GFP_NOWARN);
 
 	return entry_change(pool, kill, id, old, new, NULL) >= 0;
 }
@@ -435,7 +435,7 @@ int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 
 void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
 {
-	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL);
+	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL | __GFP_NOWARN);
 	struct kvblk_slot stale = *slot;
 
 	/* live_units does not count a record that never was an entry */
@@ -452,8 +452,9 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct
 	scoped_guard(spinlock, &pool->kill_lock) {
 		hlist_for_each_entry(kill, kill_bucket(pool, id_token(pool, id)), node) {
 			if (!(kill->held || kill->writer) || kill->unit != slot->off ||
-			    (u16)kill->gen != slot->gen || kill->member->flash.seg_base +
-			    (kill->seg - kill->member->log.segs) != slot->seg)
+			    (u16)kill->gen != slot->gen ||
+			    kill->member->flash.seg_base + (kill->seg - kill->member->log.segs) !=
+			    slot->seg)
 				continue;
 			/* if @held is set, the task that took over the slot will call kill_go() */
 			kill->settled = true;

@@ -225,11 +225,11 @@ static struct kvblk_missing *missing_alloc(struct kvblk_pool *pool, const void *
 	unsigned int flags = memalloc_noio_save();
 	struct kvblk_missing *missing __free(kfree) = kzalloc(sizeof(*missing), GFP_KERNEL);
 
-	/* without a filter the member will be out of date */
 	if (missing)
 		missing->bits = __vmalloc(bits / 8, GFP_KERNEL | __GFP_ZERO |
 					  __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
 	memalloc_noio_restore(flags);
+	/* without a filter the member will be out of date */
 	if (!missing || !missing->bits)
 		return NULL;
 	import_uuid(&missing->uuid, uuid);

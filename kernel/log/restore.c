@@ -64,7 +64,6 @@ static bool restore_page_known(struct kvblk_scan *scan, u32 page)
 	return !restore_of(scan)->member->log.segs[page * KVBLK_TABLE_ENTRIES].unknown;
 }
 
-/* @alone: the other slot, of an earlier version, may be newer by an invalidation or opening. */
 static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d_table *table,
 			 bool alone, bool differs)
 {
@@ -85,6 +84,7 @@ static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d
 		seg->kills_durable = seg->flags & KVBLK_SEGF_KILLS;
 		seg->opened = d->state == KVBLK_SEG_FREE ? 0 : le64_to_cpu(d->opened);
 		seg->unknown = false;
+		/* earlier versions wrote one slot at a time, so the unreadable one may be newer */
 		if (alone && seg->state == KVBLK_SEG_FREE)
 			seg->gen++;
 		else if (alone)
@@ -252,8 +252,6 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 		kvblk_entry_replace(pool, rec->id, &slot, NULL);
 	return 0;
 }
-
-/* ---- segments ---- */
 
 /* @open: the summary if only in memory, or NULL. */
 static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *seg,
@@ -428,8 +426,6 @@ static int restore_all(struct restore *rs)
 	return err;
 }
 
-/* ---- unreadable parts ---- */
-
 /* Restarts the segments of an unreadable page in generations never reached: 2^40 and above. */
 static void page_forfeit(struct kvblk_member *member, u32 first)
 {
@@ -488,7 +484,6 @@ static void unread_forfeit(struct kvblk_member *member)
 	}
 }
 
-/* Counts a member in pool->unsure while deletes cannot know all of its blocks. */
 static void restore_use(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
@@ -512,14 +507,13 @@ static void restore_use(struct kvblk_member *member)
 	/* pairs with delete_begun(): index entries before nr_unread and pool->unsure */
 	smp_wmb();
 	guard(mutex)(&pool->admin);
-	/* death and removal of a member have counts of their own */
+	/* deletes cannot know unread blocks; death and removal have counts of their own */
 	if (!kvblk_member_stays(member))
 		return;
 	atomic_add(!!unread - member->unread_unsure, &pool->unsure);
 	member->unread_unsure = unread;
 }
 
-/* Retries or gives up the unread segments of an active member. */
 static void restore_rest(struct kvblk_member *member)
 {
 	struct restore rs = { .member = member };

@@ -31,12 +31,11 @@ static u32 summary_room(const struct kvblk_reader *reader)
 int kvblk_scan_begin(struct kvblk_scan *scan)
 {
 	u32 pages = summary_room(&scan->reader);
-	int err;
 
 	scan->memory = vmalloc(size_mul(pages, sizeof(*scan->sums)));
 	scan->headers = vmalloc(size_mul(KVBLK_SUMMARY_ENTRIES, KVBLK_UNIT));
-	err = kvblk_walk_begin(&scan->walk, &scan->reader, GFP_KERNEL);
-	if (!scan->memory || !scan->headers || err)
+	if (!scan->memory || !scan->headers ||
+	    kvblk_walk_begin(&scan->walk, &scan->reader, GFP_KERNEL))
 		return -ENOMEM;
 	/* page 0 is last in memory, as on media */
 	scan->sums = scan->memory + (pages - 1) * sizeof(*scan->sums);
@@ -49,8 +48,6 @@ void kvblk_scan_end(struct kvblk_scan *scan)
 	vfree(scan->headers);
 	vfree(scan->memory);
 }
-
-/* ---- segment table ---- */
 
 struct kvblk_d_table *kvblk_scan_page(const struct kvblk_reader *reader, u32 page,
 				      struct kvblk_d_table *slots, int *unread)
@@ -108,8 +105,6 @@ int kvblk_scan_table(struct kvblk_scan *scan)
 	vfree(slots);
 	return known ? 0 : err;
 }
-
-/* ---- segments ---- */
 
 int kvblk_reader_unit(const struct kvblk_reader *reader, u32 segment, u32 unit, void *buf)
 {
