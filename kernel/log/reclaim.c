@@ -543,24 +543,22 @@ static void retired_free(struct kvblk_member *member)
 	bool freed = false;
 	LIST_HEAD(over);
 
-	spin_lock(&member->log.lock);
-	list_for_each_entry_safe(seg, next, &member->log.retiring, link)
-		if (!atomic_read_acquire(&seg->refs) &&
-		    READ_ONCE(pool->sweep_pass) >= seg->sweep_mark)
-			list_move_tail(&seg->link, &over);
-	spin_unlock(&member->log.lock);
+	scoped_guard(spinlock, &member->log.lock)
+		list_for_each_entry_safe(seg, next, &member->log.retiring, link)
+			if (!atomic_read_acquire(&seg->refs) &&
+			    READ_ONCE(pool->sweep_pass) >= seg->sweep_mark)
+				list_move_tail(&seg->link, &over);
 	list_for_each_entry_safe(seg, next, &over, link) {
 		if (READ_ONCE(pool->tun.discard))
 			kvblk_io_discard(&member->flash,
 					 kvblk_seg_pos(&member->flash, seg - member->log.segs, 0),
 					 member->flash.segment_units << KVBLK_UNIT_SHIFT);
-		spin_lock(&member->log.lock);
+		freed = true;
+		guard(spinlock)(&member->log.lock);
 		WRITE_ONCE(seg->retired, false);
 		list_move_tail(&seg->link, &member->log.free);
 		member->log.nr_retiring--;
 		member->log.nr_free++;
-		spin_unlock(&member->log.lock);
-		freed = true;
 	}
 	if (freed)
 		kvblk_log_kick(member);

@@ -317,9 +317,8 @@ static int restore_open(struct restore *rs, const struct kvblk_scan_segment *fou
 		return err;
 	}
 	seg->open = rs->open;
-	spin_lock(&member->log.lock);
-	member->log.nr_open++;
-	spin_unlock(&member->log.lock);
+	scoped_guard(spinlock, &member->log.lock)
+		member->log.nr_open++;
 	/* the next restart walks again, and may find a record that deletes do not know now */
 	if (kvblk_segment_seal(member, seg) && found->missed)
 		atomic_inc(&member->flash.pool->unsure);
