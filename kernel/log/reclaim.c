@@ -97,7 +97,6 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 		return 0;
 	v->classes[v->nr++] = (struct kvblk_policy_rec) {
 		.id = rec->id,
-		.parent = entry->parent,
 		.bytes = kvblk_flash_units(flash, slot->len) << KVBLK_UNIT_SHIFT,
 		.heat = slot->heat,
 		.priority = slot->prio,
@@ -596,7 +595,7 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 		spin_lock(&member->log.lock);
 	}
 	spin_unlock(&member->log.lock);
-	pick = kvblk_policy_pick(&member->flash.pool->policy, segs, nr);
+	pick = kvblk_policy_pick(segs, nr);
 	return pick < 0 ? NULL : map[pick];
 }
 

@@ -481,8 +481,6 @@ u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *
 		nr = first;
 	else
 		nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
-
-	atomic64_add(nr, &p->stats.admitted);
 	atomic64_add(chain->nr - nr, &p->stats.declined);
 	return nr;
 }
@@ -494,7 +492,7 @@ static bool seg_before(const struct kvblk_policy_seg *a, const struct kvblk_poli
 	return a->stamp < b->stamp;
 }
 
-int kvblk_policy_pick(const struct kvblk_policy *p, const struct kvblk_policy_seg *segs, u32 nr)
+int kvblk_policy_pick(const struct kvblk_policy_seg *segs, u32 nr)
 {
 	int best = -1;
 	u32 i;

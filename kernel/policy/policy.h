@@ -79,7 +79,6 @@ struct kvblk_policy_seg {
 /* A live record of the segment being reclaimed. */
 struct kvblk_policy_rec {
 	struct kvblk_id id;
-	u64 parent;	/* id.lo of its parent, 0 if unknown */
 	u32 bytes;	/* size on media, header included */
 	u8 heat;	/* the index entry's heat */
 	u8 priority;	/* 0 to 3 */
@@ -90,7 +89,6 @@ struct kvblk_policy_rec {
 
 /* Counts since kvblk_policy_init(), in blocks. */
 struct kvblk_policy_stats {
-	atomic64_t admitted;
 	atomic64_t declined;
 	atomic64_t ghost_hits;	/* chains admitted because they had been declined before */
 	atomic64_t kept;	/* by kvblk_policy_classify(), leased ones not counted */
@@ -163,12 +161,9 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64
  * gets the same answer. Any context; takes no lock.
  */
 u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
-/* Return the index of the segment of a member to reclaim next, or -1 if @nr is 0. Takes no lock. */
-int kvblk_policy_pick(const struct kvblk_policy *p, const struct kvblk_policy_seg *segs, u32 nr);
-/*
- * Return how many of @nr sealed segments may be left in place in a row. More would, in a small
- * pool, evict young segments before their blocks can be requested.
- */
+/* Return the index of the segment of a member to reclaim next, or -1 if @nr is 0. */
+int kvblk_policy_pick(const struct kvblk_policy_seg *segs, u32 nr);
+/* Return how many of @nr sealed segments may be left in place in a row, to spare young ones. */
 static inline u32 kvblk_policy_tries(u32 nr)
 {
 	return min(nr / 4, 32U);

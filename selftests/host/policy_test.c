@@ -662,15 +662,15 @@ POLICY_TEST(test_pick)
 {
 	struct kvblk_policy_seg segs[4];
 
-	assert_int_equal(kvblk_policy_pick(&policy, NULL, 0), -1);
+	assert_int_equal(kvblk_policy_pick(NULL, 0), -1);
 	for (u32 i = 0; i < 4; i++)
 		segs[i] = open_seg(KVBLK_CLASS_NEW);
-	assert_int_equal(kvblk_policy_pick(&policy, segs, 1), 0);
-	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 0);
+	assert_int_equal(kvblk_policy_pick(segs, 1), 0);
+	assert_int_equal(kvblk_policy_pick(segs, 4), 0);
 	segs[1].stamp = 1;
-	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 1);
+	assert_int_equal(kvblk_policy_pick(segs, 4), 1);
 	segs[3].live_bytes = 0;		/* empty: costs no copy */
-	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 3);
+	assert_int_equal(kvblk_policy_pick(segs, 4), 3);
 }
 
 TEST(test_no_memory)

@@ -231,7 +231,6 @@ struct dram {
  * @seg_blocks: blocks in each segment
  * @nr_free: free segments
  * @open: open segment of each class; NOWHERE: none
- * @parent: by name: the name before it; NOWHERE: none
  * @recs: buffer for the records of a segment
  * @slots: index entries of @recs
  * @names: names of @recs
@@ -253,7 +252,6 @@ struct sim {
 	uint32_t seg_blocks;
 	uint32_t nr_free;
 	uint32_t open[KVBLK_NR_CLASSES];
-	uint32_t *parent;
 	struct kvblk_policy_rec *recs;
 	struct kvblk_slot *slots;
 	uint32_t *names;
@@ -361,7 +359,7 @@ static uint32_t list_live(struct sim *s, uint32_t index)
 	uint32_t nr = 0;
 
 	for (uint32_t i = 0; i < seg->nr; i++) {
-		uint32_t name = seg->blocks[i], parent = s->parent[name];
+		uint32_t name = seg->blocks[i];
 		struct kvblk_slot *slot = &s->slots[nr];
 
 		if (!kvblk_index_find(&s->index, id_of(s, name), slot) ||
@@ -370,7 +368,6 @@ static uint32_t list_live(struct sim *s, uint32_t index)
 		s->names[nr] = name;
 		s->recs[nr++] = (struct kvblk_policy_rec){
 			.id = id_of(s, name),
-			.parent = parent == NOWHERE ? 0 : s->n->hashes[parent],
 			.bytes = BLOCK_BYTES,
 			.heat = slot->heat,
 		};
@@ -386,7 +383,7 @@ static int reclaim(struct sim *s)
 
 	do {
 		sealed = list_sealed(s);
-		pick = kvblk_policy_pick(&s->policy, s->cand, sealed);
+		pick = kvblk_policy_pick(s->cand, sealed);
 		if (pick < 0)
 			return -EINVAL;
 		cand = &s->cand[pick];
@@ -712,7 +709,6 @@ static int put_chain(struct sim *s, const struct offer *o)
 	struct kvblk_slot slot;
 
 	for (i = o->from; i < o->from + o->nr; i++) {
-		s->parent[o->names[i]] = i ? o->names[i - 1] : NOWHERE;
 		if (present(s, o->names[i], &slot)) {
 			/* the block exists behind a hole that this request fills */
 			touch(s, &slot);
@@ -790,7 +786,6 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	s->segs = calloc(s->nr_segs, sizeof(*s->segs));
 	/* one more generation, for blocks in memory only */
 	s->gens = calloc(s->nr_segs + 1, sizeof(*s->gens));
-	s->parent = malloc((s->n->nr + 1) * sizeof(*s->parent));
 	s->recs = calloc(s->seg_blocks, sizeof(*s->recs));
 	s->slots = calloc(s->seg_blocks, sizeof(*s->slots));
 	s->names = calloc(s->seg_blocks, sizeof(*s->names));
@@ -798,7 +793,7 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	s->cand_seg = calloc(s->nr_segs, sizeof(*s->cand_seg));
 	s->missing = calloc(s->n->nr + 1, sizeof(*s->missing));
 	s->ids = calloc(s->n->nr + 1, sizeof(*s->ids));
-	if (!s->segs || !s->gens || !s->parent || !s->recs || !s->slots ||
+	if (!s->segs || !s->gens || !s->recs || !s->slots ||
 	    !s->names || !s->cand || !s->cand_seg || !s->missing || !s->ids)
 		return -ENOMEM;
 	for (i = 0; i < s->nr_segs; i++) {
@@ -834,7 +829,6 @@ static void sim_destroy(struct sim *s)
 		free(s->segs[i].blocks);
 	free(s->segs);
 	free(s->gens);
-	free(s->parent);
 	free(s->recs);
 	free(s->slots);
 	free(s->names);
