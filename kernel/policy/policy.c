@@ -19,10 +19,8 @@
 #include <linux/bitfield.h>
 #include <linux/bitops.h>
 #include <linux/errno.h>
-#include <linux/lockdep.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
-#include <linux/minmax.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -32,38 +30,26 @@
 #define GHOST_MIN	1024
 #define GHOST_MAX	BIT(30)
 #define BLOCKS_PER_GHOST	2
-/* A cache line: the position of the oldest print, followed by prints. */
-#define OFFER_LINE	32
+#define OFFER_LINE	32	/* a cache line: the position of the oldest print, then prints */
 #define OFFER_WAYS	(OFFER_LINE - 1)
-/* Offers to remember for each block of the pool: about what comes in a turn if few are admitted. */
-#define OFFERS_PER_BLOCK	6
-/* First part of a segment's stay in which touches do not earn a copy. */
-#define STALE_PERMILLE	150
-/* Share of hot bytes above which a segment is left in place. */
-#define RENEW_PERMILLE	500
-/* Share of the segment whose touches give its new age; at most RENEW_PERMILLE. */
-#define YOUNG_PERMILLE	250
-/* Largest part of the pool that the budget saves up, as a shift. */
-#define BUDGET_SHIFT	4
-/* Number of children that make a parent a shared prompt. */
-#define FORKS_SHARED	3
+#define OFFERS_PER_BLOCK	6	/* about what comes in a turn if few are admitted */
+#define STALE_PERMILLE	150	/* first part of a segment's stay: touches do not earn a copy */
+#define RENEW_PERMILLE	500	/* share of hot bytes above which a segment is left in place */
+#define YOUNG_PERMILLE	250	/* share whose touches give the new age; at most RENEW_PERMILLE */
+#define BUDGET_SHIFT	4	/* largest part of the pool that the budget saves up */
+#define FORKS_SHARED	3	/* number of children that make a parent a shared prompt */
 /* A fork: upper bits of the parent, and prints of its first children, 0 for none. */
 #define FORK_CHILD_BITS	13
 #define FORK_CHILD	GENMASK_ULL(FORK_CHILD_BITS - 1, 0)
 #define FORK_PARENT	GENMASK_ULL(63, FORKS_SHARED * FORK_CHILD_BITS)
-/* Verdicts that a kind's rate remembers. The rate of all kinds counts blocks. */
-#define RATE_MEMORY	4096
-#define ALL_MEMORY	(32 * RATE_MEMORY)
-/* Verdicts needed before a kind is judged. */
-#define LEARN_SEEN	20
-/* A kind is poor below 1000 + POOR_PERMILLE - admit_permille of the average rate. */
-#define POOR_PERMILLE	485
-/* Largest increase of that limit, if all dropped blocks are requested again. */
-#define CROWDED_PERMILLE	300
+#define RATE_MEMORY	4096	/* verdicts that a kind's rate remembers */
+#define ALL_MEMORY	(32 * RATE_MEMORY)	/* blocks that the rate of all kinds remembers */
+#define LEARN_SEEN	20	/* verdicts needed before a kind is judged */
+#define POOR_PERMILLE	485	/* see poor_permille() */
+#define CROWDED_PERMILLE	300	/* largest effect of requests for dropped blocks */
 #define SALT_ADMIT	0x9e3779b9U
 #define SALT_FIRST	0x7f4a7c15U
-/* Share of poor chains that is written nevertheless. */
-#define PROBE_PERMILLE	20
+#define PROBE_PERMILLE	20	/* share of poor chains that is written nevertheless */
 
 /*
  * Kinds of chains, by properties known before the write: length (powers of two), and whether the
@@ -79,8 +65,8 @@
  * requested again. A declined ghost admits its block at the next offer.
  */
 #define GHOST_PRINT	GENMASK(31, 15)
-#define GHOST_DECLINED	BIT(14)
-#define GHOST_WATCHED	BIT(13)
+#define GHOST_DECLINED	BIT(14)	/* admits its block at the next offer */
+#define GHOST_WATCHED	BIT(13)	/* measures how often its kind is requested again */
 #define GHOST_KIND	GENMASK(12, 8)
 #define GHOST_TICK	GENMASK(7, 0)
 
@@ -132,9 +118,8 @@ int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille)
 
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
 {
-	spin_lock_bh(&p->lock);
+	guard(spinlock_bh)(&p->lock);
 	p->capacity = capacity;
-	spin_unlock_bh(&p->lock);
 }
 
 /* Return a unique stamp, ordered by time: the tick, @age ticks ago, in the high half. */
@@ -151,23 +136,19 @@ static u32 stamp_tick(u64 stamp)
 
 u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64 bytes)
 {
-	u64 step, ticks, stamp;
+	u64 step, ticks;
 
-	spin_lock_bh(&p->lock);
+	guard(spinlock_bh)(&p->lock);
 	step = max_t(u64, div_u64(p->capacity, KVBLK_POLICY_TURN), 1);
 	p->opened_bytes += bytes;
 	ticks = div64_u64(p->opened_bytes, step);
 	p->opened_bytes -= ticks * step;
 	WRITE_ONCE(p->now, p->now + (u32)ticks);
 	if (class == KVBLK_CLASS_NEW) {
-		s64 most = p->capacity >> BUDGET_SHIFT;
-
 		p->budget += div_u64(bytes * READ_ONCE(p->reinsert_permille), 1000);
-		p->budget = min(p->budget, most);
+		p->budget = min(p->budget, (s64)(p->capacity >> BUDGET_SHIFT));
 	}
-	stamp = next_stamp(p, 0);
-	spin_unlock_bh(&p->lock);
-	return stamp;
+	return next_stamp(p, 0);
 }
 
 /* Return the ticks since @heat was set; wraps with the heat. */
@@ -316,9 +297,8 @@ static bool kind_poor(const struct kvblk_policy *p, u32 kind)
 	u32 seen = READ_ONCE(p->kinds[kind].seen);
 	u64 again = READ_ONCE(p->kinds[kind].again);
 	u64 all = max(READ_ONCE(p->all.seen), 1U);
-	u64 need = (u64)seen * READ_ONCE(p->all.again) * poor_permille(p);
+	u64 need = div64_u64((u64)seen * READ_ONCE(p->all.again) * poor_permille(p), 1000 * all);
 
-	need = div64_u64(need, 1000 * all);
 	return seen >= LEARN_SEEN && again < need && (need - again) * (need - again) > need;
 }
 
@@ -342,33 +322,15 @@ static bool chance_of(u64 lo, u32 salt, u32 permille)
 	return below((u32)(lo >> 32) ^ (u32)lo ^ salt, permille);
 }
 
-static u16 offer_print(u64 lo)
-{
-	return (u16)(lo >> 48) ?: 1;
-}
-
-static u16 *offer_line(const struct kvblk_policy *p, u16 *offers, u64 lo)
-{
-	return offers + ((u32)lo * (p->nr_offers / OFFER_LINE) >> 32) * OFFER_LINE;
-}
-
-/* Return the print of @lo in its line, or NULL if the block was not offered before. */
-static u16 *offer_find(u16 *line, u64 lo)
+/* Return the place of @print in a line of offers, or NULL if the block was not offered before. */
+static u16 *offer_find(u16 *line, u16 print)
 {
 	int i;
 
 	for (i = 1; i <= OFFER_WAYS; i++)
-		if (READ_ONCE(line[i]) == offer_print(lo))
+		if (READ_ONCE(line[i]) == print)
 			return &line[i];
 	return NULL;
-}
-
-static void offer_note(u16 *line, u64 lo)
-{
-	u16 oldest = READ_ONCE(line[0]) % OFFER_WAYS;
-
-	WRITE_ONCE(line[0], oldest + 1);
-	WRITE_ONCE(line[1 + oldest], offer_print(lo));
 }
 
 /* Return how many leading blocks of @chain were offered before; remember the others. */
@@ -379,8 +341,9 @@ static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 	u32 i, lead = 0;
 
 	for (i = 0; i < chain->nr; i++) {
-		u64 lo = chain->ids[i].lo;
-		u16 *line = offer_line(p, offers, lo), *before = offer_find(line, lo);
+		u64 lo = chain->ids[i].lo, nr = (u32)lo * (p->nr_offers / OFFER_LINE) >> 32;
+		u16 *line = &offers[nr * OFFER_LINE], print = (u16)(lo >> 48) ?: 1;
+		u16 *before = offer_find(line, print), oldest;
 
 		if (before && lead == i) {
 			/* keep a single put's print, because admission may be asked again */
@@ -388,7 +351,9 @@ static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 				WRITE_ONCE(*before, 0);
 			lead++;
 		} else if (!before && note) {
-			offer_note(line, lo);
+			oldest = READ_ONCE(line[0]) % OFFER_WAYS;
+			WRITE_ONCE(line[0], oldest + 1);
+			WRITE_ONCE(line[1 + oldest], print);
 		}
 	}
 	return lead;
@@ -403,9 +368,8 @@ static bool decline(struct kvblk_policy *p, u32 kind)
 /* Admit all blocks of a chain but the last, or none; decide on the last, if any, separately. */
 static u32 admit_chain(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
-	u32 nr = chain->nr, last = nr - 1, kind = chain_kind(p, chain), i;
+	u32 nr = chain->nr, last = nr - 1, kind = chain_kind(p, chain), declined = 0, i;
 	bool known = chain->priority || chain->wanted, known_last = known;
-	u32 declined = 0;
 
 	for (i = 0; i < chain->nr; i++) {
 		u32 ghost = ghost_take(p, chain->ids[i].lo);
@@ -443,18 +407,14 @@ static u32 admit_single(struct kvblk_policy *p, const struct kvblk_policy_chain 
 {
 	u64 lo = chain->ids[0].lo;
 	u32 share = READ_ONCE(p->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
+	bool again = ghost_take(p, lo) & GHOST_DECLINED;
 
-	if (ghost_take(p, lo) & GHOST_DECLINED) {
-		/* keep the ghost, because admission may be asked again at once */
-		ghost_put(p, lo, GHOST_DECLINED, 0);
-		atomic64_inc(&p->stats.ghost_hits);
-		return chain->nr;
-	}
-	if (chain->parent_present || chain->priority || chain->wanted ||
-	    !READ_ONCE(p->reclaims) || chance_of(lo, SALT_ADMIT, share))
+	if (!again && (chain->parent_present || chain->priority || chain->wanted ||
+		       !READ_ONCE(p->reclaims) || chance_of(lo, SALT_ADMIT, share)))
 		return chain->nr;
 	ghost_put(p, lo, GHOST_DECLINED, 0);
-	return 0;
+	atomic64_add(again, &p->stats.ghost_hits);
+	return again ? chain->nr : 0;
 }
 
 /* Return how many leading blocks of @chain the memory of offers permits. */
@@ -475,11 +435,9 @@ static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *
 
 u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
-	u32 first = admit_first(p, chain), nr;
+	u32 nr = admit_first(p, chain);
 
-	if (first < chain->nr)
-		nr = first;
-	else
+	if (nr == chain->nr)
 		nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
 	atomic64_add(chain->nr - nr, &p->stats.declined);
 	return nr;
@@ -572,16 +530,13 @@ static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r
 static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_rec *recs,
 		       u32 nr, u32 age)
 {
+	const struct kvblk_policy_rec *r;
 	u64 bytes = 0;
-	u32 i;
 
-	for (i = 0; i < nr; i++) {
-		const struct kvblk_policy_rec *r = &recs[i];
-
-		/* records with a lease or a priority stay, whatever their touches */
+	/* records with a lease or a priority stay, whatever their touches */
+	for (r = recs; r < recs + nr; r++)
 		if (r->keep && (r->leased || r->priority || heat_age(p, r->heat) <= age))
 			bytes += r->bytes;
-	}
 	return bytes;
 }
 
@@ -603,10 +558,9 @@ static void seg_renew(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 		else
 			low = age + 1;
 	}
-	spin_lock_bh(&p->lock);
-	seg->stamp = next_stamp(p, min(low, p->now - stamp_tick(seg->stamp)));
-	spin_unlock_bh(&p->lock);
 	atomic64_inc(&p->stats.renewed);
+	guard(spinlock_bh)(&p->lock);
+	seg->stamp = next_stamp(p, min(low, p->now - stamp_tick(seg->stamp)));
 }
 
 int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
