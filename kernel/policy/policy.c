@@ -2,19 +2,16 @@
 /*
  * The policy of policy.h: CLOCK over segments, admission by chain.
  *
- * Admission learns how often chains of each kind are requested again. It watches one block of
- * each chain put, by a ghost that ends with a later put of the block (the chain had been
- * declined) or with reclaim (it had been written). A kind that is requested less than average
- * is not worth a write until it is offered a second time. Nothing is declined until reclaim
- * has begun, because nothing is known before.
+ * Admission learns how often chains of each kind are requested again. It watches one block of each
+ * chain put, by a ghost that ends with a later put of the block (the chain had been declined) or
+ * with reclaim (it had been written). A kind that is requested less than average is not written
+ * until its second offer. Nothing is declined until reclaim has begun, because nothing is known.
  *
- * Reclaim takes segments in order of age. A block is written again if it was touched in the
- * later part of its segment's stay and the budget permits. A mostly hot segment stays in
- * place, with the age of its youngest part's touches: that costs some space and no writes,
- * and is LRU where segments are hot or cold as a whole.
+ * Reclaim takes segments in order of age. A block is written again if it was touched in the later
+ * part of its segment's stay and the budget permits. A mostly hot segment stays in place, with the
+ * age of its youngest part's touches: LRU without writes if segments are hot or cold as a whole.
  *
- * Ghosts, rates and forks are shared without a lock. They are hints: a lost store costs a
- * decision, never correctness.
+ * Ghosts, rates and forks are hints, shared without a lock: a lost store costs a decision.
  */
 #include <linux/bitfield.h>
 #include <linux/bitops.h>
@@ -51,19 +48,13 @@
 #define SALT_FIRST	0x7f4a7c15U
 #define PROBE_PERMILLE	20	/* share of poor chains that is written nevertheless */
 
-/*
- * Kinds of chains, by properties known before the write: length (powers of two), and whether the
- * chain continues another one. A chain's last block is a kind of its own, because runtimes do not
- * request partly filled blocks again. Dropped blocks are a kind, too.
- */
+/* Kinds of chains: by length (powers of two), and whether the chain continues another one. */
 #define KIND_LENGTHS	8
+/* Last blocks of chains: runtimes do not request partly filled blocks again. */
 #define KIND_LAST	(2 * KIND_LENGTHS)
 #define KIND_DROPPED	(KIND_LAST + 1)
 
-/*
- * A ghost is a fingerprint of a block, 0 for none. A watched ghost measures how often its kind is
- * requested again. A declined ghost admits its block at the next offer.
- */
+/* A ghost is a fingerprint of a block, 0 for none. */
 #define GHOST_PRINT	GENMASK(31, 15)
 #define GHOST_DECLINED	BIT(14)	/* admits its block at the next offer */
 #define GHOST_WATCHED	BIT(13)	/* measures how often its kind is requested again */
@@ -276,10 +267,7 @@ static u32 chain_kind(struct kvblk_policy *p, const struct kvblk_policy_chain *c
 	return kind;
 }
 
-/*
- * Return the permille of the average rate below which a kind is poor. Many requests for dropped
- * blocks mean that a longer stay of the rest would pay: decline more.
- */
+/* Return the permille of the average rate below which a kind is poor. */
 static u32 poor_permille(const struct kvblk_policy *p)
 {
 	const struct kvblk_policy_rate *dropped = &p->kinds[KIND_DROPPED];
@@ -287,6 +275,7 @@ static u32 poor_permille(const struct kvblk_policy *p)
 	u64 used = (u64)READ_ONCE(dropped->seen) * READ_ONCE(p->all.again);
 	u64 crowded = used ? div64_u64(lost * CROWDED_PERMILLE, used) : 0;
 
+	/* the more dropped blocks are requested, the more a longer stay of the rest would pay */
 	return 1000 + POOR_PERMILLE - READ_ONCE(p->admit_permille) +
 	       min_t(u64, crowded, CROWDED_PERMILLE);
 }
@@ -412,6 +401,7 @@ static u32 admit_single(struct kvblk_policy *p, const struct kvblk_policy_chain 
 	if (!again && (chain->parent_present || chain->priority || chain->wanted ||
 		       !READ_ONCE(p->reclaims) || chance_of(lo, SALT_ADMIT, share)))
 		return chain->nr;
+	/* keep the ghost of an admitted block, because admission may be asked again at once */
 	ghost_put(p, lo, GHOST_DECLINED, 0);
 	atomic64_add(again, &p->stats.ghost_hits);
 	return again ? chain->nr : 0;
@@ -541,9 +531,8 @@ static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_r
 }
 
 /*
- * Leave a mostly hot segment in place. Set its stamp to the time when its youngest YOUNG_PERMILLE
- * were touched: a later stamp would keep it, and its cold blocks, longer than new writes. Each
- * call moves the stamp forward, because hot blocks were touched after it.
+ * Leave a mostly hot segment in place, with the stamp of the time when its youngest YOUNG_PERMILLE
+ * were touched: after the old stamp, but not so late that its cold blocks outlive new writes.
  */
 static void seg_renew(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 		      const struct kvblk_policy_rec *recs, u32 nr)

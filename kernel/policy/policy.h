@@ -6,12 +6,10 @@
  * The rule: a hole in a chain makes all later blocks worthless. So a leading part of a chain
  * is admitted, or nothing, and a prefix is not dropped before the blocks that depend on it.
  *
- * Time is counted in ticks. The tick advances each time segments worth 1/KVBLK_POLICY_TURN of
- * the pool have been opened, so that the whole log turns over in that many ticks. A block's
- * heat is the tick of its last touch folded to 1..255, 0 if not touched since it was put.
+ * Time is counted in ticks: the whole log turns over in KVBLK_POLICY_TURN of them. A block's heat
+ * is the tick of its last touch folded to 1..255, 0 if not touched since it was put.
  *
- * Pure logic: compiled for user space by `kvblk replay --simulate` and selftests/host, so
- * that a policy is evaluated on traces before it is shipped.
+ * Pure logic: compiled for user space by `kvblk replay --simulate` and selftests/host.
  */
 #ifndef KVBLK_POLICY_H
 #define KVBLK_POLICY_H
@@ -32,24 +30,20 @@
  * Defaults and limits of the tunables.
  *
  * admit_permille: decline a kind of chain that is requested again less than
- * (1485 - admit_permille) permille of the average. KVBLK_POLICY_ADMIT costs no hits;
- * KVBLK_POLICY_ADMIT_SPARING trades hits for fewer writes; 0 admits little but second offers;
- * KVBLK_POLICY_ADMIT_MAX admits all.
+ * (1485 - admit_permille) permille of the average; 0 admits little but second offers.
  *
  * first_permille: share of chains, among those not declined, that are admitted with blocks
- * offered for the first time. Others are admitted up to their first new block: this writes
- * less than any choice of kinds. second_permille: share of those others that are remembered,
- * so that a second offer is admitted. With both at 0, next to nothing is written.
+ * offered for the first time. Others are admitted up to their first new block.
+ * second_permille: share of those others that are remembered, so that a second offer is admitted.
  */
-#define KVBLK_POLICY_ADMIT	700
-#define KVBLK_POLICY_ADMIT_MAX	1000
-#define KVBLK_POLICY_ADMIT_SPARING	400	/* saves wear of the flash */
+#define KVBLK_POLICY_ADMIT	700		/* costs no hits */
+#define KVBLK_POLICY_ADMIT_MAX	1000		/* admits all */
+#define KVBLK_POLICY_ADMIT_SPARING	400	/* trades hits for less wear of the flash */
 #define KVBLK_POLICY_FIRST	1000
 #define KVBLK_POLICY_SECOND	1000
 #define KVBLK_POLICY_REINSERT	1000
 #define KVBLK_POLICY_REINSERT_MAX	4000
 
-/* Contents of a segment. */
 enum kvblk_policy_class {
 	KVBLK_CLASS_NEW,		/* puts */
 	KVBLK_CLASS_HOT,		/* records that reclaim wrote again */
@@ -104,7 +98,6 @@ struct kvblk_policy_rate {
 	u32 again;			/* observations that ended with another request */
 };
 
-/* Admission and reclaim policy of a pool. */
 struct kvblk_policy {
 	u32 admit_permille;	/* see KVBLK_POLICY_ADMIT; tunable, any time, WRITE_ONCE() */
 	u32 first_permille;	/* see KVBLK_POLICY_FIRST; set by kvblk_policy_set_first() */
@@ -134,7 +127,7 @@ struct kvblk_policy {
 
 /*
  * Initialize a policy with default tunables, for @capacity bytes of segments and about @nr_blocks
- * blocks; the ghost takes two to four bytes for each. Returns 0 or -ENOMEM. May sleep.
+ * blocks, for two to four bytes each. Returns 0 or -ENOMEM. May sleep.
  */
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks);
 void kvblk_policy_destroy(struct kvblk_policy *p);
@@ -157,8 +150,8 @@ static inline u8 kvblk_policy_tick(const struct kvblk_policy *p)
 u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64 bytes);
 /*
  * Return how many leading blocks to write; the rest is declined, and remembered. Call it once for
- * each put batch flagged as a chain, and for each other put, which may be asked about again and
- * gets the same answer. Any context; takes no lock.
+ * each put batch flagged as a chain, and for each other put: a second call gives the same answer
+ * for it. Any context; takes no lock.
  */
 u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
 /* Return the index of the segment of a member to reclaim next, or -1 if @nr is 0. */
@@ -172,12 +165,11 @@ static inline u32 kvblk_policy_tries(u32 nr)
 /*
  * Decide which records of the victim @seg to write again: set @keep in each of @recs, which are in
  * the order of their offsets. Returns the number with @keep set, or -EAGAIN, unless @force, to
- * leave a mostly hot segment in place. It then counts as opened when it was last in use: store the
- * new @seg->stamp and pick again, with @force after kvblk_policy_tries() attempts.
+ * leave a mostly hot segment in place: then store the new @seg->stamp, and pick again, with @force
+ * after kvblk_policy_tries() attempts. Charges the budget. Process context.
  *
  * Write kept records again in the order of @recs, because a block's dependents lie before it, in
- * the copy, too. A copy keeps its heat. Charges the budget. Process context; takes @p->lock
- * briefly.
+ * the copy, too. A copy keeps its heat.
  */
 int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 			  struct kvblk_policy_rec *recs, u32 nr, bool force);
