@@ -12,28 +12,24 @@
  */
 #include <linux/bitfield.h>
 #include <linux/bitops.h>
-#include <linux/bits.h>
 #include <linux/build_bug.h>
 #include <linux/bug.h>
 #include <linux/errno.h>
 #include <linux/gfp.h>
-#include <linux/kernel.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
-#include <linux/mutex.h>
 #include <linux/prefetch.h>
 #include <linux/vmalloc.h>
 #include <asm/byteorder.h>
 
 #include "index/index.h"
 
-#define BUCKET_SLOTS	3
+#define BUCKET_SLOTS	KVBLK_INDEX_BUCKET
 #define SLOT_BITS	160
 #define HOME_SLOTS	(2 * BUCKET_SLOTS)
 #define TAG_BITS	56
-/* bits of the slot number in &kvblk_slot.place, below the bucket's */
-#define PLACE_SHIFT	2
+#define PLACE_SHIFT	2	/* bits of the slot number in &kvblk_slot.place */
 /*
  * Buckets in a stripe, unless the index is smaller. Smaller stripes fill less evenly: at load
  * 0.85, 0.13 % of the inserts evict with a single stripe, 0.19 % with this size, 0.36 % with 512.
@@ -41,8 +37,7 @@
  */
 #define STRIPE_BUCKETS	4096ULL
 #define BUCKETS_MIN	2ULL
-/* Far above the segment numbers' reach; keeps sizes from overflowing. */
-#define SLOTS_MAX	BIT_ULL(36)
+#define SLOTS_MAX	BIT_ULL(36)	/* far above the reach of segment numbers: no overflows */
 
 /* A slot packed into 160 bits. SLOT_EXPIRES saves others a miss on the array of expiries. */
 #define SLOT_TAG_HIGH	GENMASK_ULL(39, 0)
@@ -153,13 +148,8 @@ static unsigned int slot_state(struct packed p)
 /* Return whether the slot's segment was reclaimed or removed. WRITING slots have no segment. */
 static bool entry_dead(const struct kvblk_index *idx, u8 state, u32 seg, u16 gen)
 {
-	switch (state) {
-	case KVBLK_SLOT_LIVE:
-	case KVBLK_SLOT_MOVING:
-		return seg >= idx->nr_segs || READ_ONCE(idx->seg_gen[seg]) != gen;
-	default:
-		return false;
-	}
+	return (state == KVBLK_SLOT_LIVE || state == KVBLK_SLOT_MOVING) &&
+	       (seg >= idx->nr_segs || READ_ONCE(idx->seg_gen[seg]) != gen);
 }
 
 static bool slot_dead(const struct kvblk_index *idx, struct packed p)
@@ -259,10 +249,7 @@ static __always_inline struct home home_of(const struct kvblk_index *idx, struct
 	u64 tag = id.lo >> (64 - TAG_BITS);
 	u64 bucket = mul_u64_u64_shr(id.hi, idx->nr_buckets, 64);
 
-	return (struct home) {
-		.tag = tag,
-		.bucket = { bucket, other_bucket(idx, tag, bucket) },
-	};
+	return (struct home) { .tag = tag, .bucket = { bucket, other_bucket(idx, tag, bucket) } };
 }
 
 static struct kvblk_stripe *stripe_of(const struct kvblk_index *idx, u64 bucket)
@@ -274,8 +261,7 @@ static struct kvblk_stripe *stripe_of(const struct kvblk_index *idx, u64 bucket)
 static __always_inline u64 bucket_match(const struct kvblk_index *idx, u64 bucket, u64 tag)
 {
 	const u64 ones = 0x000100010001ULL;
-	u64 differ = le64_to_cpu(READ_ONCE(idx->buckets[bucket].tags)) ^
-		     (u16)tag * ones;
+	u64 differ = le64_to_cpu(READ_ONCE(idx->buckets[bucket].tags)) ^ (u16)tag * ones;
 
 	BUILD_BUG_ON(BUCKET_SLOTS * TAG_LOW_BITS != 48);
 	/* a zero field borrows; a 1 above it then looks like a zero, too */
@@ -302,13 +288,12 @@ static unsigned int mask_weight(unsigned int mask)
 static __always_inline bool home_find(const struct kvblk_index *idx, const struct home *home,
 				      struct place *at, struct packed *p)
 {
-	unsigned int bit;
-	u64 match;
+	u64 match = bucket_match(idx, home->bucket[0], home->tag) >> 1 |
+		    bucket_match(idx, home->bucket[1], home->tag);
 
-	match = bucket_match(idx, home->bucket[0], home->tag) >> 1 |
-		bucket_match(idx, home->bucket[1], home->tag);
 	for (; match; match &= match - 1) {
-		bit = __ffs64(match);
+		unsigned int bit = __ffs64(match);
+
 		at->bucket = home->bucket[bit & 1];
 		at->nr = bit / TAG_LOW_BITS;
 		*p = slot_load(idx, *at);
@@ -344,8 +329,7 @@ static bool bucket_room(const struct kvblk_index *idx, u64 bucket, struct place 
 static bool home_find_same(const struct kvblk_index *idx, const struct home *home,
 			   const struct kvblk_slot *old, struct place *at, struct packed *p)
 {
-	return home_find(idx, home, at, p) &&
-	       FIELD_GET(SLOT_SEG, p->b) == old->seg &&
+	return home_find(idx, home, at, p) && FIELD_GET(SLOT_SEG, p->b) == old->seg &&
 	       FIELD_GET(SLOT_OFF, p->b) == old->off && FIELD_GET(SLOT_GEN, p->a) == old->gen;
 }
 
@@ -370,9 +354,7 @@ static struct place home_place(const struct home *home, unsigned int nr)
 {
 	unsigned int second = nr >= BUCKET_SLOTS;
 
-	return (struct place) {
-		home->bucket[second], nr - BUCKET_SLOTS * second,
-	};
+	return (struct place) { home->bucket[second], nr - BUCKET_SLOTS * second };
 }
 
 /* Compute where the slots of @home's full buckets could move, and prefetch. */
@@ -400,13 +382,10 @@ static bool path_short(const struct kvblk_index *idx, const struct home *home,
 		return false;
 	i = __ffs(room);
 	path->at[0] = home_place(home, i);
-	path->nr = 1;
 	/* do not move a dead slot: sweepers have seen it here */
 	if (slot_dead(idx, slot_load(idx, path->at[0])))
 		return true;
-	path->at[1] = (struct place) {
-		other[i], __ffs(bucket_free(idx, other[i])),
-	};
+	path->at[1] = (struct place) { other[i], __ffs(bucket_free(idx, other[i])) };
 	path->nr = 2;
 	return true;
 }
@@ -464,17 +443,14 @@ static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 			struct place *victim, struct packed *p)
 {
 	bool found = false;
-	struct packed look;
-	struct place at;
 	unsigned int i;
 
 	for (i = 0; i < HOME_SLOTS; i++) {
-		at = home_place(home, i);
-		look = slot_load(idx, at);
+		struct place at = home_place(home, i);
+		struct packed look = slot_load(idx, at);
+
 		if (slot_state(look) != KVBLK_SLOT_LIVE || look.a & SLOT_LEASED ||
-		    slot_pinned(idx, look))
-			continue;
-		if (found && !goes_first(idx, at, look, *victim, *p))
+		    slot_pinned(idx, look) || (found && !goes_first(idx, at, look, *victim, *p)))
 			continue;
 		*victim = at;
 		*p = look;
@@ -502,10 +478,7 @@ static struct home place_home(const struct kvblk_index *idx, struct place at, st
 {
 	u64 tag = FIELD_GET(SLOT_TAG_HIGH, p.a) << TAG_LOW_BITS | p.tag;
 
-	return (struct home) {
-		.tag = tag,
-		.bucket = { at.bucket, other_bucket(idx, tag, at.bucket) },
-	};
+	return (struct home) { tag, { at.bucket, other_bucket(idx, tag, at.bucket) } };
 }
 
 /* Copy the entry at @at, dead or not. Returns false if it is neither LIVE nor MOVING. */
@@ -519,10 +492,8 @@ static bool entry_copy(const struct kvblk_index *idx, struct place at,
 		return false;
 	slot_unpack(idx, at, p, &entry->slot);
 	entry->slot.place = home_token(home);
-	entry->name = (struct kvblk_id) {
-		.hi = min(home.bucket[0], home.bucket[1]),
-		.lo = home.tag,
-	};
+	entry->name.hi = min(home.bucket[0], home.bucket[1]);
+	entry->name.lo = home.tag;
 	return true;
 }
 
@@ -571,13 +542,10 @@ static bool home_room(const struct kvblk_index *idx, const struct home *home, st
 		return true;
 	home_others(idx, home, other);
 	/* dead slots last, because each costs a look at its generation */
-	if (path_short(idx, home, other, path))
-		return true;
-	path->nr = 1;
-	if (bucket_dead(idx, home->bucket[0], &path->at[0]) ||
-	    bucket_dead(idx, home->bucket[1], &path->at[0]))
-		return true;
-	return path_long(idx, home, other, path);
+	return path_short(idx, home, other, path) ||
+	       bucket_dead(idx, home->bucket[0], &path->at[0]) ||
+	       bucket_dead(idx, home->bucket[1], &path->at[0]) ||
+	       path_long(idx, home, other, path);
 }
 
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
@@ -636,8 +604,7 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const stru
 		return false;
 	if (new) {
 		packed = slot_pack(home.tag, new);
-		packed.a &= ~SLOT_LEASED;
-		packed.a |= p.a & SLOT_LEASED;
+		packed.a = (packed.a & ~SLOT_LEASED) | (p.a & SLOT_LEASED);
 	} else {
 		WRITE_ONCE(stripe->nr_used, stripe->nr_used - 1);
 	}
@@ -676,17 +643,15 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 	if (!home_find_same(idx, &home, old, &at, &p) ||
 	    (leased && (slot_state(p) != KVBLK_SLOT_LIVE || slot_dead(idx, p))))
 		return false;
-	p.a &= ~SLOT_LEASED;
-	p.a |= FIELD_PREP(SLOT_LEASED, leased);
+	p.a = (p.a & ~SLOT_LEASED) | FIELD_PREP(SLOT_LEASED, leased);
 	write_seqcount_begin(&stripe->seq);
 	slot_store(idx, at, p);
 	write_seqcount_end(&stripe->seq);
 	return true;
 }
 
-/* Copy the entry of @id, dead or alive, to @slot. */
-static __always_inline bool find_any(const struct kvblk_index *idx,
-				     struct kvblk_id id, struct kvblk_slot *slot)
+static __always_inline bool find_any(const struct kvblk_index *idx, struct kvblk_id id,
+				     struct kvblk_slot *slot)
 {
 	const struct home home = home_of(idx, id);
 	const seqcount_spinlock_t *seq = &stripe_of(idx, home.bucket[0])->seq;
@@ -721,16 +686,14 @@ static noinline bool find_again(const struct kvblk_index *idx,
 			return false;
 		if (!entry_dead(idx, slot->state, slot->seg, slot->gen))
 			return true;
-	} while (slot->seg != last.seg || slot->off != last.off ||
-		 slot->gen != last.gen);
+	} while (!kvblk_same_record(slot, &last));
 	return false;
 }
 
 bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot)
 {
-	if (!find_any(idx, id, slot))
-		return false;
-	return !entry_dead(idx, slot->state, slot->seg, slot->gen) || find_again(idx, id, slot);
+	return find_any(idx, id, slot) &&
+	       (!entry_dead(idx, slot->state, slot->seg, slot->gen) || find_again(idx, id, slot));
 }
 
 u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *ids,
@@ -757,10 +720,7 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *
 
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick)
 {
-	struct place at = {
-		.bucket = slot->place >> PLACE_SHIFT,
-		.nr = slot->place & (BIT(PLACE_SHIFT) - 1),
-	};
+	struct place at = { slot->place >> PLACE_SHIFT, slot->place & (BIT(PLACE_SHIFT) - 1) };
 
 	/* most touches of a hot block have the same tick: do not dirty its line */
 	if (slot->heat != tick)
@@ -788,10 +748,9 @@ void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id
 /* Return whether the sweeper may free the slot: dead, or LIVE and expired. */
 static bool slot_over(const struct kvblk_index *idx, struct place at, struct packed p, u32 now)
 {
-	if (slot_dead(idx, p))
-		return true;
-	return slot_state(p) == KVBLK_SLOT_LIVE && p.a & SLOT_EXPIRES &&
-	       kvblk_expired(READ_ONCE(idx->expiry[slot_number(at)]), now);
+	return slot_dead(idx, p) ||
+	       (slot_state(p) == KVBLK_SLOT_LIVE && p.a & SLOT_EXPIRES &&
+		kvblk_expired(READ_ONCE(idx->expiry[slot_number(at)]), now));
 }
 
 static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
@@ -828,11 +787,12 @@ u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *
 
 	for (at.bucket = start; at.bucket < end; at.bucket++) {
 		/* most buckets have nothing to free: check before locking */
-		for (at.nr = 0; at.nr < BUCKET_SLOTS; at.nr++)
-			if (slot_over(idx, at, slot_load(idx, at), now))
-				break;
-		if (at.nr < BUCKET_SLOTS)
+		for (at.nr = 0; at.nr < BUCKET_SLOTS; at.nr++) {
+			if (!slot_over(idx, at, slot_load(idx, at), now))
+				continue;
 			*dropped += bucket_sweep(idx, at.bucket, now);
+			break;
+		}
 	}
 	return end < idx->nr_buckets ? end : 0;
 }
@@ -843,7 +803,6 @@ unsigned int kvblk_index_entries(struct kvblk_index *idx, u64 bucket, u32 now,
 	struct place at = { .bucket = bucket };
 	unsigned int nr = 0;
 
-	BUILD_BUG_ON(KVBLK_INDEX_BUCKET != BUCKET_SLOTS);
 	guard(spinlock)(&stripe_of(idx, bucket)->lock);
 	for (; at.nr < BUCKET_SLOTS; at.nr++)
 		if (!slot_over(idx, at, slot_load(idx, at), now) &&
@@ -902,10 +861,7 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, 
 		     KVBLK_INDEX_LEN_BITS + KVBLK_INDEX_TENANT_BITS +
 		     TAG_BITS + 16 + 6 != SLOT_BITS);
 
-	*idx = (struct kvblk_index) {
-		.seg_gen = seg_gen,
-		.nr_segs = nr_segs,
-	};
+	*idx = (struct kvblk_index) { .seg_gen = seg_gen, .nr_segs = nr_segs };
 	mutex_init(&idx->tags_lock);
 	if (nr_slots > SLOTS_MAX)
 		return -ENOMEM;
@@ -923,10 +879,8 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, 
 	}
 
 	for (i = 0; i < idx->nr_stripes; i++) {
-		struct kvblk_stripe *stripe = &idx->stripes[i];
-
-		spin_lock_init(&stripe->lock);
-		seqcount_spinlock_init(&stripe->seq, &stripe->lock);
+		spin_lock_init(&idx->stripes[i].lock);
+		seqcount_spinlock_init(&idx->stripes[i].seq, &idx->stripes[i].lock);
 	}
 	return 0;
 }

@@ -34,6 +34,7 @@
 #define KVBLK_INDEX_OFF_BITS	18	/* 4 KiB units in a segment: 1 GiB */
 #define KVBLK_INDEX_LEN_BITS	26	/* length - 1: 64 MiB */
 #define KVBLK_INDEX_TENANT_BITS	14
+#define KVBLK_INDEX_BUCKET	3	/* slots in a bucket */
 
 /* Owner of a slot. */
 enum kvblk_slot_state {
@@ -62,8 +63,7 @@ struct kvblk_slot {
 /* An entry as walks and listeners get it. */
 struct kvblk_index_entry {
 	struct kvblk_slot slot;
-	/* all that the index stores of the id: two entries at the same time differ; @hi: bucket */
-	struct kvblk_id name;
+	struct kvblk_id name;	/* stored bits of the id, unique at a time; @hi: bucket */
 };
 
 /* Return whether both slots are of the same record, in whatever states. */
@@ -86,8 +86,7 @@ struct kvblk_stripe;
 struct kvblk_index {
 	struct kvblk_bucket *buckets;	/* slots under the stripe's lock, heat without */
 	u32 *expiry;		/* by slot, under the stripe's lock; valid if the slot expires */
-	/* by slot, under the stripe's lock; NULL while all are 0; set once, READ_ONCE() */
-	u64 *tags;
+	u64 *tags;		/* as @expiry; NULL while all are 0; set once, READ_ONCE() */
 	struct mutex tags_lock;	/* allocation of tags */
 	u64 nr_buckets;		/* a multiple of @stripe_buckets */
 	struct kvblk_stripe *stripes;
@@ -118,9 +117,6 @@ int kvblk_index_keep_tags(struct kvblk_index *idx);
 bool kvblk_index_keeps_tags(const struct kvblk_index *idx);
 /* Free the index; safe after a failed init and on a zeroed struct. */
 void kvblk_index_destroy(struct kvblk_index *idx);
-/* Largest result of kvblk_index_entries(). */
-#define KVBLK_INDEX_BUCKET	3
-
 /*
  * Copy the LIVE and MOVING entries of @bucket that are neither dead nor expired at @now to
  * @entries. Returns their number. A walk over all buckets while @listened is set misses no entry.
