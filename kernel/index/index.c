@@ -2,13 +2,11 @@
 /*
  * The index; index.h describes the interface.
  *
- * Both candidate buckets of an id are in the same stripe (run of buckets). Each follows from
- * the other and the tag alone. So an insert that finds both full can move another entry
- * without knowing its id, and never leaves the stripe.
+ * Both candidate buckets of an id are in the same stripe (run of buckets). Each follows from the
+ * other and the tag alone, so an insert can move another entry without its id, within the stripe.
  *
- * The rule for writers: hold the stripe's lock, and make its seqcount odd only around all
- * stores that belong together. A reader then sees a moved slot in one of its two places, or
- * retries.
+ * The rule for writers: hold the stripe's lock, and make its seqcount odd only around all stores
+ * that belong together. A reader then sees a moved slot in one of its two places, or retries.
  */
 #include <linux/bitfield.h>
 #include <linux/bitops.h>
@@ -31,9 +29,9 @@
 #define TAG_BITS	56
 #define PLACE_SHIFT	2	/* bits of the slot number in &kvblk_slot.place */
 /*
- * Buckets in a stripe, unless the index is smaller. Smaller stripes fill less evenly: at load
- * 0.85, 0.13 % of the inserts evict with a single stripe, 0.19 % with this size, 0.36 % with 512.
- * But an insert stays in one stripe, and a smaller one needs fewer page table entries.
+ * Buckets in a stripe, unless the index is smaller. Smaller stripes fill less evenly, but an insert
+ * needs fewer page table entries. At load 0.85, 0.13 % of the inserts evict with a single stripe,
+ * 0.19 % with this size, 0.36 % with 512.
  */
 #define STRIPE_BUCKETS	4096ULL
 #define BUCKETS_MIN	2ULL
@@ -66,8 +64,8 @@ struct packed {
 };
 
 /*
- * Slots in a cache line; written under the stripe's lock, in its seqcount. Heat has its own bytes,
- * stored without the lock: stores may hit a wrong slot, but cannot bring back an old one.
+ * Slots in a cache line, packed by hand, because bitfields are not atomic. Written in the stripe's
+ * seqcount; heat without the lock: maybe to a wrong slot, but such a store brings no old slot back.
  */
 struct kvblk_bucket {
 	union {
@@ -145,7 +143,7 @@ static unsigned int slot_state(struct packed p)
 	return FIELD_GET(SLOT_STATE, p.a);
 }
 
-/* Return whether the slot's segment was reclaimed or removed. WRITING slots have no segment. */
+/* Return whether the entry's segment was reclaimed or removed. WRITING slots have no segment. */
 static bool entry_dead(const struct kvblk_index *idx, u8 state, u32 seg, u16 gen)
 {
 	return (state == KVBLK_SLOT_LIVE || state == KVBLK_SLOT_MOVING) &&
@@ -177,7 +175,7 @@ static struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
 	};
 }
 
-/* Unpack @p, loaded from @at. By fields, because a whole struct would need too many registers. */
+/* Unpack @p of @at. By fields, because a whole struct would need too many registers. */
 static __always_inline void slot_unpack(const struct kvblk_index *idx, struct place at,
 					struct packed p, struct kvblk_slot *slot)
 {
@@ -211,7 +209,7 @@ static void slot_write(struct kvblk_index *idx, struct place at,
 	slot_store(idx, at, p);
 	if (p.a & SLOT_EXPIRES)
 		WRITE_ONCE(idx->expiry[nr], expiry);
-	/* An array that is being allocated is zeroed, which means no tag for this slot. */
+	/* an array that is being allocated is zeroed, which means no tag for this slot */
 	if (tags)
 		WRITE_ONCE(tags[nr], caller_tag);
 	else
@@ -305,7 +303,6 @@ static __always_inline bool home_find(const struct kvblk_index *idx, const struc
 	return false;
 }
 
-/* Find the first dead slot of a full bucket. */
 static bool bucket_dead(const struct kvblk_index *idx, u64 bucket, struct place *at)
 {
 	*at = (struct place) { .bucket = bucket };
@@ -325,7 +322,6 @@ static bool bucket_room(const struct kvblk_index *idx, u64 bucket, struct place 
 	return true;
 }
 
-/* home_find() for the record of @old: same segment, offset and generation. */
 static bool home_find_same(const struct kvblk_index *idx, const struct home *home,
 			   const struct kvblk_slot *old, struct place *at, struct packed *p)
 {
@@ -333,10 +329,7 @@ static bool home_find_same(const struct kvblk_index *idx, const struct home *hom
 	       FIELD_GET(SLOT_OFF, p->b) == old->off && FIELD_GET(SLOT_GEN, p->a) == old->gen;
 }
 
-/*
- * Find a FREE slot in the emptier bucket of @home. Keeping both even saves a quarter of later
- * moves at load 0.67, and a fifth of the evictions at 0.85.
- */
+/* Find a FREE slot in the emptier bucket of @home: saves a fifth of the evictions at load 0.85. */
 static bool home_free(const struct kvblk_index *idx, const struct home *home, struct place *at)
 {
 	unsigned int free[2], i;
@@ -357,7 +350,7 @@ static struct place home_place(const struct home *home, unsigned int nr)
 	return (struct place) { home->bucket[second], nr - BUCKET_SLOTS * second };
 }
 
-/* Compute where the slots of @home's full buckets could move, and prefetch. */
+/* Compute where the slots of @home's full buckets could move; prefetch. */
 static __always_inline void home_others(const struct kvblk_index *idx, const struct home *home,
 					u64 other[HOME_SLOTS])
 {
@@ -429,7 +422,7 @@ static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 		return FIELD_GET(SLOT_PRIO, a.c) < FIELD_GET(SLOT_PRIO, b.c);
 	if (!heat_a || !heat_b)
 		return !heat_a && heat_b;
-	/* Ticks wrap, so compare their distance. */
+	/* ticks wrap, so compare their distance */
 	return (s8)(heat_a - heat_b) < 0;
 }
 
@@ -505,7 +498,7 @@ static noinline void slot_notify_now(struct kvblk_index *idx, struct place at, b
 		idx->notify(idx, &entry, came);
 }
 
-/* Notify the listener that the entry at @at was added, or is about to be removed. */
+/* Notify the listener: the entry at @at was added, or is about to be removed. */
 static void slot_notify(struct kvblk_index *idx, struct place at, bool came)
 {
 	if (unlikely(READ_ONCE(idx->listened)))
@@ -518,7 +511,7 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe, const
 {
 	unsigned int i = path->nr - 1;
 
-	/* An overwritten dead slot is counted already. */
+	/* an overwritten dead slot is counted already */
 	if (slot_state(slot_load(idx, path->at[i])) == KVBLK_SLOT_FREE)
 		WRITE_ONCE(stripe->nr_used, stripe->nr_used + 1);
 	slot_notify(idx, path->at[i], false);
@@ -533,6 +526,7 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe, const
 		slot_notify(idx, path->at[i], true);
 }
 
+/* Find a slot to take, as a @path of one place or with moves. */
 static bool home_room(const struct kvblk_index *idx, const struct home *home, struct path *path)
 {
 	u64 other[HOME_SLOTS];
@@ -669,10 +663,7 @@ static __always_inline bool find_any(const struct kvblk_index *idx, struct kvblk
 	return found;
 }
 
-/*
- * Look again for an id whose entry was dead. Reclaim may have moved the block after @slot was
- * read: it is gone only if a second look finds the same dead entry.
- */
+/* Look again after a dead entry, until it repeats: reclaim may have moved the block meanwhile. */
 static noinline bool find_again(const struct kvblk_index *idx,
 				struct kvblk_id id, struct kvblk_slot *slot)
 {
@@ -745,7 +736,6 @@ void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id
 		home_others(idx, &home, other);
 }
 
-/* Return whether the sweeper may free the slot: dead, or LIVE and expired. */
 static bool slot_over(const struct kvblk_index *idx, struct place at, struct packed p, u32 now)
 {
 	return slot_dead(idx, p) ||
@@ -897,7 +887,7 @@ int kvblk_index_keep_tags(struct kvblk_index *idx)
 	tags = array_alloc(kvblk_index_slots(idx), sizeof(*tags));
 	if (!tags)
 		return -ENOMEM;
-	/* Zeroes must be visible first, because writers that still see NULL had no tags. */
+	/* zeroes must be visible first, because writers that still see NULL had no tags */
 	smp_store_release(&idx->tags, tags);
 	return 0;
 }

@@ -10,12 +10,11 @@
  * unless noted.
  *
  * A LIVE or MOVING slot whose generation is not its segment's is dead: not found, free for inserts.
+ * The rule: a WRITING, MOVING or leased slot is removed only by its owner, who names the exact slot
+ * that it expects, or by the death of its segment (not of a WRITING one).
  *
  * Listeners are notified of each entry that becomes LIVE or leaves, under the lock of its stripe,
  * so that the changes of one id are in order. A dead entry leaves when its slot is reused or swept.
- *
- * The rule: a WRITING, MOVING or leased slot is removed only by its owner, who names the exact slot
- * that it expects, or by the death of its segment (not of a WRITING one).
  *
  * Pure logic: compiled for user space by selftests/host and `kvblk replay`.
  */
@@ -78,11 +77,9 @@ static inline bool kvblk_expired(u32 expiry, u32 now)
 	return expiry && (s32)(now - expiry) >= 0;
 }
 
-/* packed by hand, because bitfields are not accessed atomically */
 struct kvblk_bucket;
 struct kvblk_stripe;
 
-/* The index of a pool. */
 struct kvblk_index {
 	struct kvblk_bucket *buckets;	/* slots under the stripe's lock, heat without */
 	u32 *expiry;		/* by slot, under the stripe's lock; valid if the slot expires */
@@ -99,16 +96,13 @@ struct kvblk_index {
 	u32 pinned_shift;	/* log2 of the segments in a granule */
 	atomic64_t nr_evicted;	/* live entries that inserts evicted */
 	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_entries() */
-	/*
-	 * set before use; for entries added (moved ones, too) or removed; stripe locked: must not
-	 * sleep or take a stripe's lock
-	 */
+	/* set before use; entry added, moved or removed; must not sleep: stripe's lock held */
 	void (*notify)(struct kvblk_index *idx, const struct kvblk_index_entry *entry, bool came);
 	/* as @notify, when the sweep frees an expired entry, or NULL */
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
 };
 
-/* Set the sizes for @nr_slots, as kvblk_index_init() and kvblk_index_bytes() use them. */
+/* Set the sizes for @nr_slots. */
 void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots);
 /* Initialize an index of at least @nr_slots. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, u32 nr_segs);
@@ -144,15 +138,15 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);
 /*
  * Insert @slot (any state but FREE, every field in its range) for @id. Returns 0; -EEXIST with
  * the present entry in @old; -ENOSPC if every candidate is WRITING, MOVING, leased or pinned, or
- * (without @evict) live; 1 with an evicted live entry in @old. The caller must then invalidate
- * the evicted record on media, or else it could come back after a restart. Victims: lowest prio
- * first, then never touched, then oldest touch.
+ * (without @evict) live; 1 with an evicted live entry in @old, whose record on media the caller
+ * must invalidate, or else it could come back after a restart. Victims: lowest prio first, then
+ * never touched, then oldest touch.
  */
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict);
 /*
- * Replace the entry of @id by @new (NULL: remove it), dead or not, if segment, offset, generation
- * and state are as in @old. Returns whether it did. Keeps the leased bit and the heat.
+ * Replace the entry of @id by @new (NULL: remove it), dead or not, if record and state are those of
+ * @old. Returns whether it did. Keeps the leased bit and the heat.
  */
 bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
@@ -166,8 +160,8 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick);
 /*
  * Free dead and expired slots of @nr buckets from @start on, and add their number to @dropped.
- * @now: low bits of the pool's clock. Expired LIVE entries are freed even if leased; MOVING ones
- * belong to their owner. Returns the bucket to continue with, 0 after the last one.
+ * Expired LIVE entries are freed even if leased; MOVING ones belong to their owner. Returns the
+ * bucket to continue with, 0 after the last one.
  */
 u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *dropped);
 
