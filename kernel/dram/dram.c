@@ -401,34 +401,40 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 		;
 }
 
-/* ---- new blocks ---- */
-
-/* Inserts @obj in place of a stale block, or (@owner of the entry) any. Returns 0 or an errno. */
-static int dram_block_list(struct kvblk_pool *pool, struct kvblk_dram_block *obj, bool owner)
+/* Inserts @obj at @slot, with a reference. Replaces a stale block; any if @owner of the entry. */
+static int dram_block_list(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+			   const struct kvblk_slot *slot, bool owner)
 {
 	struct kvblk_dram_block *old;
-	struct kvblk_slot slot;
-	bool stays;
+	struct kvblk_slot now;
+	int err;
 
-	for (;;) {
+	obj->seg = slot->seg;
+	obj->off = slot->off;
+	obj->gen = slot->gen;
+	/* first, because the block may be removed once it is in the table */
+	refcount_inc(&obj->refs);
+	do {
 		scoped_guard(rcu) {
 			old = rhashtable_lookup_get_insert_fast(&pool->dram.blocks,
 								&obj->node, dram_block_params);
-			if (IS_ERR_OR_NULL(old))
-				return PTR_ERR_OR_ZERO(old);
-			if (!refcount_inc_not_zero(&old->refs))
+			if (!old)
+				return 0;
+			err = PTR_ERR_OR_ZERO(old);
+			if (!err && !refcount_inc_not_zero(&old->refs))
 				old = NULL;
 		}
-		if (!old)
+		if (err || !old)
 			continue;
 		/* a stale block never becomes valid again */
-		stays = !owner && kvblk_dram_block_current(pool, old, &slot);
-		if (!stays)
+		if (!owner && kvblk_dram_block_current(pool, old, &now))
+			err = -EEXIST;
+		else
 			kvblk_dram_block_remove(pool, old);
 		kvblk_dram_block_put(old);
-		if (stays)
-			return -EEXIST;
-	}
+	} while (!err);
+	kvblk_dram_block_put(obj);
+	return err;
 }
 
 /* Puts all blocks of a chain on one list, so that the policy judges them together. */
@@ -462,25 +468,16 @@ int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj
 	if (obj->chain)
 		chain_home(&pool->dram, obj);
 	live.state = KVBLK_SLOT_LIVE;
-	obj->seg = slot.seg;
-	obj->off = slot.off;
-	obj->gen = slot.gen;
 	/* the entry first, because its owner may replace the id's DRAM block */
 	err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
-	if (err)
-		goto drop;
-	err = dram_block_list(pool, obj, true);
-	if (err) {
-		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
-		goto drop;
+	if (!err) {
+		err = dram_block_list(pool, obj, &slot, true);
+		kvblk_index_replace(&pool->index, obj->rec.id, &slot, err ? NULL : &live);
 	}
-	refcount_inc(&obj->refs);
-	kvblk_index_replace(&pool->index, obj->rec.id, &slot, &live);
-	kvblk_missing_note(pool, obj->rec.id);
-	kvblk_dram_block_queue(pool, obj);
-	kvblk_dram_block_put(obj);
-	return 0;
-drop:
+	if (!err) {
+		kvblk_missing_note(pool, obj->rec.id);
+		kvblk_dram_block_queue(pool, obj);
+	}
 	kvblk_dram_block_put(obj);
 	return err;
 }
@@ -488,15 +485,8 @@ drop:
 bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 			   const struct kvblk_slot *slot)
 {
-	obj->seg = slot->seg;
-	obj->off = slot->off;
-	obj->gen = slot->gen;
-	/* for the table */
-	refcount_inc(&obj->refs);
-	if (dram_block_list(pool, obj, false)) {
-		kvblk_dram_block_put(obj);
+	if (dram_block_list(pool, obj, slot, false))
 		return false;
-	}
 	/* if the entry was removed meanwhile */
 	kvblk_dram_forget(pool, obj->rec.id);
 	return true;
