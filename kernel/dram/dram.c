@@ -27,8 +27,7 @@
 #include "memory/memory.h"
 #include "dram/dram.h"
 
-/* Largest folio: a huge page of most machines. */
-#define FOLIO_BYTES	SZ_2M
+#define FOLIO_BYTES	SZ_2M	/* largest folio: a huge page of most machines */
 
 static const struct rhashtable_params dram_block_params = {
 	.key_len = sizeof(struct kvblk_id),
@@ -45,17 +44,7 @@ static void folio_count(struct folio *folio, long sign)
 			    sign * folio_nr_pages(folio));
 }
 
-static void folios_free(struct list_head *folios)
-{
-	struct folio *folio, *next;
-
-	list_for_each_entry_safe(folio, next, folios, lru) {
-		list_del(&folio->lru);
-		folio_put(folio);
-	}
-}
-
-/* Allocates folios, large ones only without a wait. Returns their number, or 0. */
+/* Allocates folios, large ones only without a wait. Returns their number; 0 if some are missing. */
 static u32 folios_alloc(struct list_head *folios, u32 bytes)
 {
 	u32 left = DIV_ROUND_UP(bytes, PAGE_SIZE), nr = 0;
@@ -69,13 +58,11 @@ static u32 folios_alloc(struct list_head *folios, u32 bytes)
 		if (order)
 			gfp &= ~__GFP_DIRECT_RECLAIM;
 		folio = folio_alloc(gfp, order);
-		if (!folio && order) {
+		if (!folio && !order)
+			return 0;
+		if (!folio) {
 			order--;
 			continue;
-		}
-		if (!folio) {
-			folios_free(folios);
-			return 0;
 		}
 		list_add_tail(&folio->lru, folios);
 		left -= 1u << order;
@@ -87,40 +74,42 @@ static u32 folios_alloc(struct list_head *folios, u32 bytes)
 /* Allocates the payload, with zeroes after @bytes. Returns false without memory. */
 static bool object_fill(struct kvblk_dram_block *obj, u32 bytes)
 {
-	u32 left = round_up(bytes, KVBLK_UNIT);
+	u32 left = round_up(bytes, KVBLK_UNIT), padding = left - bytes;
 	struct folio *folio, *next;
 	struct bio_vec *bv;
 	LIST_HEAD(folios);
 
 	obj->nr = folios_alloc(&folios, bytes);
-	if (!obj->nr)
-		return false;
-	obj->bv = kvmalloc_array(obj->nr + 1, sizeof(*bv), GFP_KERNEL | __GFP_NOWARN);
-	if (!obj->bv) {
-		folios_free(&folios);
-		return false;
-	}
+	if (obj->nr)
+		obj->bv = kvmalloc_array(obj->nr + 1, sizeof(*bv), GFP_KERNEL | __GFP_NOWARN);
 	bv = obj->bv;
 	list_for_each_entry_safe(folio, next, &folios, lru) {
 		u32 part = min_t(size_t, left, folio_size(folio));
 
 		list_del(&folio->lru);
+		if (!obj->bv) {
+			folio_put(folio);
+			continue;
+		}
 		folio_count(folio, 1);
 		bvec_set_folio(++bv, folio, part, 0);
 		left -= part;
 	}
-	memset(bvec_virt(bv) + bv->bv_len - (round_up(bytes, KVBLK_UNIT) - bytes), 0,
-	       round_up(bytes, KVBLK_UNIT) - bytes);
+	if (!obj->bv)
+		return false;
+	memset(bvec_virt(bv) + bv->bv_len - padding, 0, padding);
 	return true;
 }
 
-/* The pool exists: a reference is held only with pool->users, or on the pool's workqueue. */
-static void dram_block_free(struct kvblk_dram_block *obj)
+bool kvblk_dram_block_put(struct kvblk_dram_block *obj)
 {
 	u32 i;
 
+	if (!refcount_dec_and_test(&obj->refs))
+		return false;
+	/* the pool exists: references are held only with pool->users, or on pool->wq */
 	atomic64_sub(kvblk_dram_block_bytes(obj->rec.length), &obj->pool->dram.bytes);
-	for (i = 1; obj->bv && i <= obj->nr; i++) {
+	for (i = 1; i <= obj->nr; i++) {
 		struct folio *folio = page_folio(obj->bv[i].bv_page);
 
 		folio_count(folio, -1);
@@ -129,25 +118,16 @@ static void dram_block_free(struct kvblk_dram_block *obj)
 	kvfree(obj->bv);
 	kfree(obj->rec.crcs);
 	kfree_rcu(obj, rcu);
-}
-
-bool kvblk_dram_block_put(struct kvblk_dram_block *obj)
-{
-	bool last = refcount_dec_and_test(&obj->refs);
-
-	if (last)
-		dram_block_free(obj);
-	return last;
+	return true;
 }
 
 /* Starts eviction, unless the last run found nothing to evict, or kvblk_dram_close() will evict. */
 static void dram_crowded(struct kvblk_pool *pool)
 {
-	if (time_before(jiffies, READ_ONCE(pool->dram.rest)) ||
-	    !percpu_ref_tryget_live(&pool->users))
+	if (time_before(jiffies, READ_ONCE(pool->dram.rest)) || !kvblk_pool_enter(pool))
 		return;
 	queue_work(pool->wq, &pool->dram.work);
-	percpu_ref_put(&pool->users);
+	kvblk_pool_leave(pool);
 }
 
 void kvblk_dram_tick(struct kvblk_pool *pool)
@@ -165,17 +145,13 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 {
 	u64 limit = READ_ONCE(pool->tun.dram_bytes), bytes = kvblk_dram_block_bytes(length);
 	s64 now = atomic64_add_return(bytes, &pool->dram.bytes);
-	struct kvblk_dram_block *obj = NULL;
+	struct kvblk_dram_block *obj __free(kfree) = NULL;
 
 	if (now > (s64)kvblk_dram_low(limit))
 		dram_crowded(pool);
 	if (now <= (s64)limit)
 		obj = kzalloc(struct_size(obj, key, key_len), GFP_KERNEL | __GFP_NOWARN);
-	if (obj && !object_fill(obj, length)) {
-		kfree(obj);
-		obj = NULL;
-	}
-	if (!obj) {
+	if (!obj || !object_fill(obj, length)) {
 		atomic64_sub(bytes, &pool->dram.bytes);
 		return NULL;
 	}
@@ -187,7 +163,7 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 	obj->rec.key_len = key_len;
 	obj->rec.key = obj->key;
 	obj->nid = page_to_nid(obj->bv[1].bv_page);
-	return obj;
+	return no_free_ptr(obj);
 }
 
 /* ---- lists: the coldest first ---- */
@@ -263,7 +239,7 @@ void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id, const struct 
 	struct kvblk_dram_block *obj;
 
 	/* the list is not processed once the pool is going away */
-	if (!percpu_ref_tryget_live(&pool->users))
+	if (!kvblk_pool_enter(pool))
 		return;
 	obj = kvblk_dram_block_get(pool, id, slot);
 	if (obj) {
@@ -271,7 +247,7 @@ void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id, const struct 
 		kvblk_dram_block_put(obj);
 	}
 	queue_work(pool->wq, &pool->dram.work);
-	percpu_ref_put(&pool->users);
+	kvblk_pool_leave(pool);
 }
 
 void kvblk_dram_block_flush(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
@@ -338,23 +314,16 @@ void kvblk_dram_block_spoil(struct kvblk_pool *pool, struct kvblk_dram_block *ob
 	kvblk_dram_block_remove(pool, obj);
 }
 
-/* Returns any DRAM block of @id with a reference, or NULL. */
-static struct kvblk_dram_block *dram_block_find(struct kvblk_pool *pool, struct kvblk_id id)
-{
-	struct kvblk_dram_block *obj;
-
-	guard(rcu)();
-	obj = rhashtable_lookup(&pool->dram.blocks, &id, dram_block_params);
-	return obj && refcount_inc_not_zero(&obj->refs) ? obj : NULL;
-}
-
 void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
 {
-	struct kvblk_dram_block *obj = dram_block_find(pool, id);
+	struct kvblk_dram_block *obj;
 	struct kvblk_slot slot;
 
-	if (!obj)
-		return;
+	scoped_guard(rcu) {
+		obj = rhashtable_lookup(&pool->dram.blocks, &id, dram_block_params);
+		if (!obj || !refcount_inc_not_zero(&obj->refs))
+			return;
+	}
 	if (!kvblk_dram_block_current(pool, obj, &slot))
 		kvblk_dram_block_remove(pool, obj);
 	kvblk_dram_block_put(obj);
