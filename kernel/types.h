@@ -427,18 +427,10 @@ struct kvblk_dram_block {
 	u8 key[];			/* @rec.key_len bytes */
 };
 
-/*
- * Return the kind of a DRAM block. A home is the only place of its block. A copy is of a block at
- * @seg of a member, and is dropped at any time.
- */
+/* Returns whether no member has the block. Otherwise @obj is a copy of a block at @seg. */
 static inline bool kvblk_dram_block_is_home(const struct kvblk_dram_block *obj)
 {
 	return obj->seg == KVBLK_DRAM_SEG;
-}
-
-static inline bool kvblk_dram_block_is_copy(const struct kvblk_dram_block *obj)
-{
-	return !kvblk_dram_block_is_home(obj);
 }
 
 /* DRAM blocks on one NUMA node. */

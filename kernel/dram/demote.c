@@ -333,8 +333,8 @@ static enum demote_action block_action(struct kvblk_pool *pool, struct kvblk_dra
 		return DEMOTE_EVICT;
 	if (block_hot(obj, slot) && !all)
 		return DEMOTE_KEEP;
-	/* entry and lease belong to the member's block. Leased copies go last */
-	if (kvblk_dram_block_is_copy(obj)) {
+	/* entry and lease belong to the member's block; leased copies go last */
+	if (!kvblk_dram_block_is_home(obj)) {
 		if (!slot->leased || !spare || *spare < bytes)
 			return DEMOTE_EVICT;
 		*spare -= bytes;
@@ -432,13 +432,12 @@ static bool block_claim(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 
 /* Evicts the block for good. Returns false if the block stays. */
 static bool block_drop(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
-		       const struct kvblk_slot *slot)
+		       const struct kvblk_slot *slot, enum kvblk_counter counter)
 {
 	if (!block_claim(pool, obj, slot, NULL))
 		return false;
-	kvblk_count(pool, KVBLK_C_DRAM_DROPS, 1);
+	kvblk_count(pool, counter, 1);
 	kvblk_dram_block_remove(pool, obj);
-	kvblk_dram_block_put(obj);
 	return true;
 }
 
@@ -457,11 +456,12 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	if (slot->state != KVBLK_SLOT_LIVE)
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
-		return block_drop(pool, obj, slot);
+		return block_drop(pool, obj, slot, KVBLK_C_DRAM_DROPS);
+	/* before the claim, so that others wait for the entry no longer than for a write */
 	if (!stage_reserve(pool, obj, &resv)) {
 		/* no other member has space: allow the avoided member next time */
 		if (!urgent && !obj->avoid)
-			return block_drop(pool, obj, slot);
+			return block_drop(pool, obj, slot, KVBLK_C_DRAM_DROPS);
 		obj->avoid = 0;
 		return false;
 	}
@@ -474,6 +474,7 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	stage = &all->stage[all->nr++];
 	memset(stage, 0, offsetof(struct stage, mem));
 	stage->all = all;
+	refcount_inc(&obj->refs);
 	stage->obj = obj;
 	stage->slot = moving;
 	stage->resv = resv;
@@ -495,10 +496,9 @@ static bool block_demote(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	case DEMOTE_WRITE:
 		return block_write(pool, obj, slot, false);
 	case DEMOTE_DROP:
-		return block_drop(pool, obj, slot);
+		return block_drop(pool, obj, slot, KVBLK_C_DRAM_DROPS);
 	default:
 		kvblk_dram_block_remove(pool, obj);
-		kvblk_dram_block_put(obj);
 		return true;
 	}
 }
@@ -521,10 +521,11 @@ static void dram_urgent(struct kvblk_pool *pool)
 	u32 most = RUN;
 
 	/* limited, so that eviction proceeds; waiting tasks ask again */
-	while (most-- && (obj = urgent_take(&pool->dram)))
-		if (!kvblk_dram_block_current(pool, obj, &slot) ||
-		    kvblk_dram_block_is_copy(obj) || !block_write(pool, obj, &slot, true))
-			kvblk_dram_block_put(obj);
+	while (most-- && (obj = urgent_take(&pool->dram))) {
+		if (kvblk_dram_block_current(pool, obj, &slot) && kvblk_dram_block_is_home(obj))
+			block_write(pool, obj, &slot, true);
+		kvblk_dram_block_put(obj);
+	}
 	stages_flush(pool);
 }
 
@@ -556,10 +557,10 @@ static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node,
 	for (i = 0; i < run->nr; i++) {
 		struct kvblk_dram_block *obj = run->objs[i];
 
-		if (block_demote(pool, obj, &run->slots[i], run->actions[i]))
-			continue;
-		stayed += kvblk_dram_block_bytes(obj->rec.length);
-		kvblk_dram_block_queue(pool, obj);
+		if (!block_demote(pool, obj, &run->slots[i], run->actions[i])) {
+			stayed += kvblk_dram_block_bytes(obj->rec.length);
+			kvblk_dram_block_queue(pool, obj);
+		}
 		kvblk_dram_block_put(obj);
 	}
 	stages_flush(pool);
@@ -641,17 +642,16 @@ static bool block_squeeze(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 	case DEMOTE_KEEP:
 		return false;
 	case DEMOTE_EVICT:
-		break;
+		kvblk_dram_block_remove(pool, obj);
+		return true;
 	default:
-		if (!block_claim(pool, obj, &slot, NULL)) {
-			if (slot.leased && slot.state == KVBLK_SLOT_LIVE)
-				kvblk_dram_block_flush(pool, obj);
-			return false;
-		}
-		kvblk_count(pool, KVBLK_C_DRAM_SQUEEZED, 1);
+		if (block_drop(pool, obj, &slot, KVBLK_C_DRAM_SQUEEZED))
+			return true;
+		/* to be written, because leases must not pin memory */
+		if (slot.leased && slot.state == KVBLK_SLOT_LIVE)
+			kvblk_dram_block_flush(pool, obj);
+		return false;
 	}
-	kvblk_dram_block_remove(pool, obj);
-	return true;
 }
 
 static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control *sc)
