@@ -6,23 +6,14 @@
 #include "memory/memory.h"
 #include "dram/dram.h"
 
-/* DRAM blocks decided on together, because a batch puts a whole chain. */
-#define RUN		KVBLK_OPS_MAX
-/* DRAM blocks outside chains decided on together: few, so that no more than needed go. */
-#define RUN_SINGLE	16
-/* Most blocks, and bytes, written at once. */
-#define WRITES		16
-#define WRITE_BYTES	SZ_8M
-/* Failed writes after which a block is dropped, unless a task waits for it. */
-#define STAGE_TRIES	3
-/* Interval of checks for completed writes and for space. */
-#define LOOK		(HZ / 10)
-/* Longest wait for space on the members in one run of the work. */
-#define SPACE_WAIT	(5 * HZ)
-/* Longest time of writes for a pool that is going away; the rest is dropped. */
-#define CLOSE_TIME	(10 * HZ)
-
-/* ---- writes to members ---- */
+#define RUN		KVBLK_OPS_MAX	/* DRAM blocks decided on together: a batch of a chain */
+#define RUN_SINGLE	16		/* outside chains: few, so that no more than needed go */
+#define WRITES		16		/* most blocks written at once */
+#define WRITE_BYTES	SZ_8M		/* most bytes written at once */
+#define STAGE_TRIES	3		/* failed writes that drop a block no task waits for */
+#define LOOK		(HZ / 10)	/* interval of checks for completed writes and for space */
+#define SPACE_WAIT	(5 * HZ)	/* longest wait for space in one run of the work */
+#define CLOSE_TIME	(10 * HZ)	/* of writes for a pool that is going away */
 
 struct stage {
 	struct kvblk_io io;
@@ -110,17 +101,14 @@ static void stage_write(struct stage *stage)
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
 	stage->damaged = kvblk_dram_block_judge(pool, obj) == KVBLK_VERIFY &&
 			 !kvblk_payload_open(&stage->mem, NULL, obj->rec.integrity, obj->rec.crcs);
-	stage->completed = stage->damaged;
-	if (stage->damaged)
-		return;
-	stage->header = kvblk_header_alloc(obj->rec.length, GFP_KERNEL | __GFP_NOWARN);
+	if (!stage->damaged)
+		stage->header = kvblk_header_alloc(obj->rec.length, GFP_KERNEL | __GFP_NOWARN);
 	stage->completed = !stage->header;
 	if (!stage->header)
 		return;
 	stage_rec(stage);
 	if (!kvblk_record_crcs(stage->header, obj->rec.length, stage->rec.integrity, obj->rec.crcs))
-		kvblk_mem_seal(&stage->mem, stage->rec.integrity,
-			       kvblk_header_crcs(stage->header));
+		kvblk_mem_seal(&stage->mem, stage->rec.integrity, kvblk_header_crcs(stage->header));
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, &stage->resv.member->flash, stage_completed);
 	stage->queued = (struct kvblk_queued_io) {
@@ -139,13 +127,13 @@ static void stage_end(struct stage *stage)
 	struct kvblk_dram_block *obj = stage->obj;
 	struct kvblk_slot live = stage->slot;
 	bool written = stage->header && !stage->io.status, stays;
-	struct kvblk_member *member = resv->member;
+	struct kvblk_flash *flash = &resv->member->flash;
 
 	live.state = KVBLK_SLOT_LIVE;
 	kvblk_reservation_slot(resv, &live);
 	if (stage->header && !written) {
-		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, resv->segment);
-		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->flash.slot : 0;
+		kvblk_flash_error(flash, KVBLK_ERROR_WRITE, resv->segment);
+		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? flash->slot : 0;
 	}
 	/* invalidates older records on missing members */
 	kvblk_missing_note(pool, obj->rec.id);
@@ -158,8 +146,7 @@ static void stage_end(struct stage *stage)
 	if (stage->damaged)
 		kvblk_dram_block_damaged(pool, obj);
 	/* the payload is intact: another member may take it */
-	stays = !written && !stage->damaged &&
-		(stage->urgent || ++obj->tries < STAGE_TRIES) &&
+	stays = !written && !stage->damaged && (stage->urgent || ++obj->tries < STAGE_TRIES) &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	kvblk_reservation_release(resv, written ? &stage->rec : NULL);
 	if (!written && !stays)
@@ -233,18 +220,15 @@ static struct stages *stages_new(struct kvblk_pool *pool)
 static bool stages_leave(struct stages *all)
 {
 	struct kvblk_dram *dram = &all->pool->dram;
-	struct stages *next = NULL;
+	struct stages *next __free(kvfree) = NULL;
 
 	if (atomic_read(&dram->left) < KVBLK_MEMBERS_MAX)
 		next = stages_new(all->pool);
-	if (!next)
+	if (!next ||
+	    atomic_cmpxchg(&all->state, STAGES_INFLIGHT, STAGES_LEFT) != STAGES_INFLIGHT)
 		return false;
 	next->hopeless = all->hopeless;
-	if (atomic_cmpxchg(&all->state, STAGES_INFLIGHT, STAGES_LEFT) != STAGES_INFLIGHT) {
-		kvfree(next);
-		return false;
-	}
-	dram->stages = next;
+	dram->stages = no_free_ptr(next);
 	atomic_inc(&dram->left);
 	queue_delayed_work(all->pool->wq, &all->work, LOOK);
 	return true;
@@ -378,10 +362,10 @@ static void run_take(struct kvblk_dram_node *node, struct run *run)
 	}
 }
 
-/* Asks the policy about the blocks at @ask, @nr of a chain in its order. */
-static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *ask, u32 nr)
+/* Asks the policy about the @nr blocks at run->ask, of a chain in its order. */
+static void run_ask_chain(struct kvblk_pool *pool, struct run *run, u32 nr)
 {
-	const struct kvblk_dram_block *first = run->objs[ask[0]];
+	const struct kvblk_dram_block *first = run->objs[run->ask[0]];
 	struct kvblk_policy_chain chain = {
 		.ids = run->ids,
 		.nr = nr,
@@ -392,13 +376,15 @@ static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *a
 	u32 i;
 
 	for (i = 0; i < nr; i++) {
-		run->ids[i] = run->objs[ask[i]]->rec.id;
-		chain.priority = max(chain.priority, run->objs[ask[i]]->rec.priority);
-		chain.goes_on |= run->objs[ask[i]]->goes_on;
+		const struct kvblk_dram_block *obj = run->objs[run->ask[i]];
+
+		run->ids[i] = obj->rec.id;
+		chain.priority = max(chain.priority, obj->rec.priority);
+		chain.goes_on |= obj->goes_on;
 	}
 	nr = kvblk_policy_admit(&pool->policy, &chain);
 	for (i = 0; i < chain.nr; i++)
-		run->actions[ask[i]] = i < nr ? DEMOTE_WRITE : DEMOTE_DROP;
+		run->actions[run->ask[i]] = i < nr ? DEMOTE_WRITE : DEMOTE_DROP;
 }
 
 static void run_ask(struct kvblk_pool *pool, struct run *run)
@@ -411,11 +397,11 @@ static void run_ask(struct kvblk_pool *pool, struct run *run)
 		run->ask[nr++] = i;
 		if (run->objs[i]->chain)
 			continue;
-		run_ask_chain(pool, run, run->ask, 1);
+		run_ask_chain(pool, run, 1);
 		nr = 0;
 	}
 	if (nr)
-		run_ask_chain(pool, run, run->ask, nr);
+		run_ask_chain(pool, run, nr);
 }
 
 /* Claims the entry for @next, with its leases, or (NULL) for good, if unleased. Returns success. */
