@@ -161,7 +161,7 @@ static void stage_end(struct stage *stage)
 	kvblk_dram_block_put(obj);
 }
 
-/* Ends completed writes. Returns whether all but silent members' have completed. */
+/* Ends completed writes. Returns whether only those of silent members are left. */
 static bool stages_end(struct stages *all)
 {
 	bool over = true, any = false;
@@ -185,7 +185,6 @@ static bool stages_end(struct stages *all)
 	return over;
 }
 
-/* Ends the writes of a left batch as they complete. */
 static void stages_work(struct work_struct *work)
 {
 	struct stages *all = container_of(to_delayed_work(work), struct stages, work);
@@ -284,7 +283,6 @@ static bool stage_reserve(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	return !err;
 }
 
-/* Actions for a DRAM block at the cold end of a list. */
 enum demote_action {
 	DEMOTE_KEEP,			/* move to the hot end */
 	DEMOTE_EVICT,			/* drop the memory: stale, or a copy of a member's block */
@@ -304,10 +302,7 @@ static bool block_hot(struct kvblk_dram_block *obj, const struct kvblk_slot *slo
 	return hot;
 }
 
-/*
- * Decides the action for @obj, and copies the entry to @slot. @all: keep no hot blocks;
- * @spare: bytes of leased copies that may stay, or NULL.
- */
+/* Decides the action for @obj. @all: keep no hot blocks; @spare: bytes of leased copies to keep. */
 static enum demote_action block_action(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 				       struct kvblk_slot *slot, bool all, u64 *spare)
 {
@@ -333,7 +328,6 @@ static enum demote_action block_action(struct kvblk_pool *pool, struct kvblk_dra
 	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? DEMOTE_DROP : DEMOTE_ASK;
 }
 
-/* DRAM blocks of one list that are decided on together. */
 struct run {
 	u32 nr;
 	struct kvblk_dram_block *objs[RUN];	/* coldest first: a chain's end */
@@ -416,7 +410,7 @@ static bool block_claim(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	       kvblk_index_claim(&pool->index, obj->rec.id, slot, next);
 }
 
-/* Evicts the block for good. Returns false if the block stays. */
+/* Evicts the block for good, counted by @counter. Returns false if the block stays. */
 static bool block_drop(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 		       const struct kvblk_slot *slot, enum kvblk_counter counter)
 {
@@ -427,10 +421,7 @@ static bool block_drop(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	return true;
 }
 
-/*
- * Writes the block to a member, durably if @urgent. Reserves space before the claim, so that
- * others wait for the entry no longer than for a write. Returns false if the block stays.
- */
+/* Writes the block to a member, durably if @urgent. Returns false if the block stays. */
 static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 			const struct kvblk_slot *slot, bool urgent)
 {
@@ -472,7 +463,7 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	return true;
 }
 
-/* Carries out @action. Returns false if the block stays, otherwise drops the reference. */
+/* Carries out @action. Returns false if the block stays. */
 static bool block_demote(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 			 const struct kvblk_slot *slot, enum demote_action action)
 {
@@ -616,10 +607,7 @@ static struct kvblk_dram_block *node_coldest(struct kvblk_dram_node *node)
 	return obj;
 }
 
-/*
- * Drops a block under memory pressure. Returns false if the block is hot, moving or leased. A
- * leased block is queued to be written, because leases must not pin memory. Does not sleep.
- */
+/* Drops a block in memory reclaim: must not sleep. Returns false if hot, moving or leased. */
 static bool block_squeeze(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	struct kvblk_slot slot;
@@ -665,8 +653,6 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 	sc->nr_scanned = seen >> PAGE_SHIFT;
 	return seen ? freed >> PAGE_SHIFT : SHRINK_STOP;
 }
-
-/* ---- init and exit ---- */
 
 static void demote_free(struct kvblk_dram *dram)
 {

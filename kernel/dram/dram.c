@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * DRAM blocks: blocks in host memory, before or instead of on a member. A put copies the block here
- * and completes. When memory is needed, the coldest blocks leave (demote.c). A block that was
- * requested again is written to a member. The policy's admission decides on the rest, chain by
- * chain, and most blocks are never written.
+ * and completes. When memory is needed, the coldest blocks leave (demote.c): those requested again
+ * to a member, the rest if the policy admits their chain. Most blocks are never written.
  *
  * The rules:
  * - The index decides. A DRAM block is valid only while the entry of the id has the same place:
@@ -11,15 +10,12 @@
  *   stale: new gets miss, and the next user frees the memory.
  * - A block without a copy on a member leaves in one way: one task claims the entry and removes it,
  *   or makes it MOVING until LIVE on a member. A leased entry cannot be claimed for removal.
- * - The bytes do not change while a reference is held, even if the block is removed. References are
- *   held while bytes are used, but never while waiting for a task or a pager, because the memory
- *   cannot be reclaimed meanwhile.
- * - The shrinker drops and never writes: no I/O, no allocation. Gets of dropped blocks miss. Leased
- *   blocks are left to the work.
+ * - The bytes do not change while a reference is held, even if the block is removed. No reference
+ *   is held while waiting for a task or a pager, because it keeps the memory from reclaim.
+ * - The shrinker drops, and never writes: no I/O, no allocation. Leased blocks are the work's.
  *
  * The pool owns the memory, limited by dram_bytes and reported as reclaimable (KReclaimable).
- * Callers' memory cgroups are not charged, because a block outlives its put and serves other
- * cgroups.
+ * Callers' memory cgroups are not charged, because a block outlives its put and serves others.
  */
 #include <linux/log2.h>
 #include <linux/slab.h>
@@ -35,8 +31,6 @@ static const struct rhashtable_params dram_block_params = {
 	.head_offset = offsetof(struct kvblk_dram_block, node),
 	.automatic_shrinking = true,
 };
-
-/* ---- memory ---- */
 
 static void folio_count(struct folio *folio, long sign)
 {
@@ -71,7 +65,7 @@ static u32 folios_alloc(struct list_head *folios, u32 bytes)
 	return nr;
 }
 
-/* Allocates the payload, with zeroes after @bytes. Returns false without memory. */
+/* Allocates the payload, zeroed after @bytes. Returns false without memory. */
 static bool object_fill(struct kvblk_dram_block *obj, u32 bytes)
 {
 	u32 left = round_up(bytes, KVBLK_UNIT), padding = left - bytes;
@@ -329,7 +323,7 @@ void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
 	kvblk_dram_block_put(obj);
 }
 
-/* Returns whether the walk may have missed blocks after one that was removed. */
+/* Walks the table once. Returns whether blocks may have been missed after one that was removed. */
 static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 {
 	struct kvblk_dram_block *obj, *held = NULL;
@@ -460,8 +454,6 @@ bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj
 	kvblk_dram_forget(pool, obj->rec.id);
 	return true;
 }
-
-/* ---- init and exit ---- */
 
 int kvblk_dram_blocks_init(struct kvblk_pool *pool)
 {

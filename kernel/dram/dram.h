@@ -22,10 +22,7 @@ bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
  * reached or memory is short. May sleep.
  */
 struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len);
-/*
- * Inserts @obj, and consumes it in any case. Returns 0, -EEXIST if the id has a block, -ENOSPC or
- * -ENOMEM. May sleep.
- */
+/* Inserts @obj, and consumes it. Returns 0, -EEXIST for a known id, -ENOSPC, -ENOMEM. May sleep. */
 int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /*
  * Keeps @obj as a copy of a member's block at @slot, with a reference. Eviction skips it until
@@ -74,7 +71,6 @@ static inline u64 kvblk_dram_low(u64 limit)
 /* Returns whether the entry of @obj's id, copied to @slot, has the place of @obj. */
 bool kvblk_dram_block_current(struct kvblk_pool *pool, const struct kvblk_dram_block *obj,
 			      struct kvblk_slot *slot);
-/* Takes @obj off its list; node->lock is held. */
 void kvblk_dram_block_unqueue(struct kvblk_dram_node *node, struct kvblk_dram_block *obj);
 /* Lists @obj as urgent. The caller queues dram.work and holds a reference. */
 void kvblk_dram_block_flush(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
