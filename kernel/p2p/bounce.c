@@ -235,8 +235,7 @@ static bool half_completed(struct kvblk_bounce *b, struct half *half)
 /* Copies the part of @bytes at @data, at payload offset @at, that the caller wants. */
 static int part_copy(struct kvblk_req *req, u32 at, void *data, u32 bytes)
 {
-	u32 from = max(at, req->op.offset);
-	u32 end = min(at + bytes, req->op.offset + req->read.want);
+	u32 from = max(at, req->op.offset), end = min(at + bytes, req->op.offset + req->read.want);
 
 	return from >= end ? 0 : kvblk_src_write(&req->src, from - req->op.offset,
 						 data + (from - at), end - from);
@@ -251,7 +250,6 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 		b->err = err;
 	while (!b->err && b->at < b->end) {
 		struct half *half = half_of(b, b->at);
-		void *data = half_data(b, half);
 		u32 bytes = min(b->end - b->at, b->part);
 		struct bvec_iter all = { .bi_size = bytes };
 
@@ -270,7 +268,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 		}
 		/* before the copy, which may fail half-way */
 		b->begun = true;
-		b->err = part_copy(req, b->at, data, bytes);
+		b->err = part_copy(req, b->at, half_data(b, half), bytes);
 		b->at += bytes;
 		if (!b->err && b->asked < b->end)
 			part_submit(b);

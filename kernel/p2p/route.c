@@ -116,18 +116,17 @@ static struct provider *provider_find(phys_addr_t addr)
 /* Removes a provider when its driver unbinds, because with another driver all may differ. */
 static int pci_changed(struct notifier_block *nb, unsigned long action, void *data)
 {
-	struct pci_dev *pdev = to_pci_dev(data);
 	struct provider *gone;
 
 	/* the latter two as well, because a transfer may have listed the device in between */
 	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE &&
 	    action != BUS_NOTIFY_UNBOUND_DRIVER && action != BUS_NOTIFY_REMOVED_DEVICE)
 		return NOTIFY_DONE;
-	mutex_lock(&providers_lock);
-	gone = provider_of(pdev);
-	if (gone)
-		list_del_rcu(&gone->link);
-	mutex_unlock(&providers_lock);
+	scoped_guard(mutex, &providers_lock) {
+		gone = provider_of(to_pci_dev(data));
+		if (gone)
+			list_del_rcu(&gone->link);
+	}
 	if (gone) {
 		synchronize_rcu();
 		pci_dev_put(gone->pdev);
@@ -219,11 +218,10 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev, struct kvblk_fla
 {
 	u32 units = flash->record_align >> KVBLK_UNIT_SHIFT;
 	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
+	void *there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
 	struct kvblk_reservation resv;
-	void *there;
 	u64 pos;
 
-	there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
 	if (!there && !page)
 		return KVBLK_ROUTE_TRIAL;
 	if (!flash->ops->reserve(flash, units, &resv)) {
@@ -260,15 +258,21 @@ static struct kvblk_route *route_of(const struct provider *p, struct kvblk_flash
 	return route;
 }
 
+static struct kvblk_route *route_find(phys_addr_t addr, struct kvblk_flash *flash)
+{
+	const struct provider *p = provider_find(addr);
+
+	return p ? route_of(p, flash) : NULL;
+}
+
 /* Returns the reason why a route cannot be direct, or NULL if a probe must decide. */
 static const char *route_look(struct pci_dev *pdev, struct kvblk_flash *flash, int *distance)
 {
-	struct device *dev;
+	struct device *dev = flash_device(flash);
 
 	*distance = -1;
 	if (!blk_queue_pci_p2pdma(bdev_get_queue(flash->bdev)))
 		return "queue";
-	dev = flash_device(flash);
 	if (!dev)
 		return flash_is_multipath(flash) ? NULL : "unreachable";
 	*distance = pci_p2pdma_distance(pdev, dev, false);
@@ -345,13 +349,14 @@ void kvblk_p2p_work(struct work_struct *work)
 	int distance, from = 0;
 	u32 serial;
 
-	mutex_lock(&providers_lock);
-	p = provider_discover(page_to_phys(flash->p2p.page));
-	if (p) {
-		serial = p->serial;
-		pdev = pci_dev_get(p->pdev);
+	scoped_guard(mutex, &providers_lock) {
+		p = provider_discover(page_to_phys(flash->p2p.page));
+		if (p) {
+			route = route_of(p, flash);
+			serial = p->serial;
+			pdev = pci_dev_get(p->pdev);
+		}
 	}
-	mutex_unlock(&providers_lock);
 	if (!pdev)
 		goto out;
 
@@ -362,12 +367,8 @@ void kvblk_p2p_work(struct work_struct *work)
 		why = "probe";
 
 	mutex_lock(&providers_lock);
-	list_for_each_entry(p, &providers, link) {
-		if (p->serial != serial)
-			continue;
-		route = route_of(p, flash);
-		if (route->state != KVBLK_ROUTE_UNKNOWN && route->state != KVBLK_ROUTE_TRIAL)
-			continue;
+	if (route->serial == serial && (route->state == KVBLK_ROUTE_UNKNOWN ||
+					route->state == KVBLK_ROUTE_TRIAL)) {
 		/* UNKNOWN must not override the result of a trial */
 		if (state != KVBLK_ROUTE_UNKNOWN) {
 			route->why = why;
@@ -476,7 +477,6 @@ static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 
 static int look_known(struct kvblk_req *req, struct bio_vec *bv, struct kvblk_flash *flash)
 {
-	struct page *page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
 	bool put = req->type->reads, whole = false;
 	u32 proven = 0, serial = 0;
 
@@ -495,7 +495,7 @@ static int look_known(struct kvblk_req *req, struct bio_vec *bv, struct kvblk_fl
 			return -EREMOTEIO;
 		fallthrough;
 	default:
-		route_discover(page, whole, flash);
+		route_discover(bv->bv_page + (bv->bv_offset >> PAGE_SHIFT), whole, flash);
 		return -EREMOTEIO;
 	}
 }
@@ -503,15 +503,11 @@ static int look_known(struct kvblk_req *req, struct bio_vec *bv, struct kvblk_fl
 static int look_failed(struct kvblk_req *req, struct bio_vec *bv, struct kvblk_flash *flash)
 {
 	struct kvblk_route *route;
-	struct provider *p;
 
 	guard(mutex)(&providers_lock);
-	p = provider_find(bv_addr(bv));
-	if (!p)
-		return 0;
-	route = route_of(p, flash);
+	route = route_find(bv_addr(bv), flash);
 	/* of transfers in flight together only the first failure counts */
-	if (route->state != KVBLK_ROUTE_DIRECT && route->state != KVBLK_ROUTE_TRIAL)
+	if (!route || (route->state != KVBLK_ROUTE_DIRECT && route->state != KVBLK_ROUTE_TRIAL))
 		return 0;
 	route->why = "error";
 	WRITE_ONCE(route->proven, 0);
@@ -546,14 +542,10 @@ void kvblk_p2p_trial_end(struct kvblk_req *req)
 static void trial_report(const struct kvblk_trial *trial, struct kvblk_flash *flash, bool right)
 {
 	struct kvblk_route *route;
-	struct provider *p;
 
 	guard(mutex)(&providers_lock);
-	p = provider_find(trial->addr);
-	if (!p || p->serial != trial->serial)
-		return;
-	route = route_of(p, flash);
-	if (route->state != KVBLK_ROUTE_TRIAL)
+	route = route_find(trial->addr, flash);
+	if (!route || route->serial != trial->serial || route->state != KVBLK_ROUTE_TRIAL)
 		return;
 	if (right)
 		route_prove(route, KVBLK_PROVEN_GET);
@@ -612,35 +604,29 @@ void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_flash *flash)
 	}
 }
 
-static void provider_way(struct pci_dev *pdev, struct kvblk_flash *flash,
-			 const struct provider *p, struct kvblk_way *way)
-{
-	struct kvblk_route *route = p ? route_of(p, flash) : NULL;
-
-	way->device = pci_name(pdev);
-	way->state = route ? route->state : KVBLK_ROUTE_UNKNOWN;
-	way->why = route_look(pdev, flash, &way->distance);
-	if (way->why)
-		way->state = KVBLK_ROUTE_BOUNCE;
-	else if (route)
-		way->why = route->why;
-}
-
 int kvblk_p2p_ways(struct kvblk_flash *flash, int *at,
 		   int (*report)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	struct pci_dev *pdev = NULL;
+	struct kvblk_route *route;
 	struct kvblk_way way;
+	struct provider *p;
 	int err, nr = 0;
 
 	guard(mutex)(&providers_lock);
 	for_each_pci_dev(pdev) {
-		if (!pci_is_provider(pdev))
+		if (!pci_is_provider(pdev) || nr++ < *at)
 			continue;
+		p = provider_of(pdev);
+		route = p ? route_of(p, flash) : NULL;
+		way.device = pci_name(pdev);
+		way.state = route ? route->state : KVBLK_ROUTE_UNKNOWN;
 		/* do not try to allocate: drivers without a pool (mlx5, vfio) would oops */
-		if (nr++ < *at)
-			continue;
-		provider_way(pdev, flash, provider_of(pdev), &way);
+		way.why = route_look(pdev, flash, &way.distance);
+		if (way.why)
+			way.state = KVBLK_ROUTE_BOUNCE;
+		else if (route)
+			way.why = route->why;
 		err = report(&way, arg);
 		if (err) {
 			pci_dev_put(pdev);
