@@ -2,17 +2,15 @@
 /*
  * Gets into a device's memory that the member cannot reach, through a chunk of kernel memory. The
  * chunk has two halves: while the CPU copies one, the member fills the other. If several such gets
- * are active, some copy while others are filled: a chunk is then filled as a whole, with half the
- * interrupts and wakeups.
+ * are active, a chunk is filled as a whole, with half the interrupts and wakeups.
  *
  * The rules:
  * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole block,
  *   so that no get waits. Data of another tenant is wiped.
  * - Parts are copied in order, each after its verification. An error is returned once no I/O is in
  *   flight. The caller clears the bytes copied so far, because that may need page faults.
- * - Copies use the caller's mapping, whose memory type the device's driver chose: mostly
- *   write-combining, where string copies stream (Intel SDM vol. 1, 7.3.9.3). The kernel's is
- *   uncached.
+ * - Copies use the caller's mapping, mostly write-combining, where string copies stream (Intel SDM
+ *   vol. 1, 7.3.9.3). The kernel's is uncached.
  * - Copies take no page faults, because a segment is held. If a fault is needed, the get is
  *   repeated with memory for the whole block.
  */
@@ -51,8 +49,6 @@ struct kvblk_bounce {
 	int err;			/* error to return when no I/O is in flight */
 	struct half half[2];
 };
-
-/* ---- chunks ---- */
 
 static struct kvblk_bounce *bounce_alloc(int node)
 {
@@ -156,8 +152,6 @@ void kvblk_bounce_trim(struct kvblk_pool *pool, u32 keep)
 		bounce_free(b);
 	}
 }
-
-/* ---- a get ---- */
 
 static void half_done(struct kvblk_io *io)
 {

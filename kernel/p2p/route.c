@@ -4,8 +4,7 @@
  *
  * The rules:
  * - The page type marks such memory, the physical address its device. A device ("provider") is
- *   listed from the first transfer until its driver unbinds, which pinned pages prevent during
- *   I/O.
+ *   listed from the first transfer until its driver unbinds, which pinned pages prevent during I/O.
  * - A route is a pair of provider and member. It is direct if the member's queue accepts such
  *   pages, PCI can route between the two, and a probe has written and read back correct data.
  *   Probes run in the background, and again after an I/O error possibly caused by the route.
@@ -13,10 +12,8 @@
  * - If the provider has no memory to allocate for a probe, callers' memory serves for trials. A
  *   get is read directly and then through kernel memory, and both are compared. A page of a put
  *   is written to media and read back. Each trial proves one direction. The caller may write
- *   meanwhile, so a single failure proves nothing. A caller that fakes a proof harms only users
- *   of its own device.
- * - A bio has pages of one provider, or of none: see zone_device_pages_compatible() in
- *   block/blk.h.
+ *   meanwhile, so a single failure proves nothing. A faked proof harms only the device's users.
+ * - A bio has pages of one provider or none: see zone_device_pages_compatible() in block/blk.h.
  * - No I/O is waited for under providers_lock.
  * - The CPU reads such memory through the kernel's mapping, which is uncached, only in probes and
  *   trials, at the end of a transfer, and for a caller in another address space than the region's.
@@ -38,7 +35,6 @@
 #define TRIAL_FAILURES	4
 #define TRIAL_PAUSE	(60 * HZ)	/* after the first failure, then longer */
 
-/* A device with memory that members can access. */
 struct provider {
 	struct list_head link;
 	struct pci_dev *pdev;		/* reference held */
@@ -137,8 +133,6 @@ static int pci_changed(struct notifier_block *nb, unsigned long action, void *da
 
 static struct notifier_block pci_notifier = { .notifier_call = pci_changed };
 
-/* ---- routes ---- */
-
 static struct device *flash_device(struct kvblk_flash *flash)
 {
 	struct device *dev = disk_to_dev(flash->bdev->bd_disk);
@@ -209,10 +203,7 @@ static int probe_from(struct kvblk_flash *flash, u64 pos, void __force *there)
 	return memcmp(before, after, PROBE_BYTES) ? -EAGAIN : -EINVAL;
 }
 
-/*
- * Returns the new state of a route, or UNKNOWN. @page: a caller's page, or NULL; @from: result of
- * probe_from(). The caller holds a page of the provider, so that the driver cannot unbind.
- */
+/* Returns a route's new state, or UNKNOWN. @page: a caller's, or NULL; @from: from probe_from(). */
 static enum kvblk_route_state route_probe(struct pci_dev *pdev, struct kvblk_flash *flash,
 					  struct page *page, int *from)
 {
@@ -279,7 +270,6 @@ static const char *route_look(struct pci_dev *pdev, struct kvblk_flash *flash, i
 	return *distance < 0 ? "unreachable" : NULL;
 }
 
-/* Schedules another trial after a failed one; after TRIAL_FAILURES the route bounces. */
 static void route_doubt(struct kvblk_route *route)
 {
 	if (++route->failures < TRIAL_FAILURES) {
@@ -290,7 +280,6 @@ static void route_doubt(struct kvblk_route *route)
 	WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
 }
 
-/* Records a proven direction; the route is direct once both are. */
 static void route_prove(struct kvblk_route *route, u32 proven)
 {
 	WRITE_ONCE(route->proven, route->proven | proven);
@@ -391,9 +380,9 @@ out:
 }
 
 /*
- * Queues a probe of the route to @page, unless one is running. @whole: the caller owns all of the
- * page, so that the probe may use it. The page reference keeps the provider's driver bound,
- * because pci_alloc_p2pmem() does not check whether another driver's device has memory.
+ * Queues a probe of the route to @page, unless one is running. @whole: the probe may use the page.
+ * A reference to the page keeps the provider's driver bound, because pci_alloc_p2pmem() does not
+ * check whether another driver's device has memory.
  */
 static void route_discover(struct page *page, bool whole, struct kvblk_flash *flash)
 {
@@ -437,7 +426,6 @@ static phys_addr_t bv_addr(const struct bio_vec *bv)
 	return page_to_phys(bv->bv_page) + bv->bv_offset;
 }
 
-/* A get that is read directly and through kernel memory. */
 struct kvblk_trial {
 	void __iomem *there;	/* destination in the device's memory */
 	phys_addr_t addr;	/* physical address of @there */
