@@ -5,10 +5,9 @@
  * The rules:
  * - Host memory is pinned until its region ends, and charged as locked memory to the user that
  *   registered it, as io_uring's buffers are: the file, and so the region, may outlive any mm.
- * - Memory of a PCI device is not charged. Its driver may reclaim it at any time, but not while
- *   pages are pinned. So GUP allows no long-term pins of it (mm/gup.c: is_valid_gup_args()). The
- *   driver first removes the mapping from the caller's address space: the pins end with the
- *   mapping, and the region cannot be used afterwards.
+ * - Memory of a PCI device is not charged. GUP allows no long-term pins of it, because its driver
+ *   may reclaim it at any time, but not while pinned. The driver first removes the mapping from the
+ *   caller's address space: the pins end with the mapping, and the region is unusable afterwards.
  * - An operation that transfers to such a region, directly or by the CPU, holds the pins meanwhile:
  *   kvblk_region_use(). With the pins it waits neither for a page fault nor for space. A ring's
  *   operation holds them until its result is taken.
@@ -142,13 +141,14 @@ static int pages_check(struct kvblk_region *region, u32 from)
 
 static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 {
+	int err;
+
 	while (region->nr_pages < nr) {
 		long got = pin_user_pages_fast((region->addr & PAGE_MASK) +
 					       ((u64)region->nr_pages << PAGE_SHIFT),
 					       min(nr - region->nr_pages, PAGES_STEP),
 					       FOLL_WRITE | gup,
 					       region->pages + region->nr_pages);
-		int err = 0;
 
 		if (got <= 0)
 			return got == -ENOMEM ? -ENOMEM : got == -EREMOTEIO ? -EXDEV : -EFAULT;
@@ -182,22 +182,12 @@ static u64 region_pages(const struct kvblk_region *region)
 
 static int host_begin(struct kvblk_region *region, u32 nr)
 {
-	int err = region_pin(region, nr, FOLL_LONGTERM);
-
-	if (!err)
-		/* a page that is mapped twice is pinned twice */
-		err = region_charge(region, max(region_pages(region), nr) - nr);
-	return err ?: region_runs(region);
+	return region_charge(region, nr) ?: region_pin(region, nr, FOLL_LONGTERM) ?:
+	       /* a page that is mapped twice is pinned twice */
+	       region_charge(region, max(region_pages(region), nr) - nr) ?: region_runs(region);
 }
 
 #if defined(CONFIG_PCI_P2PDMA) && defined(CONFIG_MMU_NOTIFIER)
-static bool is_device_memory(u64 addr)
-{
-	phys_addr_t at;
-
-	return kvblk_user_device(addr, FOLL_WRITE, &at);
-}
-
 /* Marks the region as gone, once. May sleep. */
 static void device_gone(struct kvblk_region *region)
 {
@@ -256,7 +246,7 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	err = device_fault_in(region);
 	if (err)
 		return err;
-	/* two: for the region and for this function */
+	/* for the region and for this function */
 	refcount_set(&region->pins, 2);
 	err = mmu_interval_notifier_insert(&region->notifier, current->mm, addr,
 					   (u64)nr << PAGE_SHIFT, &device_ops);
@@ -264,9 +254,7 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 		return err;
 	/* from here on the notifier sees every change of the mapping */
 	mmu_interval_read_begin(&region->notifier);
-	err = region_pin(region, nr, FOLL_PCI_P2PDMA | FOLL_NOFAULT);
-	if (!err)
-		err = region_runs(region);
+	err = region_pin(region, nr, FOLL_PCI_P2PDMA | FOLL_NOFAULT) ?: region_runs(region);
 	kvblk_region_unuse(region);
 	if (!err && READ_ONCE(region->gone))
 		err = -EFAULT;
@@ -275,7 +263,6 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	return err;
 }
 #else
-static bool is_device_memory(u64 addr) { return false; }
 static void device_end(struct kvblk_region *region) {}
 static int device_begin(struct kvblk_region *region, u32 nr) { return -EFAULT; }
 #endif
@@ -283,6 +270,7 @@ static int device_begin(struct kvblk_region *region, u32 nr) { return -EFAULT; }
 int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 {
 	struct kvblk_region *region;
+	phys_addr_t at;
 	bool device;
 	int err;
 	u32 nr;
@@ -290,8 +278,9 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
 		return -EINVAL;
 	nr = DIV_ROUND_UP_ULL(offset_in_page(addr) + length, PAGE_SIZE);
+	device = IS_ENABLED(CONFIG_PCI_P2PDMA) && IS_ENABLED(CONFIG_MMU_NOTIFIER) &&
+		 kvblk_user_device(addr, FOLL_WRITE, &at);
 	/* reject more than the user may lock before pinning any */
-	device = is_device_memory(addr);
 	if (!device && nr > rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT && !capable(CAP_IPC_LOCK))
 		return -ENOMEM;
 	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
@@ -305,13 +294,11 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	region->user = get_uid(current_user());
 	region->mm = current->mm;
 	mmgrab(region->mm);
-	err = device ? 0 : region_charge(region, nr);
-	if (!err)
-		err = device ? device_begin(region, nr) : host_begin(region, nr);
+	err = device ? device_begin(region, nr) : host_begin(region, nr);
 	if (!err) {
 		err = xa_alloc(regions, handle, region,
 			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
-		if (err && region->device)
+		if (err && device)
 			device_end(region);
 	}
 	if (err)
@@ -344,30 +331,25 @@ static int region_quiet(struct kvblk_region *region)
 int kvblk_region_wait(struct xarray *regions, u32 handle)
 {
 	struct kvblk_region *region;
-	bool busy = false;
 	int err;
 
-	xa_lock(regions);
-	region = xa_load(regions, handle);
-	if (region)
-		busy = region->waiting;
-	if (region && !busy) {
+	scoped_guard(spinlock, &regions->xa_lock) {
+		region = xa_load(regions, handle);
+		if (!region || region->waiting)
+			return region ? -EBUSY : -ENOENT;
 		refcount_inc(&region->refs);
 		region->waiting = true;
 		WRITE_ONCE(region->closing, true);
 	}
-	xa_unlock(regions);
-	if (!region || busy)
-		return busy ? -EBUSY : -ENOENT;
 	err = region_quiet(region);
-	xa_lock(regions);
-	region->waiting = false;
-	/* the handle may have been unregistered and reused */
-	if (!err && xa_load(regions, handle) == region)
-		__xa_erase(regions, handle);
-	else
-		err = err ?: -ENOENT;
-	xa_unlock(regions);
+	scoped_guard(spinlock, &regions->xa_lock) {
+		region->waiting = false;
+		/* the handle may have been unregistered and reused */
+		if (!err && xa_load(regions, handle) != region)
+			err = -ENOENT;
+		if (!err)
+			__xa_erase(regions, handle);
+	}
 	if (!err)
 		region_end(region);
 	kvblk_region_put(region);
