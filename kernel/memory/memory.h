@@ -69,7 +69,7 @@ struct kvblk_region {
 	bool private;		/* all of it is anonymous memory of @mm */
 	bool gone;		/* the device mapping was removed */
 	bool closing;		/* a task waits: no operation may begin to use the region */
-	bool waiting;		/* a task waits until no operation uses the region; xa_lock */
+	bool waiting;		/* a task is in kvblk_region_wait(); xa_lock */
 	u32 nr_pages;
 	u64 addr;		/* in @mm */
 	u64 length;
@@ -93,7 +93,7 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle);
 /* Unregisters a region; operations keep a reference. Returns 0 or -ENOENT. May sleep. */
 int kvblk_region_remove(struct xarray *regions, u32 handle);
 /*
- * Waits until a region is unused, prevents new uses, then removes it. Returns 0; -ENOENT;
+ * Prevents new uses, waits until a region is unused, then removes it. Returns 0; -ENOENT;
  * -ERESTARTSYS: still registered; -EBUSY: another task waits.
  */
 int kvblk_region_wait(struct xarray *regions, u32 handle);
@@ -150,7 +150,8 @@ struct kvblk_mem {
 	struct bio_vec *bv;		/* @nr vectors; bv[0] is for the record's header */
 	struct page **pages;		/* pages to unpin */
 	struct page *tail;	/* kernel page for an end that is no multiple of a logical block */
-	struct bio_vec tail_user;	/* the caller's memory for the payload bytes in @tail */
+	/* the caller's memory for the bytes in @tail: less than a logical block, so in one page */
+	struct bio_vec tail_user;
 	const struct kvblk_src *used;	/* has device regions in use, in its first @nr_used parts */
 	u32 nr_used;
 	u32 nr;
@@ -193,11 +194,10 @@ int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write);
  * Pins and maps the first @bytes of the caller's memory, without page faults. Returns 0, -EFAULT:
  * not resident, -ENXIO: region gone, -ENOMEM.
  *
- * Anonymous pages pinned for writing are private to the caller's address space, because a fork
- * copies them: no other task gets them before they are unpinned. So a detached operation may leave
- * such pages to its device. All other memory that a device writes is @mem->shared: files, shmem,
- * devices, regions of another address space, buffers of rings, address spaces that processes share.
- * Such an operation must not be reported as complete before its bios are.
+ * A detached operation may leave anonymous pages to its device: a fork copies pages that are pinned
+ * for writing, so no other task gets them before they are unpinned. All other memory that a device
+ * writes is @mem->shared: files, shmem, devices, regions of another address space, rings' buffers,
+ * shared address spaces. Its operation must not be reported as complete before its bios are.
  */
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align);
@@ -222,7 +222,6 @@ bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
 /* Returns whether the first page of a part is a device's, and its address @addr. */
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr);
-int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes, const struct kvblk_src *src);
 /* Copies the tail to the caller after a direct read. */
 void kvblk_mem_tail_out(struct kvblk_mem *mem);
 void kvblk_mem_zero(struct kvblk_mem *mem);

@@ -3,11 +3,10 @@
  * Callers' memory as a device sees it: user pages, registered regions and fixed buffers of a
  * ring where the device can transfer them, kernel pages otherwise.
  *
- * The rule: vector 0 is for the record's header; the others are one stretch of media, a
- * multiple of 4 KiB. An end of the payload that fills no logical block goes through a kernel
- * page, so that no byte after the caller's memory is read or written.
- *
- * A vector may span contiguous pages: without high memory they are linear in the kernel, too.
+ * The rule: vector 0 is for the record's header; the others are one stretch of media, a multiple of
+ * 4 KiB. An end of the payload that fills no logical block goes through a kernel page, or else bytes
+ * after the caller's memory would be read or written. A vector may span contiguous pages: without
+ * high memory they are linear in the kernel, too.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>
@@ -22,11 +21,8 @@
 #error kvblk needs a kernel without high memory
 #endif
 
-/* Bytes copied between two calls of cond_resched(). */
-#define COPY_BYTES	(512ull << 10)
-
-/* Order of bounce pages, if available: a checksum's chunk. */
-#define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)
+#define COPY_BYTES	(512ull << 10)	/* copied between two calls of cond_resched() */
+#define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)	/* a checksum's chunk */
 
 /* ---- what an operation names ---- */
 
@@ -46,13 +42,6 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 		return;
 	s->fixed.bi_size = iov_iter_count(src->fixed) + src->fixed->iov_offset;
 	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
-}
-
-static void stretch_skip(struct stretch *s, u32 bytes)
-{
-	s->at += bytes;
-	if (s->part->kind == KVBLK_PART_FIXED)
-		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bytes);
 }
 
 /* Returns up to @most contiguous bytes and advances. */
@@ -149,26 +138,23 @@ static bool part_user(const struct kvblk_part *part, u64 *addr)
 	return true;
 }
 
-static bool part_device(const struct kvblk_part *part, bool write, phys_addr_t *addr)
-{
-	struct stretch s;
-
-	if (part_is_device(part)) {
-		stretch_begin(&s, NULL, part);
-		*addr = page_to_phys(stretch_next(&s, 1).bv_page);
-		return true;
-	}
-	return part->kind == KVBLK_PART_USER &&
-	       kvblk_user_device(part->addr, (write ? FOLL_WRITE : 0) | FOLL_NOFAULT, addr);
-}
-
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr)
 {
+	unsigned int gup = (write ? FOLL_WRITE : 0) | FOLL_NOFAULT;
+	struct stretch s;
 	u32 i;
 
-	for (i = 0; IS_ENABLED(CONFIG_PCI_P2PDMA) && i < src->nr; i++)
-		if (part_device(&src->parts[i], write, addr))
+	for (i = 0; IS_ENABLED(CONFIG_PCI_P2PDMA) && i < src->nr; i++) {
+		const struct kvblk_part *part = &src->parts[i];
+
+		if (part_is_device(part)) {
+			stretch_begin(&s, src, part);
+			*addr = page_to_phys(stretch_next(&s, 1).bv_page);
 			return true;
+		}
+		if (part->kind == KVBLK_PART_USER && kvblk_user_device(part->addr, gup, addr))
+			return true;
+	}
 	return false;
 }
 
@@ -198,18 +184,16 @@ static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs, u32 max_p
 {
 	mem->bytes = bytes;
 	mem->media_bytes = round_up(bytes, KVBLK_UNIT);
-	if (max_vecs + 2 <= ARRAY_SIZE(mem->few_bv))
-		mem->bv = mem->few_bv;
-	else
+	mem->bv = mem->few_bv;
+	if (max_vecs + 2 > ARRAY_SIZE(mem->few_bv))
 		mem->bv = kvmalloc_array(max_vecs + 2, sizeof(*mem->bv),
 					 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (max_pages && max_pages <= ARRAY_SIZE(mem->few_pages))
-		mem->pages = mem->few_pages;
-	else if (max_pages)
+	mem->pages = mem->few_pages;
+	if (max_pages > ARRAY_SIZE(mem->few_pages))
 		mem->pages = kvmalloc_array(max_pages, sizeof(*mem->pages),
 					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	mem->nr = 1;
-	if (mem->bv && (mem->pages || !max_pages))
+	if (mem->bv && mem->pages)
 		return 0;
 	kvblk_mem_free(mem);
 	return -ENOMEM;
@@ -246,13 +230,6 @@ static void page_copy(void *kernel, struct bio_vec *bv, bool in)
 		memcpy_toio((void __force __iomem *)there, kernel, bv->bv_len);
 }
 
-/* The tail is shorter than a logical block and aligned to one: within one page of the caller. */
-static void mem_tail_copy(struct kvblk_mem *mem, bool in)
-{
-	if (mem->tail_user.bv_len)
-		page_copy(page_address(mem->tail), &mem->tail_user, in);
-}
-
 /* Returns how many of @pages, from the first on, are contiguous in one folio. */
 static u32 pages_run(struct page **pages, u32 nr)
 {
@@ -271,7 +248,7 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 {
 	u32 off = offset_in_page(addr), n = DIV_ROUND_UP(off + len, PAGE_SIZE);
 	struct page **pages = mem->pages + mem->nr_pages;
-	u32 i, run, done = 0;
+	u32 i, run, here, done = 0;
 
 	while (done < n) {
 		int got = pin_user_pages_fast((addr & PAGE_MASK) + ((u64)done << PAGE_SHIFT),
@@ -283,8 +260,6 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 		mem->nr_pages += got;
 	}
 	for (i = 0; i < n; i += run, off = 0) {
-		u32 here;
-
 		run = pages_run(pages + i, n - i);
 		here = min(len, run * (u32)PAGE_SIZE - off);
 		mem->p2p |= is_pci_p2pdma_page(pages[i]);
@@ -372,10 +347,9 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		u32 len = min_t(u64, part->length, rest);
 
 		rest -= len;
-		if (part->kind != KVBLK_PART_USER)
-			err = mem_add_region(mem, src, part, len, &left);
-		else
-			err = mem_add_user(mem, part->addr, len, gup, &left);
+		err = part->kind == KVBLK_PART_USER ?
+		      mem_add_user(mem, part->addr, len, gup, &left) :
+		      mem_add_region(mem, src, part, len, &left);
 		if (err)
 			goto fail;
 	}
@@ -388,8 +362,8 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 			goto fail;
 		bvec_set_page(&mem->bv[mem->nr++], mem->tail, rest, 0);
 	}
-	if (!write)
-		mem_tail_copy(mem, true);
+	if (!write && mem->tail_user.bv_len)
+		page_copy(page_address(mem->tail), &mem->tail_user, true);
 	return 0;
 fail:
 	kvblk_mem_free(mem);
@@ -476,10 +450,12 @@ static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part, u3
 	w->at = skip;
 	while (w->at >= src->parts[w->part].length)
 		w->at -= src->parts[w->part++].length;
-	if (src->parts[w->part].kind != KVBLK_PART_USER && w->at) {
-		stretch_begin(&w->s, src, &src->parts[w->part]);
-		stretch_skip(&w->s, w->at);
-	}
+	if (src->parts[w->part].kind == KVBLK_PART_USER || !w->at)
+		return;
+	stretch_begin(&w->s, src, &src->parts[w->part]);
+	w->s.at += w->at;
+	if (w->s.part->kind == KVBLK_PART_FIXED)
+		bvec_iter_advance(src->fixed->bvec, &w->s.fixed, w->at);
 }
 
 /* Copies @bytes between @kernel and the iterator, which must have as many. */
@@ -605,24 +581,21 @@ int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes
 
 bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes)
 {
-	bool all = true;
+	u32 i, n, left, failed = 0;
 	struct walk w;
-	u32 i, n, left;
 
-	for (i = 0; i < src->nr && bytes; i++) {
+	/* continue with the next part after a failure */
+	for (i = 0; i < src->nr && bytes; i++, failed += left) {
 		left = min_t(u64, src->parts[i].length, bytes);
 		bytes -= left;
 		walk_begin(&w, src, i, 0);
-		/* continue with the next part after a failure */
 		for (; left; left -= n) {
 			n = min_t(u32, left, PAGE_SIZE);
-			if (!walk_copy(&w, page_address(ZERO_PAGE(0)), n, false))
-				continue;
-			all = false;
-			break;
+			if (walk_copy(&w, page_address(ZERO_PAGE(0)), n, false))
+				break;
 		}
 	}
-	return all;
+	return !failed;
 }
 
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
@@ -640,14 +613,10 @@ int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
 	return 0;
 }
 
-int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes, const struct kvblk_src *src)
-{
-	return kvblk_vectors_copy(&mem->bv[1], skip, bytes, src, false);
-}
-
 void kvblk_mem_tail_out(struct kvblk_mem *mem)
 {
-	mem_tail_copy(mem, false);
+	if (mem->tail_user.bv_len)
+		page_copy(page_address(mem->tail), &mem->tail_user, false);
 }
 
 void kvblk_mem_zero(struct kvblk_mem *mem)
@@ -663,5 +632,5 @@ void kvblk_mem_zero(struct kvblk_mem *mem)
 			memset(bvec_virt(bv), 0, bv->bv_len);
 	}
 	/* the tail's kernel page is zero now */
-	mem_tail_copy(mem, false);
+	kvblk_mem_tail_out(mem);
 }

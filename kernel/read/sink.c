@@ -10,8 +10,8 @@ static int copy_prepare(struct kvblk_req *req)
 
 static int copy_deliver(struct kvblk_req *req)
 {
-	return kvblk_mem_copy_out(&req->mem, req->op.offset - req->read.from, req->read.want,
-				  &req->src);
+	return kvblk_vectors_copy(&req->mem.bv[1], req->op.offset - req->read.from, req->read.want,
+				  &req->src, false);
 }
 
 /* finish: the second read of a trial goes here */
