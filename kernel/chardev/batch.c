@@ -4,17 +4,16 @@
  *
  * The rules:
  * - Structures and results are checked first, so a bad batch starts nothing.
- * - All operations of a batch are in flight at once, up to queue_bytes, and finished by the
- *   submitter. It waits for space, for other operations or in a page fault only if no operation of
- *   the batch is in flight, or else both waits could depend on each other.
+ * - The submitter keeps all operations in flight, up to queue_bytes, and finishes them. It waits for
+ *   space, for other operations or in a page fault only if no operation of the batch is in flight,
+ *   or else both waits could depend on each other.
  * - A signal ends an interruptible batch: operations that have not begun are canceled, those in
  *   flight through kernel memory are detached, the rest is waited for.
- * - If the task is killed, or its ring's worker has to stop, all operations in flight are detached
- *   and finished by a work; pages stay pinned until the bios complete. A get into shared memory is
- *   waited for, as in read(2).
+ * - If the task is killed, or its ring's worker has to stop, operations in flight are detached and
+ *   finished by a work; pages stay pinned until then. A get into shared memory is waited for.
  * - Prefetches are ordered by urgency, so completed ones are finished while others are submitted.
- *   If a batch has nothing else, its blocks stay in DRAM until all are submitted, or else they
- *   would evict each other.
+ *   The blocks of a batch of prefetches stay in DRAM until all are submitted, or else they would
+ *   evict each other.
  */
 #include <linux/sched/signal.h>
 #include <linux/signal.h>
@@ -27,22 +26,15 @@
 static_assert(sizeof(struct kvblk_op) == KVBLK_OP_SIZE_VER0);
 static_assert(sizeof(struct kvblk_result) == KVBLK_RESULT_SIZE_VER0);
 
-static bool batch_ready(struct kvblk_batch *batch)
-{
-	return !list_empty_careful(&batch->done) || READ_ONCE(batch->kicked);
-}
-
 /* &kvblk_req.completed */
 static void batch_completed(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;
-	unsigned long flags;
 
-	/* under this lock, because the batch may end as soon as @req is listed */
-	spin_lock_irqsave(&batch->wq.lock, flags);
+	/* because the batch may end as soon as @req is listed */
+	guard(spinlock_irqsave)(&batch->wq.lock);
 	list_add_tail(&req->link, &batch->done);
 	wake_up_locked(&batch->wq);
-	spin_unlock_irqrestore(&batch->wq.lock, flags);
 }
 
 /* Wakes the batch to check a canceled request. Under file->lock, so the batch cannot end. */
@@ -50,16 +42,9 @@ static void batch_kick(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;
 
-	spin_lock_irq(&batch->wq.lock);
+	guard(spinlock_irq)(&batch->wq.lock);
 	WRITE_ONCE(batch->kicked, true);
 	wake_up_locked(&batch->wq);
-	spin_unlock_irq(&batch->wq.lock);
-}
-
-static void req_settle(struct kvblk_batch *batch, struct kvblk_req *req)
-{
-	batch->nr_inflight--;
-	batch->bytes_inflight -= req->charged;
 }
 
 /*
@@ -68,11 +53,10 @@ static void req_settle(struct kvblk_batch *batch, struct kvblk_req *req)
  */
 static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 {
+	struct kvblk_req *ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
 	struct kvblk_req *req = batch->reqs[i];
-	struct kvblk_req *ghost;
-	u32 held;
+	u32 held, charged = req->charged;
 
-	ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
 	ghost->op = req->op;
 	/* read when the result is reported */
 	ghost->type = req->type;
@@ -80,28 +64,25 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	ghost->result.cookie = req->op.cookie;
 	ghost->result.res = res;
 	held = kvblk_req_detach(req);
-	spin_lock(&batch->file->lock);
-	list_del_init(&req->file_link);
-	spin_unlock(&batch->file->lock);
-	req_settle(batch, req);
+	scoped_guard(spinlock, &batch->file->lock)
+		list_del_init(&req->file_link);
 	if (atomic_cmpxchg(&req->ownership.state, KVBLK_REQ_INFLIGHT,
-			   KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT) {
-		batch->reqs[i] = ghost;
-		return true;
+			   KVBLK_REQ_DETACHED) != KVBLK_REQ_INFLIGHT) {
+		kvblk_req_keep(req, held);
+		kvblk_req_free(ghost);
+		return false;
 	}
-	batch->nr_inflight++;
-	batch->bytes_inflight += req->charged;
-	kvblk_req_keep(req, held);
-	kvblk_req_free(ghost);
-	return false;
+	/* @req may be freed by now */
+	batch->nr_inflight--;
+	batch->bytes_inflight -= charged;
+	batch->reqs[i] = ghost;
+	return true;
 }
 
 /* Returns the time to report the request, even if the device is silent. */
 static u64 req_deadline(const struct kvblk_req *req)
 {
-	if (!(req->op.flags & KVBLK_OPF_HARD_DEADLINE) || !req->op.deadline_ns)
-		return U64_MAX;
-	return req->op.deadline_ns;
+	return req->op.flags & KVBLK_OPF_HARD_DEADLINE ? req->op.deadline_ns : U64_MAX;
 }
 
 /*
@@ -123,13 +104,12 @@ static void batch_expire(struct kvblk_batch *batch)
 	WRITE_ONCE(batch->kicked, false);
 	for (i = 0; i < batch->nr_reqs; i++) {
 		struct kvblk_req *req = batch->reqs[i];
-		bool late = req_deadline(req) <= now;
 
 		if (!req_detachable(req))
 			continue;
 		if (READ_ONCE(req->canceled))
 			req_detach(batch, i, -ECANCELED);
-		else if (late && req_detach(batch, i, -ETIME))
+		else if (req_deadline(req) <= now && req_detach(batch, i, -ETIME))
 			kvblk_count(batch->file->pool, KVBLK_C_DEADLINES, 1);
 	}
 }
@@ -172,14 +152,13 @@ static long batch_timeout(struct kvblk_batch *batch)
 	long most = MAX_SCHEDULE_TIMEOUT;
 	u32 i;
 
-	for (i = 0; i < batch->nr_reqs; i++) {
-		/* only a request that batch_expire() detaches, or else the wait would spin */
+	/* only requests that batch_expire() detaches, or else the wait would spin */
+	for (i = 0; i < batch->nr_reqs; i++)
 		if (req_detachable(batch->reqs[i]))
 			first = min(first, req_deadline(batch->reqs[i]));
-	}
 	/*
-	 * Poll, because a ring's worker is asked to stop without being woken, and because an
-	 * interruptible sleep would end at once, again and again, for task work and the freezer.
+	 * Poll, because a ring's worker is asked to stop without being woken, and because task work
+	 * and the freezer would end an interruptible sleep at once, again and again.
 	 */
 	if (batch->interruptible || current->flags & PF_IO_WORKER)
 		most = HZ / 10;
@@ -194,9 +173,8 @@ static bool batch_reap(struct kvblk_batch *batch)
 	struct kvblk_req *req, *next;
 	LIST_HEAD(done);
 
-	spin_lock_irq(&batch->wq.lock);
-	list_splice_init(&batch->done, &done);
-	spin_unlock_irq(&batch->wq.lock);
+	scoped_guard(spinlock_irq, &batch->wq.lock)
+		list_splice_init(&batch->done, &done);
 	/* nothing else is in flight, so a pager cannot depend on the batch */
 	if (list_empty(&done) && batch->nr_faulting == batch->nr_inflight) {
 		list_splice_init(&batch->faulting, &done);
@@ -211,7 +189,8 @@ static bool batch_reap(struct kvblk_batch *batch)
 		switch (kvblk_req_finish(req, fatal_signal_pending(current) ?
 					      KVBLK_BY_NOBODY : KVBLK_BY_CALLER)) {
 		case 1:
-			req_settle(batch, req);
+			batch->nr_inflight--;
+			batch->bytes_inflight -= req->charged;
 			if (!req->parked)
 				kvblk_req_trim(req);
 			break;
@@ -231,7 +210,9 @@ static int batch_wait(struct kvblk_batch *batch)
 		if (!batch->nr_inflight)
 			return 0;
 		if (batch_interrupted(batch) ||
-		    wait_event_killable_timeout(batch->wq, batch_ready(batch),
+		    wait_event_killable_timeout(batch->wq,
+						!list_empty_careful(&batch->done) ||
+						READ_ONCE(batch->kicked),
 						batch_timeout(batch)) < 0)
 			return -EINTR;
 		batch_expire(batch);
@@ -277,30 +258,35 @@ static void batch_abandon(struct kvblk_batch *batch)
 	}
 }
 
+/* Returns the length of the block that a get would find, or 0. */
+static u32 block_len(const struct kvblk_req *req)
+{
+	struct kvblk_slot slot;
+
+	return kvblk_block_present(req->pool, req->id, req->tenant, &slot) ? slot.len : 0;
+}
+
 /* Returns how many bytes of the caller's buffer, which may be larger, the operation will touch. */
 static u32 req_needs(const struct kvblk_req *req)
 {
-	struct kvblk_slot slot;
-	u32 bytes = req->bytes;
+	u32 len, bytes = req->bytes;
 
 	if (!req->type->writes)
 		return bytes;
-	if (!kvblk_block_present(req->pool, req->id, req->tenant, &slot))
-		return 0;
+	len = block_len(req);
 	if (req->op.length)
 		bytes = min(bytes, req->op.length);
-	return min(bytes, slot.len - min(slot.len, req->op.offset));
+	return min(bytes, len - min(len, req->op.offset));
 }
 
 /* Takes page faults for @req and later requests in one go. Returns 0 or -EINTR. */
 static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 {
-	u64 left = READ_ONCE(batch->file->pool->tun.queue_bytes);
-	u32 i;
+	u64 left = kvblk_file_limit(batch->file);
+	u32 i, bytes;
 
 	for (i = 0; i < batch->nr_reqs; i++) {
 		struct kvblk_req *each = batch->reqs[i];
-		u32 bytes;
 
 		if (atomic_read(&each->ownership.state) != KVBLK_REQ_NEW || !each->src.parts ||
 		    each->result.res)
@@ -313,16 +299,6 @@ static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 			return -EINTR;
 	}
 	return 0;
-}
-
-/* Returns the bytes to charge. A prefetch has no caller's memory, but moves the block. */
-static u32 req_moves(const struct kvblk_req *req)
-{
-	struct kvblk_slot slot;
-
-	if (req->type != &kvblk_op_prefetch)
-		return req->bytes;
-	return kvblk_block_present(req->pool, req->id, req->tenant, &slot) ? slot.len : 0;
 }
 
 /* Makes the prefetched blocks evictable, the end of each chain first. */
@@ -345,10 +321,11 @@ static void batch_unpark(struct kvblk_batch *batch)
 
 static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 {
-	u64 limit = READ_ONCE(batch->file->pool->tun.queue_bytes);
+	u64 limit = kvblk_file_limit(batch->file);
 	int ret;
 
-	req->charged = req_moves(req);
+	/* a prefetch has no caller's memory, but moves the block */
+	req->charged = req->type == &kvblk_op_prefetch ? block_len(req) : req->bytes;
 	while (batch->nr_inflight && batch->bytes_inflight + req->charged > limit)
 		if (batch_wait(batch))
 			return -EINTR;
@@ -416,11 +393,10 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 	if (err)
 		return err;
 
-	spin_lock(&file->lock);
-	for (i = 0; i < nr; i++)
-		if (reqs[i]->op.cookie)
-			list_add_tail(&reqs[i]->file_link, &file->reqs);
-	spin_unlock(&file->lock);
+	scoped_guard(spinlock, &file->lock)
+		for (i = 0; i < nr; i++)
+			if (reqs[i]->op.cookie)
+				list_add_tail(&reqs[i]->file_link, &file->reqs);
 	kvblk_sigpipe_block(&sigpipe);
 	/* last block first, because a chain's prefix must outlive the rest */
 	for (i = 0; i < nr; i++) {
@@ -443,10 +419,9 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 	if (err)
 		batch_abandon(&batch);
 	kvblk_sigpipe_restore(&sigpipe);
-	spin_lock(&file->lock);
-	for (i = 0; i < nr; i++)
-		list_del_init(&reqs[i]->file_link);
-	spin_unlock(&file->lock);
+	scoped_guard(spinlock, &file->lock)
+		for (i = 0; i < nr; i++)
+			list_del_init(&reqs[i]->file_link);
 	/* a worker that had to stop still reports what its ring's operations did */
 	return fatal_signal_pending(current) ? err : 0;
 }
@@ -472,26 +447,20 @@ int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 	reqs = kvcalloc(sub->nr_ops, sizeof(*reqs), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!reqs)
 		return -ENOMEM;
-	for (i = 0; i < sub->nr_ops; i++) {
-		err = copy_struct_from_user(&op, sizeof(op),
-					    ops + (size_t)i * sub->op_size,
+	for (i = 0; i < sub->nr_ops && !err; i++) {
+		err = copy_struct_from_user(&op, sizeof(op), ops + (size_t)i * sub->op_size,
 					    sub->op_size);
 		if (err)
-			goto free;
+			break;
 		reqs[i] = kvblk_req_new(file, &op, NULL, 0);
-		if (!reqs[i]) {
-			err = -ENOMEM;
-			goto free;
-		}
+		err = reqs[i] ? 0 : -ENOMEM;
 		cond_resched();
 	}
-	err = kvblk_batch_run(file, reqs, sub->nr_ops, sub->flags);
+	err = err ?: kvblk_batch_run(file, reqs, sub->nr_ops, sub->flags);
 	for (i = 0; i < sub->nr_ops && !err; i++)
-		if (copy_to_user(results + (size_t)i * sub->result_size,
-				 &reqs[i]->result,
+		if (copy_to_user(results + (size_t)i * sub->result_size, &reqs[i]->result,
 				 min(sub->result_size, sizeof(struct kvblk_result))))
 			err = -EFAULT;
-free:
 	for (i = 0; i < sub->nr_ops && reqs[i]; i++)
 		kvblk_req_free(reqs[i]);
 	kvfree(reqs);
