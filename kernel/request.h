@@ -219,7 +219,6 @@ struct kvblk_req {
 	refcount_t refs;		/* cmd: one for the command, one for its bios */
 	struct kvblk_file *owner;	/* valid while open, or while @held is not 0 */
 	struct kvblk_drainer *drainer;	/* NULL: only carries a result */
-	struct kvblk_file *file;	/* cmd: set while on file->reqs */
 	struct list_head link;		/* batch->done, batch->faulting */
 	struct work_struct work;
 	bool canceled;			/* set with WRITE_ONCE() by KVBLK_IOC_CANCEL */

@@ -10,10 +10,9 @@
  *   users of the same ring wait, too.
  * - Bios, cancel and deadline compete by cmpxchg to change a request from INFLIGHT. The winner
  *   completes the command, the losers leave it alone.
- * - The command holds a reference on the request until completion, because a cancel may find the
- *   command on the ring's list. The bios hold another reference.
- * - Only commands in flight, or of a worker, are on the ring's list: one for which issue returns
- *   -EAGAIN must not be listed.
+ * - The bios hold a reference on the request, and the command holds one until completion, because a
+ *   cancel may find the command on the ring's list. Only commands in flight, or of a worker, are on
+ *   that list: one for which issue returns -EAGAIN must not be.
  * - The caller's memory is touched only in the caller's context, and not while the task exits.
  * - An operation is never detached, and so not on the ring's list, if the device writes to memory
  *   shared with other tasks (mem->shared); closing the node waits: kvblk_file_quiesce(). A worker
@@ -24,31 +23,33 @@
 
 #include "chardev/chardev.h"
 
-struct uring_pdu {
-	struct kvblk_req *req;		/* NULL if the command has no request */
-};
-
-static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
+/* Returns the place of the command's request, which is NULL if it has none. */
+static struct kvblk_req **uring_req(struct io_uring_cmd *cmd)
 {
-	return io_uring_cmd_to_pdu(cmd, struct uring_pdu);
+	return io_uring_cmd_to_pdu(cmd, struct kvblk_req *);
 }
 
 static void uring_unlist(struct kvblk_req *req)
 {
-	if (!req->file)
+	if (!req->op.cookie)
 		return;
-	spin_lock(&req->file->lock);
+	guard(spinlock)(&req->owner->lock);
 	list_del_init(&req->file_link);
-	spin_unlock(&req->file->lock);
 }
 
-/* Zeroes the caller's result. Returns 0, -EINVAL or -EFAULT. */
-static noinline int result_begin(const struct kvblk_op *op)
+/* Zeroes the caller's result, or ends the operation before it starts. */
+static noinline void result_begin(struct kvblk_req *req)
 {
+	struct kvblk_op *op = &req->op;
+
 	if (!op->result || op->result_size < KVBLK_RESULT_SIZE_VER0 ||
 	    op->result_size > KVBLK_STRUCT_MAX)
-		return -EINVAL;
-	return clear_user(u64_to_user_ptr(op->result), op->result_size) ? -EFAULT : 0;
+		req->result.res = -EINVAL;
+	else if (clear_user(u64_to_user_ptr(op->result), op->result_size))
+		req->result.res = -EFAULT;
+	else
+		return;
+	op->result = 0;
 }
 
 /* Returns the completion's res: the operation's, even if the caller's result cannot be written. */
@@ -100,7 +101,7 @@ static bool uring_user(void)
 /* Completes the command of a detached request; the rest finishes by itself. */
 static void uring_detached(struct io_uring_cmd *cmd, int res, bool user, unsigned int issue_flags)
 {
-	struct kvblk_req *req = uring_pdu(cmd)->req;
+	struct kvblk_req *req = *uring_req(cmd);
 	struct kvblk_result result = { .cookie = req->op.cookie, .res = res };
 
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
@@ -150,7 +151,7 @@ static bool uring_detach(struct kvblk_req *req, bool quiet)
 
 static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
-	struct kvblk_req *req = uring_pdu(cmd)->req;
+	struct kvblk_req *req = *uring_req(cmd);
 	bool user = uring_user();
 	int ret;
 
@@ -187,12 +188,9 @@ static void uring_ended(struct kvblk_req *req)
 
 static void uring_cancel_one(struct kvblk_req *req)
 {
-	struct io_uring_cmd *cmd = req->cmd;
-
-	lockdep_assert_held(&req->file->lock);
-	/* the command is valid until completed by task work */
+	lockdep_assert_held(&req->owner->lock);
 	if (uring_detach(req, true))
-		io_uring_cmd_complete_in_task(cmd, uring_canceled);
+		io_uring_cmd_complete_in_task(req->cmd, uring_canceled);
 }
 
 static void uring_deadline(struct work_struct *work)
@@ -212,7 +210,7 @@ static void uring_deadline(struct work_struct *work)
 
 int kvblk_uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
-	struct kvblk_req *req = uring_pdu(cmd)->req;
+	struct kvblk_req *req = *uring_req(cmd);
 
 	if (!req)
 		return 0;
@@ -257,7 +255,7 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req, unsigned in
 	req->release = uring_put;
 	req->cancel = uring_cancel_one;
 	req->ownership.completions = raw_cpu_ptr(file->pool->completion_lists);
-	uring_pdu(cmd)->req = req;
+	*uring_req(cmd) = req;
 	/* an operation on a ring's buffer cannot be detached */
 	cancelable = !req->src.fixed;
 	req->revocable = cancelable && !(issue_flags & IO_URING_F_NONBLOCK);
@@ -265,10 +263,8 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req, unsigned in
 		io_uring_cmd_mark_cancelable(cmd, issue_flags);
 	if (!req->result.res) {
 		if (op->cookie) {
-			req->file = file;
-			spin_lock(&file->lock);
-			list_add_tail(&req->file_link, &file->reqs);
-			spin_unlock(&file->lock);
+			scoped_guard(spinlock, &file->lock)
+				list_add_tail(&req->file_link, &file->reqs);
 		}
 		if (op->flags & KVBLK_OPF_HARD_DEADLINE)
 			schedule_delayed_work(&req->deadline, 1 +
@@ -285,18 +281,17 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req, unsigned in
 	}
 	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
+	if (ret != 1) {
+		uring_unlist(req);
+		/* the cancel was reported as successful */
+		if (READ_ONCE(req->canceled))
+			ret = kvblk_req_over(req, -ECANCELED);
+	}
 	if (ret == 1) {
 		uring_done(cmd, req, true, issue_flags);
 		return -EIOCBQUEUED;
 	}
-	uring_unlist(req);
-	if (READ_ONCE(req->canceled)) {
-		/* the cancel was reported as successful */
-		kvblk_req_over(req, -ECANCELED);
-		uring_done(cmd, req, true, issue_flags);
-		return -EIOCBQUEUED;
-	}
-	uring_pdu(cmd)->req = NULL;
+	*uring_req(cmd) = NULL;
 	kvblk_req_free(req);
 	return ret;
 }
@@ -305,7 +300,6 @@ static int uring_op(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_file *file = cmd->file->private_data;
 	struct kvblk_req *req;
-	int err;
 
 	if (!(issue_flags & IO_URING_F_SQE128))
 		return -EINVAL;
@@ -314,13 +308,8 @@ static int uring_op(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	req = kvblk_req_new(file, (const void *)cmd->sqe->cmd, cmd, issue_flags);
 	if (!req)
 		return -ENOMEM;
-	if (unlikely(req->op.result || req->op.result_size)) {
-		err = result_begin(&req->op);
-		if (err) {
-			req->op.result = 0;
-			req->result.res = err;
-		}
-	}
+	if (unlikely(req->op.result || req->op.result_size))
+		result_begin(req);
 	req->fill_result = uring_result;
 	return kvblk_uring_run(cmd, req, issue_flags);
 }
