@@ -109,13 +109,22 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 }
 
 /* Copies @n results of @size bytes, or zeroes without @from, to the caller's array, if any. */
-static int lookup_out(u64 to, u32 first, u32 n, size_t size, const void *from)
+static int array_out(u64 to, u32 first, u32 n, size_t size, const void *from)
 {
 	void __user *at = u64_to_user_ptr(to) + first * size;
 
 	if (!to)
 		return 0;
 	return (from ? copy_to_user(at, from, n * size) : clear_user(at, n * size)) ? -EFAULT : 0;
+}
+
+/* Copies @n results, or zeroes without @answer, to the caller. */
+static inline int lookup_out(const struct kvblk_lookup *arg, u32 first, u32 n,
+			     const struct lookup_answer *answer)
+{
+	return array_out(arg->sizes, first, n, 4, answer ? answer->sizes : NULL) ?:
+	       array_out(arg->caller_tags, first, n, 8, answer ? answer->tags : NULL) ?:
+	       array_out(arg->tiers, first, n, 1, answer ? answer->tiers : NULL);
 }
 
 static int lookup_step(struct lookup *lu, u32 first, u32 n)
@@ -156,19 +165,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	}
 	err = lookup_find(lu, first, n, &answer);
 	kvblk_pool_leave(pool);
-	return err ?: lookup_out(arg->sizes, first, n, 4, answer.sizes) ?:
-	       lookup_out(arg->caller_tags, first, n, 8, answer.tags) ?:
-	       lookup_out(arg->tiers, first, n, 1, answer.tiers);
-}
-
-/* Zeroes the results of the steps after a hole. */
-static int lookup_rest(const struct kvblk_lookup *arg, u32 first)
-{
-	u32 n = arg->nr_keys - first;
-
-	return lookup_out(arg->sizes, first, n, 4, NULL) ?:
-	       lookup_out(arg->caller_tags, first, n, 8, NULL) ?:
-	       lookup_out(arg->tiers, first, n, 1, NULL);
+	return err ?: lookup_out(arg, first, n, &answer);
 }
 
 static int ioctl_lookup(struct kvblk_file *file, void *data)
@@ -210,7 +207,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 		cond_resched();
 		if (lu.hole && (arg->flags & KVBLK_LOOKUP_PREFIX)) {
 			if (!err && i + n < nr)
-				err = lookup_rest(arg, i + n);
+				err = lookup_out(arg, i + n, nr - i - n, NULL);
 			break;
 		}
 	}
@@ -399,30 +396,24 @@ static_assert(sizeof(struct kvblk_reg_buf_arg) == KVBLK_REG_BUF_SIZE_VER0);
 static_assert(sizeof(struct kvblk_unreg_buf_arg) == KVBLK_UNREG_BUF_SIZE_VER0);
 static_assert(sizeof(struct kvblk_drain_arg) == KVBLK_DRAIN_SIZE_VER0);
 
+#define IOCTL(name, arg, ...)					\
+	[_IOC_NR(KVBLK_IOC_##name)] = {				\
+		.size = sizeof(struct arg),			\
+		.least = KVBLK_##name##_SIZE_VER0,		\
+		__VA_ARGS__					\
+	}
+
 static const struct ioctl_def ioctls[] = {
-	[_IOC_NR(KVBLK_IOC_INFO)] = {
-		sizeof(struct kvblk_info), KVBLK_INFO_SIZE_VER0, true, 0, false, ioctl_info },
-	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
-		sizeof(struct kvblk_submit_arg), KVBLK_SUBMIT_SIZE_VER0, false, 0, false,
-		kvblk_batch_submit },
-	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
-		sizeof(struct kvblk_lookup), KVBLK_LOOKUP_SIZE_VER0, true, FMODE_READ, false,
-		ioctl_lookup, undo_lookup },
-	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
-		sizeof(struct kvblk_lease_release_arg), KVBLK_LEASE_RELEASE_SIZE_VER0, false,
-		FMODE_READ, true, ioctl_lease_release },
-	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
-		sizeof(struct kvblk_cancel_arg), KVBLK_CANCEL_SIZE_VER0, true, 0, false,
-		ioctl_cancel },
-	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
-		sizeof(struct kvblk_reg_buf_arg), KVBLK_REG_BUF_SIZE_VER0, true, 0, false,
-		ioctl_reg_buf, undo_reg_buf },
-	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
-		sizeof(struct kvblk_unreg_buf_arg), KVBLK_UNREG_BUF_SIZE_VER0, false, 0, true,
-		ioctl_unreg_buf },
-	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
-		sizeof(struct kvblk_drain_arg), KVBLK_DRAIN_SIZE_VER0, false, 0, true,
-		ioctl_drain },
+	IOCTL(INFO, kvblk_info, .run = ioctl_info, .out = true),
+	IOCTL(SUBMIT, kvblk_submit_arg, .run = kvblk_batch_submit),
+	IOCTL(LOOKUP, kvblk_lookup, .run = ioctl_lookup, .undo = undo_lookup, .out = true,
+	      .mode = FMODE_READ),
+	IOCTL(LEASE_RELEASE, kvblk_lease_release_arg, .run = ioctl_lease_release, .ends = true,
+	      .mode = FMODE_READ),
+	IOCTL(CANCEL, kvblk_cancel_arg, .run = ioctl_cancel, .out = true),
+	IOCTL(REG_BUF, kvblk_reg_buf_arg, .run = ioctl_reg_buf, .undo = undo_reg_buf, .out = true),
+	IOCTL(UNREG_BUF, kvblk_unreg_buf_arg, .run = ioctl_unreg_buf, .ends = true),
+	IOCTL(DRAIN, kvblk_drain_arg, .run = ioctl_drain, .ends = true),
 };
 
 union ioctl_arg {
@@ -445,12 +436,9 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 	u32 size;
 	long ret;
 
-	if (_IOC_TYPE(cmd) != KVBLK_IOC_TYPE || nr >= ARRAY_SIZE(ioctls))
+	if (nr >= ARRAY_SIZE(ioctls) || cmd != _IO(KVBLK_IOC_TYPE, nr))
 		return -ENOTTY;
-	nr = array_index_nospec(nr, ARRAY_SIZE(ioctls));
-	def = &ioctls[nr];
-	if (cmd != _IO(KVBLK_IOC_TYPE, nr))
-		return -ENOTTY;
+	def = &ioctls[array_index_nospec(nr, ARRAY_SIZE(ioctls))];
 	if (def->mode & ~file->mode)
 		return -EBADF;
 	ret = kvblk_struct_read(&arg, def->size, def->least, uarg);
