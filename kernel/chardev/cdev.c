@@ -11,21 +11,17 @@ static long kvblk_ioctl(struct file *filp, unsigned int cmd, unsigned long param
 
 int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, struct file *filp)
 {
-	struct kvblk_file *file;
+	struct kvblk_file *file __free(kfree) = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 
-	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
 		return -ENOMEM;
 	file->drainer = kvblk_drainer_new();
-	if (!file->drainer) {
-		kfree(file);
+	if (!file->drainer)
 		return -ENOMEM;
-	}
 	spin_lock(&pool->openers_lock);
 	if (pool->dying) {
 		spin_unlock(&pool->openers_lock);
 		kvblk_drainer_put(file->drainer);
-		kfree(file);
 		return -ENODEV;
 	}
 	list_add_tail(&file->opener.link, &pool->openers);
@@ -43,7 +39,7 @@ int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, st
 	INIT_LIST_HEAD(&file->reqs);
 	xa_init(&file->leases);
 	get_device(&pool->dev);
-	filp->private_data = file;
+	filp->private_data = no_free_ptr(file);
 	return nonseekable_open(inode, filp);
 }
 

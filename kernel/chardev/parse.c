@@ -86,45 +86,38 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 {
 	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	bool payload = type && (type->reads || type->writes);
-	bool partial = op->flags & KVBLK_OPF_PARTIAL;
 
 	if (!type || op->flags & ~OP_FLAGS)
 		return -EOPNOTSUPP;
 	if (type->mode & ~mode)
 		return -EBADF;
-	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags)
-		return -EINVAL;
-	if (!type->reads &&
-	    ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s))
-		return -EINVAL;
-	if (op->priority > KVBLK_PRIORITY_MAX || op->ttl_s > KVBLK_TTL_MAX ||
+	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags ||
+	    op->priority > KVBLK_PRIORITY_MAX || op->ttl_s > KVBLK_TTL_MAX ||
 	    op->reserved || op->reserved2)
+		return -EINVAL;
+	if (!type->reads && ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s))
 		return -EINVAL;
 	/* uring.c checks those of a ring; a batch has an array */
 	if (!cmd && (op->result || op->result_size))
 		return -EINVAL;
-	if ((op->flags & KVBLK_OPF_LAYOUT) && !op->ext)
-		return -EINVAL;
-	if (!partial && (op->offset || (op->length && !fixed)))
-		return -EINVAL;
-	if ((op->flags & KVBLK_OPF_HARD_DEADLINE) && !op->deadline_ns)
+	if (((op->flags & KVBLK_OPF_LAYOUT) && !op->ext) ||
+	    (!(op->flags & KVBLK_OPF_PARTIAL) && (op->offset || (op->length && !fixed))) ||
+	    ((op->flags & KVBLK_OPF_HARD_DEADLINE) && !op->deadline_ns))
 		return -EINVAL;
 	if (fixed)
 		return payload && !op->nr_pieces && op->length ? 0 : -EINVAL;
 	if (payload ? !op->nr_pieces || op->nr_pieces > KVBLK_PIECES_MAX :
-			 op->nr_pieces || op->pieces)
+		      op->nr_pieces || op->pieces)
 		return -EINVAL;
 	return 0;
 }
 
-static int req_key(struct kvblk_req *req, const siphash_key_t *key)
+static int req_key(struct kvblk_req *req)
 {
-	struct kvblk_op *op = &req->op;
-
 	/* op_check() has checked the length; hardened usercopy does not know the slab */
-	if (_copy_from_user(req->key, u64_to_user_ptr(op->key), op->key_len))
+	if (_copy_from_user(req->key, u64_to_user_ptr(req->op.key), req->op.key_len))
 		return -EFAULT;
-	req->id = kvblk_tenant_hash(key, req->key, op->key_len);
+	req->id = kvblk_tenant_hash(&req->owner->key, req->key, req->op.key_len);
 	return 0;
 }
 
@@ -149,7 +142,7 @@ static int ext_check(const struct kvblk_req *req, const struct kvblk_op_ext *ext
 	return 0;
 }
 
-static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
+static noinline int req_ext(struct kvblk_req *req)
 {
 	struct kvblk_op_ext ext;
 	u8 *parent;
@@ -165,7 +158,7 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 		parent = memdup_user(u64_to_user_ptr(ext.parent), ext.parent_len);
 		if (IS_ERR(parent))
 			return PTR_ERR(parent);
-		req->write.parent = kvblk_tenant_hash(key, parent, ext.parent_len);
+		req->write.parent = kvblk_tenant_hash(&req->owner->key, parent, ext.parent_len);
 		kfree(parent);
 	}
 	if (req->type->reads) {
@@ -180,22 +173,19 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 	return access_ok(u64_to_user_ptr(req->crcs_addr), req->crcs_room) ? 0 : -EFAULT;
 }
 
-static int req_crcs_read(struct kvblk_req *req)
+static int req_crcs(struct kvblk_req *req)
 {
+	void __user *user = u64_to_user_ptr(req->crcs_addr);
+
+	/* check early what a get does last */
+	if (!req->type->reads)
+		return fault_in_safe_writeable(user, req->crcs_room) ? -EFAULT : 0;
 	if (req->crcs_room != kvblk_crcs_bytes(req->bytes))
 		return -EINVAL;
 	req->crcs = kmalloc(req->crcs_room, GFP_KERNEL_ACCOUNT);
 	if (!req->crcs)
 		return -ENOMEM;
-	return copy_from_user(req->crcs, u64_to_user_ptr(req->crcs_addr),
-			      req->crcs_room) ? -EFAULT : 0;
-}
-
-/* Checks early that a get can write the checksums, which it does last. */
-static int req_crcs_there(const struct kvblk_req *req)
-{
-	return fault_in_safe_writeable(u64_to_user_ptr(req->crcs_addr),
-				       req->crcs_room) ? -EFAULT : 0;
+	return copy_from_user(req->crcs, user, req->crcs_room) ? -EFAULT : 0;
 }
 
 static int req_parts(struct kvblk_req *req, const struct kvblk_piece *pieces, u32 nr)
@@ -217,17 +207,17 @@ static int req_parts(struct kvblk_req *req, const struct kvblk_piece *pieces, u3
 static int req_pieces(struct kvblk_req *req)
 {
 	const void __user *user = u64_to_user_ptr(req->op.pieces);
-	u32 nr = req->op.nr_pieces;
 	struct kvblk_piece one, *pieces;
-	int err = -EFAULT;
+	u32 nr = req->op.nr_pieces;
+	int err;
 
 	if (nr == 1)
 		return copy_from_user(&one, user, sizeof(one)) ? -EFAULT : req_parts(req, &one, 1);
 	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!pieces)
 		return -ENOMEM;
-	if (!copy_from_user(pieces, user, nr * sizeof(*pieces)))
-		err = req_parts(req, pieces, nr);
+	err = copy_from_user(pieces, user, nr * sizeof(*pieces)) ? -EFAULT :
+	      req_parts(req, pieces, nr);
 	kvfree(pieces);
 	return err;
 }
@@ -255,9 +245,8 @@ static int req_fixed(struct kvblk_req *req, unsigned int issue_flags)
 static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_op *op,
 				   fmode_t mode, struct io_uring_cmd *cmd)
 {
-	struct kvblk_req *req;
+	struct kvblk_req *req = kvblk_req_alloc(GFP_KERNEL);
 
-	req = kvblk_req_alloc(GFP_KERNEL);
 	if (!req)
 		return NULL;
 	req->op = *op;
@@ -304,9 +293,9 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	if (op->deadline_ns)
 		req->op.deadline_ns = kvblk_deadline(op->deadline_ns);
 	if (!err)
-		err = req_key(req, &file->key);
+		err = req_key(req);
 	if (!err && unlikely(op->ext))
-		err = req_ext(req, &file->key);
+		err = req_ext(req);
 	if (!err && op->ttl_s) {
 		/* never expires early: the running second does not count */
 		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
@@ -315,7 +304,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	if (!err)
 		err = req_memory(req, NULL, issue_flags);
 	if (!err && req->crcs_addr)
-		err = req->type->reads ? req_crcs_read(req) : req_crcs_there(req);
+		err = req_crcs(req);
 	req->result.res = err;
 	return req;
 }
