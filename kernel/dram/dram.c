@@ -269,7 +269,8 @@ bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct 
 enum kvblk_verdict kvblk_dram_block_judge(const struct kvblk_pool *pool,
 					  const struct kvblk_dram_block *obj)
 {
-	return kvblk_proof_judge_dram(READ_ONCE(pool->tun.integrity), obj->rec.integrity,
+	return kvblk_proof_judge_dram(&kvblk_proofs[obj->rec.integrity],
+				      READ_ONCE(pool->tun.integrity), obj->rec.integrity,
 				      obj->unproven);
 }
 

@@ -172,7 +172,7 @@ static inline enum kvblk_verdict kvblk_segment_judge(const struct kvblk_pool *po
 {
 	get.policy = READ_ONCE(pool->tun.integrity);
 	get.unproven = READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
-	return kvblk_proof_judge(&get);
+	return kvblk_proof_judge(&kvblk_proofs[get.integrity], &get);
 }
 
 static inline u64 kvblk_slot_pos(const struct kvblk_flash *flash, const struct kvblk_slot *slot)

@@ -58,9 +58,9 @@ struct kvblk_proof_case {
 	bool returned;			/* the caller gets CRC32Cs, and verifies if not @seen */
 };
 
-/* kvblk_proof_judge() for a kind of proof. */
-static inline enum kvblk_verdict kvblk_proof_judge_kind(const struct kvblk_proof *proof,
-							const struct kvblk_proof_case *get)
+/* Returns what to do with a payload. @proof: the row of get->integrity. */
+static inline enum kvblk_verdict kvblk_proof_judge(const struct kvblk_proof *proof,
+						   const struct kvblk_proof_case *get)
 {
 	bool must = get->policy == KVBLK_CHECK_FULL || get->unproven;
 
@@ -77,15 +77,9 @@ static inline enum kvblk_verdict kvblk_proof_judge_kind(const struct kvblk_proof
 	return must || get->seen || !get->durable ? KVBLK_VERIFY : KVBLK_SERVE;
 }
 
-static inline enum kvblk_verdict kvblk_proof_judge(const struct kvblk_proof_case *get)
-{
-	return kvblk_proof_judge_kind(&kvblk_proofs[get->integrity], get);
-}
-
-/* kvblk_proof_judge_kind() in DRAM. @unproven: read from a member, without verification. */
-static inline enum kvblk_verdict kvblk_proof_judge_dram_kind(const struct kvblk_proof *proof,
-							     u32 policy, u8 integrity,
-							     bool unproven)
+/* kvblk_proof_judge() in DRAM. @unproven: read from a member, without verification. */
+static inline enum kvblk_verdict kvblk_proof_judge_dram(const struct kvblk_proof *proof,
+							u32 policy, u8 integrity, bool unproven)
 {
 	if (integrity == KVBLK_INTEGRITY_NONE)
 		return policy == KVBLK_CHECK_FULL && unproven ? KVBLK_REFUSE : KVBLK_SERVE;
@@ -94,11 +88,6 @@ static inline enum kvblk_verdict kvblk_proof_judge_dram_kind(const struct kvblk_
 	return policy == KVBLK_CHECK_FULL || !proof->crc32c ||
 	       (policy == KVBLK_CHECK_PRODUCER && integrity == KVBLK_INTEGRITY_PRODUCER) ?
 	       KVBLK_VERIFY : KVBLK_SERVE;
-}
-
-static inline enum kvblk_verdict kvblk_proof_judge_dram(u32 policy, u8 integrity, bool unproven)
-{
-	return kvblk_proof_judge_dram_kind(&kvblk_proofs[integrity], policy, integrity, unproven);
 }
 
 /* Bytes to seal or open at once: fit an L2 cache together with the destination of a copy. */

@@ -87,10 +87,7 @@ TEST(verdict_on_member)
 			.returned = n & 8,
 		};
 
-		assert_int_equal(kvblk_proof_judge_kind(kind(get.integrity), &get),
-				 expected(&get));
-		if (get.integrity < KVBLK_INTEGRITIES)
-			assert_int_equal(kvblk_proof_judge(&get), expected(&get));
+		assert_int_equal(kvblk_proof_judge(kind(get.integrity), &get), expected(&get));
 	}
 }
 
@@ -117,11 +114,8 @@ TEST(verdict_in_dram)
 			 dram_rows[i].integrities & BIT_OF(integrity) &&
 			 fits(dram_rows[i].unproven, unproven)))
 			i++;
-		assert_int_equal(kvblk_proof_judge_dram_kind(kind(integrity), policy, integrity,
-							     unproven), dram_rows[i].verdict);
-		if (integrity < KVBLK_INTEGRITIES)
-			assert_int_equal(kvblk_proof_judge_dram(policy, integrity, unproven),
-					 dram_rows[i].verdict);
+		assert_int_equal(kvblk_proof_judge_dram(kind(integrity), policy, integrity,
+							unproven), dram_rows[i].verdict);
 	}
 }
 
@@ -141,7 +135,7 @@ TEST(choice)
 		assert_int_equal(get.integrity == KVBLK_INTEGRITY_NONE,
 				 !given && (policy == KVBLK_CHECK_HEADER ||
 					    (policy == KVBLK_CHECK_PRODUCER && unseen)));
-		assert_int_not_equal(kvblk_proof_judge(&get), KVBLK_REFUSE);
+		assert_int_not_equal(kvblk_proof_judge(kind(get.integrity), &get), KVBLK_REFUSE);
 	}
 }
 
