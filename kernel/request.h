@@ -199,10 +199,8 @@ struct kvblk_req {
 	struct kvblk_pool *pool;
 	struct kvblk_batch *batch;	/* NULL for a ring's operation */
 	struct io_uring_cmd *cmd;
-	/* called when the bios have completed: has the request finished; any context */
+	/* notifies the submitter, which has to finish the request; any context */
 	void (*completed)(struct kvblk_req *req);
-	/* called after kvblk_rescue_work() has ended the media half; any context */
-	void (*ended)(struct kvblk_req *req);
 	/* frees a detached request when its bios have completed */
 	void (*release)(struct kvblk_req *req);
 	/*

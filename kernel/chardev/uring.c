@@ -177,12 +177,6 @@ KVBLK_TASK_WORK(uring_finish)
 
 static void uring_completed(struct kvblk_req *req)
 {
-	if (kvblk_req_land(req))
-		io_uring_cmd_complete_in_task(req->cmd, uring_finish);
-}
-
-static void uring_ended(struct kvblk_req *req)
-{
 	io_uring_cmd_complete_in_task(req->cmd, uring_finish);
 }
 
@@ -251,7 +245,6 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req, unsigned in
 		INIT_DELAYED_WORK(&req->deadline, uring_deadline);
 	refcount_set(&req->refs, 2);
 	req->completed = uring_completed;
-	req->ended = uring_ended;
 	req->release = uring_put;
 	req->cancel = uring_cancel_one;
 	req->ownership.completions = raw_cpu_ptr(file->pool->completion_lists);
@@ -325,19 +318,14 @@ static bool sqe_is_clear(const struct io_uring_cmd *cmd)
 	return !flags ? !READ_ONCE(sqe->buf_index) : flags == IORING_URING_CMD_FIXED;
 }
 
-/* Checks that the command area has only an address. */
-static bool area_is_clear(const struct io_uring_cmd *cmd, unsigned int issue_flags)
+/* Runs a command that takes only the address of its structure, as its ioctl. */
+static int uring_call(struct io_uring_cmd *cmd, unsigned int ioctl, unsigned int issue_flags)
 {
 	const size_t head = offsetof(struct io_uring_sqe, cmd) + sizeof(u64);
 	size_t size = sizeof(*cmd->sqe) << !!(issue_flags & IO_URING_F_SQE128);
 
-	return !memchr_inv((const u8 *)cmd->sqe + head, 0, size - head);
-}
-
-/* Runs a command that takes the address of its structure, as its ioctl. */
-static int uring_call(struct io_uring_cmd *cmd, unsigned int ioctl, unsigned int issue_flags)
-{
-	if (!area_is_clear(cmd, issue_flags) || cmd->flags & IORING_URING_CMD_FIXED)
+	if (memchr_inv((const u8 *)cmd->sqe + head, 0, size - head) ||
+	    cmd->flags & IORING_URING_CMD_FIXED)
 		return -EINVAL;
 	/* read once, because the ring is shared with its owner */
 	return kvblk_call(cmd->file->private_data, ioctl,

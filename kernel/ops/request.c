@@ -453,7 +453,8 @@ static void media_completed(struct kvblk_io *io)
 		queue_work(req->pool->wq, &req->work);
 		return;
 	}
-	req->completed(req);
+	if (req->batch || kvblk_req_land(req))
+		req->completed(req);
 }
 
 void kvblk_req_completed(struct kvblk_req *req)
@@ -517,7 +518,7 @@ void kvblk_rescue_work(struct work_struct *work)
 				kvblk_req_header_free(req);
 			}
 			if (ret && kvblk_ownership_give_back(ownership))
-				req->ended(req);
+				req->completed(req);
 			cond_resched();
 		}
 }
