@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Batches of operations.
- *
- * The rules:
+ * Batches of operations. The rules:
  * - Structures and results are checked first, so a bad batch starts nothing.
- * - The submitter keeps all operations in flight, up to queue_bytes, and finishes them. It waits for
- *   space, for other operations or in a page fault only if no operation of the batch is in flight,
- *   or else both waits could depend on each other.
+ * - The submitter keeps all operations in flight, up to queue_bytes, and finishes them. It waits
+ *   for space, for other operations or in a page fault only if no operation of the batch is in
+ *   flight, or else both waits could depend on each other.
  * - A signal ends an interruptible batch: operations that have not begun are canceled, those in
  *   flight through kernel memory are detached, the rest is waited for.
  * - If the task is killed, or its ring's worker has to stop, operations in flight are detached and
@@ -31,7 +29,7 @@ static void batch_completed(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;
 
-	/* because the batch may end as soon as @req is listed */
+	/* also for the wakeup, because the batch may end as soon as @req is listed */
 	guard(spinlock_irqsave)(&batch->wq.lock);
 	list_add_tail(&req->link, &batch->done);
 	wake_up_locked(&batch->wq);

@@ -29,15 +29,11 @@ int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, st
 int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
 
-/*
- * Runs the ioctl of a struct kvblk_submit_arg: a batch, whose results are copied to the caller.
- * Returns 0, or an error of the ioctl.
- */
+/* Runs the batch of a struct kvblk_submit_arg and copies its results. Returns 0 or an error. */
 int kvblk_batch_submit(struct kvblk_file *file, void *arg);
 /*
  * Runs operations together. @flags: &enum kvblk_submit_flags. The caller owns @reqs afterwards,
- * each with its result; detached ones are replaced. Returns 0; -EINTR if the task was killed; or
- * -ENOMEM for a chain.
+ * each with its result; detached ones are replaced. Returns 0, -EINTR: killed, -ENOMEM: a chain's.
  */
 int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u32 flags);
 /* Runs an ioctl, also as a ring's command. May sleep. */

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Ioctls. The rule: check the structure and pointers to arrays first, so that a bad ioctl has no
- * effect.
- */
+/* Ioctls. Structures and pointers to arrays are checked first, so a bad ioctl has no effect. */
 #include <linux/nospec.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -15,7 +12,6 @@
 
 /* ---- lookups ---- */
 
-/* State of a lookup. */
 struct lookup {
 	struct kvblk_file *file;
 	struct kvblk_lookup *arg;	/* the caller's structure */
@@ -64,10 +60,7 @@ struct lookup_answer {
 	u8 tiers[LOOKUP_STEP];
 };
 
-/*
- * Looks up @n keys from @first on, whose ids are in lu->ids, with the pool entered. Returns 0 or
- * -ENOMEM.
- */
+/* Looks up the @n keys of lu->ids, from key @first on, in an entered pool. Returns 0 or -ENOMEM. */
 static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer *answer)
 {
 	struct kvblk_lookup *arg = lu->arg;
@@ -371,7 +364,6 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 	return arg->nr_found ? 0 : -ENOENT;
 }
 
-/* A row of the dispatch table. */
 struct ioctl_def {
 	unsigned int size;		/* of the structure */
 	unsigned int least;		/* accepted size */
@@ -383,10 +375,7 @@ struct ioctl_def {
 	void (*undo)(struct kvblk_file *file, const void *arg);
 };
 
-/*
- * Least sizes are those of version 2. If a structure grows, compare the offset of the first new
- * field instead.
- */
+/* Least sizes are version 2's. If a structure grows, compare the offset of its first new field. */
 static_assert(sizeof(struct kvblk_info) == KVBLK_INFO_SIZE_VER0);
 static_assert(sizeof(struct kvblk_submit_arg) == KVBLK_SUBMIT_SIZE_VER0);
 static_assert(sizeof(struct kvblk_lookup) == KVBLK_LOOKUP_SIZE_VER0);

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations of io_uring. Each is a separate request: started when issued, finished in task
- * work, detached when the ring exits.
- *
- * The rules:
- * - Issue does not wait for space, other operations or a pager. It returns -EAGAIN, and io_uring
- *   issues the command again from a worker, which may wait.
- * - Task work does wait for pagers, as io_uring's own reads do: the media half has ended, and only
- *   users of the same ring wait, too.
+ * Operations of io_uring. Each is a separate request: started when issued, finished in task work,
+ * detached when the ring exits. The rules:
+ * - Issue does not wait for space, other operations or a pager: it returns -EAGAIN, and io_uring
+ *   issues the command again from a worker, which may wait. Task work does wait for pagers, as
+ *   io_uring's own reads do: the media half has ended, and only users of the same ring wait, too.
  * - Bios, cancel and deadline compete by cmpxchg to change a request from INFLIGHT. The winner
  *   completes the command, the losers leave it alone.
  * - The bios hold a reference on the request, and the command holds one until completion, because a
@@ -126,9 +123,8 @@ static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 KVBLK_TASK_WORK(uring_late)
 
 /*
- * Detaches a request; its bios finish the rest. Returns false if not in flight, if it uses the
- * ring's or shared memory or, with @quiet, if it uses the caller's memory, has written some, or
- * takes place all the same.
+ * Detaches a request; its bios finish the rest. Returns false if not in flight, in a ring's or
+ * shared memory or, with @quiet, in any caller's memory, partly written, or too late to cancel.
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {

@@ -6,8 +6,6 @@
 #include "kvblk.h"
 #include "memory/proof.h"
 
-/* ---- budget ---- */
-
 /* Memory charged to an open file. */
 struct kvblk_budget {
 	atomic64_t held;	/* bytes that outlive the bios of operations, or need none */
@@ -61,7 +59,6 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
 #define KVBLK_REGION_MAX	(64ull << 30)
 #define KVBLK_REGIONS_MAX	65536
 
-/* A registered region; see region.c. */
 struct kvblk_region {
 	refcount_t refs;	/* one for the file, one for each operation */
 	struct rcu_head rcu;
@@ -142,8 +139,7 @@ struct kvblk_src {
 /* Returns whether a ring's buffer has gaps at page boundaries only; a block driver's may not. */
 bool kvblk_fixed_whole(const struct kvblk_src *src);
 
-/* 256 KiB at any offset; a request and a header fill 8 KiB */
-#define KVBLK_FEW_PAGES		80
+#define KVBLK_FEW_PAGES	80	/* 256 KiB at any offset; a request and a header fill 8 KiB */
 
 /* Payload of an operation as the device sees it. */
 struct kvblk_mem {

@@ -4,8 +4,8 @@
  * ring where the device can transfer them, kernel pages otherwise.
  *
  * The rule: vector 0 is for the record's header; the others are one stretch of media, a multiple of
- * 4 KiB. An end of the payload that fills no logical block goes through a kernel page, or else bytes
- * after the caller's memory would be read or written. A vector may span contiguous pages: without
+ * 4 KiB. An end of the payload that fills no logical block goes through a kernel page, so that no
+ * byte after the caller's memory is read or written. A vector may span contiguous pages: without
  * high memory they are linear in the kernel, too.
  */
 #include <linux/io.h>
@@ -310,12 +310,10 @@ static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinne
 	return all;
 }
 
-/*
- * Returns whether another process uses the caller's address space, by vfork() or CLONE_VM.
- * Exited threads do not count: a leader that waits for the others has released its mm, too.
- */
+/* Returns whether another process uses the caller's address space, by vfork() or CLONE_VM. */
 static bool mm_is_shared(void)
 {
+	/* exited threads are in neither: a leader that waits for the others has no mm, too */
 	return current->mm && atomic_read(&current->mm->mm_users) >
 			      atomic_read(&current->signal->live);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Proofs: how a payload is known to be what was put. The header of a record names its proof,
- * &enum kvblk_integrity, and has the checksums of its chunks. Decisions are pure logic, tested by
- * selftests/host; proof.c has the computations.
+ * Proofs: how a payload is known to be what was put. A record's header names its proof, &enum
+ * kvblk_integrity, and has the checksums of its chunks. Decisions are pure logic: selftests/host.
  */
 #ifndef KVBLK_PROOF_H
 #define KVBLK_PROOF_H

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Registered memory: pinned once, for many operations.
- *
- * The rules:
+ * Registered memory: pinned once, for many operations. The rules:
  * - Host memory is pinned until its region ends, and charged as locked memory to the user that
  *   registered it, as io_uring's buffers are: the file, and so the region, may outlive any mm.
  * - Memory of a PCI device is not charged. GUP allows no long-term pins of it, because its driver
@@ -22,8 +20,7 @@
 
 #include "memory/memory.h"
 
-/* Pages pinned, unpinned or counted between two calls of cond_resched(). */
-#define PAGES_STEP	32768u
+#define PAGES_STEP	32768u	/* pinned, unpinned or counted between calls of cond_resched() */
 /* Most references of a page; above GUP's own limit there is only a warning. */
 #define PAGE_REFS_MAX	(INT_MAX / 2)
 
@@ -246,8 +243,7 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	err = device_fault_in(region);
 	if (err)
 		return err;
-	/* for the region and for this function */
-	refcount_set(&region->pins, 2);
+	refcount_set(&region->pins, 2);	/* for the region and for this function */
 	err = mmu_interval_notifier_insert(&region->notifier, current->mm, addr,
 					   (u64)nr << PAGE_SHIFT, &device_ops);
 	if (err)
