@@ -56,28 +56,6 @@ u64 kvblk_deadline(u64 theirs)
 	return theirs > (u64)ns ? theirs - ns : 1;
 }
 
-static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
-{
-	u64 sum = 0;
-	u32 i;
-
-	for (i = 0; i < nr; i++) {
-		const struct kvblk_piece *p = &pieces[i];
-		bool user = p->type == KVBLK_PIECE_USER;
-
-		if (p->type > KVBLK_PIECE_REGISTERED || p->flags)
-			return -EOPNOTSUPP;
-		if (!user != !!p->handle || !p->length || p->reserved)
-			return -EINVAL;
-		if (user && !access_ok(u64_to_user_ptr(p->addr), p->length))
-			return -EFAULT;
-		sum += p->length;
-	}
-	*bytes = sum;
-	/* the buffer of a get may be larger than any block */
-	return sum > U32_MAX ? -EINVAL : 0;
-}
-
 #define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | \
 			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE)
 
@@ -190,10 +168,25 @@ static int req_crcs(struct kvblk_req *req)
 
 static int req_parts(struct kvblk_req *req, const struct kvblk_piece *pieces, u32 nr)
 {
-	int err = pieces_check(pieces, nr, &req->bytes);
+	u64 sum = 0;
+	u32 i;
 
-	if (err)
-		return err;
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_piece *p = &pieces[i];
+		bool user = p->type == KVBLK_PIECE_USER;
+
+		if (p->type > KVBLK_PIECE_REGISTERED || p->flags)
+			return -EOPNOTSUPP;
+		if (!user != !!p->handle || !p->length || p->reserved)
+			return -EINVAL;
+		if (user && !access_ok(u64_to_user_ptr(p->addr), p->length))
+			return -EFAULT;
+		sum += p->length;
+	}
+	req->bytes = sum;
+	/* the buffer of a get may be larger than any block */
+	if (sum > U32_MAX)
+		return -EINVAL;
 	req->src.parts = &req->part;
 	if (nr > 1)
 		req->src.parts = kvcalloc(nr, sizeof(struct kvblk_part),
