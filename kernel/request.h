@@ -324,12 +324,10 @@ static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 /* Called when the bios submitted by kvblk_req_finish() have completed; any context. */
 void kvblk_req_completed(struct kvblk_req *req);
 /*
- * Prepares to detach a request, which may outlive the file: adds the memory that it holds to
- * budget.detached until it completes. Returns the bytes added. Any context.
+ * Detaches a request in flight, which may outlive the file; the memory that it holds counts in
+ * budget.detached until it completes. Returns as kvblk_ownership_detach(). Any context.
  */
-u32 kvblk_req_detach(struct kvblk_req *req);
-/* Undoes kvblk_req_detach(), which returned @held. */
-void kvblk_req_keep(struct kvblk_req *req, u32 held);
+bool kvblk_req_detach(struct kvblk_req *req);
 /*
  * Waits, killed or not, until no device writes to shared memory for operations that the owner of
  * @files submitted to a ring before.

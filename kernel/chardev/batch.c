@@ -53,7 +53,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 {
 	struct kvblk_req *ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
 	struct kvblk_req *req = batch->reqs[i];
-	u32 held, charged = req->charged;
+	u32 charged = req->charged;
 
 	ghost->op = req->op;
 	/* read when the result is reported */
@@ -61,12 +61,9 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	ghost->fill_result = req->fill_result;
 	ghost->result.cookie = req->op.cookie;
 	ghost->result.res = res;
-	held = kvblk_req_detach(req);
 	scoped_guard(spinlock, &batch->file->lock)
 		list_del_init(&req->file_link);
-	if (atomic_cmpxchg(&req->ownership.state, KVBLK_REQ_INFLIGHT,
-			   KVBLK_REQ_DETACHED) != KVBLK_REQ_INFLIGHT) {
-		kvblk_req_keep(req, held);
+	if (!kvblk_req_detach(req)) {
 		kvblk_req_free(ghost);
 		return false;
 	}

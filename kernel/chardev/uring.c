@@ -128,19 +128,13 @@ KVBLK_TASK_WORK(uring_late)
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
-	u32 held;
-
 	/* or else req->held and req->mem could belong to an earlier submission */
 	guard(spinlock_irqsave)(&req->ownership.completions->lock);
 	if (atomic_read_acquire(&req->ownership.state) != KVBLK_REQ_INFLIGHT ||
 	    (req->mem.direct && (quiet || req->src.fixed || req->mem.shared)) ||
 	    (quiet && (req->partly || req->type->commits)))
 		return false;
-	held = kvblk_req_detach(req);
-	if (kvblk_ownership_detach(&req->ownership))
-		return true;
-	kvblk_req_keep(req, held);
-	return false;
+	return kvblk_req_detach(req);
 }
 
 /* ---- completion ---- */

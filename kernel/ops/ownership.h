@@ -99,12 +99,13 @@ static inline bool kvblk_ownership_claim(struct kvblk_ownership *ownership)
 }
 
 /*
- * Detaches a request in flight, under completions->lock, so that it is not submitted again
- * meanwhile. Returns whether the caller owns the command; the bios own the rest.
+ * Detaches a request in flight; a ring's under completions->lock, so that it is not submitted again
+ * meanwhile. Returns whether the caller owns the result; the bios own the rest.
  */
 static inline bool kvblk_ownership_detach(struct kvblk_ownership *ownership)
 {
-	lockdep_assert_held(&ownership->completions->lock);
+	if (ownership->completions)
+		lockdep_assert_held(&ownership->completions->lock);
 	return !ownership->coming &&
 	       atomic_cmpxchg(&ownership->state, KVBLK_REQ_INFLIGHT,
 			      KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT;

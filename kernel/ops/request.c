@@ -282,20 +282,19 @@ int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
 	return err;
 }
 
-u32 kvblk_req_detach(struct kvblk_req *req)
+bool kvblk_req_detach(struct kvblk_req *req)
 {
 	u32 held = READ_ONCE(req->held);
 
+	/* first, because the request may be freed once detached */
 	refcount_inc(&req->drainer->refs);
 	if (held)
 		atomic64_add(held, &req->owner->budget.detached);
-	return held;
-}
-
-void kvblk_req_keep(struct kvblk_req *req, u32 held)
-{
+	if (kvblk_ownership_detach(&req->ownership))
+		return true;
 	atomic64_sub(held, &req->owner->budget.detached);
 	kvblk_drainer_put(req->drainer);
+	return false;
 }
 
 void kvblk_req_bounce_end(struct kvblk_req *req)
