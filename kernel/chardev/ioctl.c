@@ -342,21 +342,18 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 	here = kvblk_req_alloc(GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
 	spin_lock(&file->lock);
 	list_for_each_entry_safe(req, next, &file->reqs, file_link) {
-		bool rest = ++seen % CANCEL_STEP == 0;
-
-		if (rest)
-			list_add(&here->file_link, &req->file_link);
 		if (req->op.cookie == arg->cookie && !req->canceled &&
 		    atomic_read(&req->ownership.state) != KVBLK_REQ_DONE) {
 			WRITE_ONCE(req->canceled, true);
 			arg->nr_found++;
 			req->cancel(req);
 		}
-		if (rest) {
-			cond_resched_lock(&file->lock);
-			next = list_next_entry(here, file_link);
-			list_del_init(&here->file_link);
-		}
+		if (++seen % CANCEL_STEP)
+			continue;
+		list_add(&here->file_link, &req->file_link);
+		cond_resched_lock(&file->lock);
+		next = list_next_entry(here, file_link);
+		list_del_init(&here->file_link);
 	}
 	spin_unlock(&file->lock);
 	kvblk_req_free(here);

@@ -370,23 +370,20 @@ fail:
 
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
 {
+	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
 	u32 left = round_up(bytes, KVBLK_UNIT);
-	int err;
+	int err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE), 0);
 
-	err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE), 0);
 	if (err)
 		return err;
 	while (left) {
-		u32 order = min_t(u32, get_order(left), BOUNCE_ORDER);
-		struct page *page = NULL;
-		u32 part;
+		u32 part, order = min_t(u32, get_order(left), BOUNCE_ORDER);
+		struct page *page = order ? alloc_pages(gfp | __GFP_NOWARN | __GFP_NORETRY,
+							order) : NULL;
 
-		if (order)
-			page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO |
-					   __GFP_NOWARN | __GFP_NORETRY, order);
 		if (!page) {
 			order = 0;
-			page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+			page = alloc_page(gfp);
 		}
 		if (!page) {
 			kvblk_mem_free(mem);
