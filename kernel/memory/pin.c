@@ -83,20 +83,14 @@ bool kvblk_fixed_whole(const struct kvblk_src *src)
 	return true;
 }
 
-static noinline u64 region_offset(const struct kvblk_src *src, const struct kvblk_part *part)
-{
-	struct stretch s;
-
-	if (part->kind != KVBLK_PART_FIXED)
-		return part->region->addr + part->addr;
-	stretch_begin(&s, src, part);
-	return stretch_next(&s, 1).bv_offset;
-}
-
 /* Returns the offset of the part in its first page, in the low bits. */
 static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *part)
 {
-	return part->kind == KVBLK_PART_USER ? part->addr : region_offset(src, part);
+	if (part->kind == KVBLK_PART_USER)
+		return part->addr;
+	if (part->kind == KVBLK_PART_REGION)
+		return part->region->addr + part->addr;
+	return src->fixed->bvec->bv_offset + src->fixed->iov_offset;
 }
 
 bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
