@@ -24,7 +24,6 @@
 static_assert(sizeof(struct kvblk_op) == KVBLK_OP_SIZE_VER0);
 static_assert(sizeof(struct kvblk_result) == KVBLK_RESULT_SIZE_VER0);
 
-/* &kvblk_req.completed */
 static void batch_completed(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;

@@ -73,7 +73,6 @@ static void uring_fill_cqe(struct io_uring_cmd *cmd, const struct kvblk_req *req
 	io_uring_cmd_done32(cmd, res, extra, issue_flags);
 }
 
-/* Completes the command and frees its request. */
 static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool user,
 		       unsigned int issue_flags)
 {

@@ -307,7 +307,7 @@ static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinne
 /* Returns whether another process uses the caller's address space, by vfork() or CLONE_VM. */
 static bool mm_is_shared(void)
 {
-	/* exited threads are in neither: a leader that waits for the others has no mm, too */
+	/* exited threads are in neither count: a leader that waits for others has no mm any more */
 	return current->mm && atomic_read(&current->mm->mm_users) >
 			      atomic_read(&current->signal->live);
 }
@@ -493,7 +493,6 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 	return 0;
 }
 
-/* Copies @part from (@in) or to the caller. */
 static int walk_copy_part(struct walk *w, const struct bio_vec *bv, struct bvec_iter part, bool in)
 {
 	int err = 0;

@@ -185,7 +185,6 @@ static int host_begin(struct kvblk_region *region, u32 nr)
 }
 
 #if defined(CONFIG_PCI_P2PDMA) && defined(CONFIG_MMU_NOTIFIER)
-/* Marks the region as gone, once. May sleep. */
 static void device_gone(struct kvblk_region *region)
 {
 	if (!xchg(&region->gone, true))
