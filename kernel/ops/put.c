@@ -15,25 +15,21 @@
 #include "request.h"
 #include "trace.h"
 
-/* Next step of a put that has not been submitted. */
+/*
+ * Next step of a put that has not been submitted. Each step leads to a later one or to STEP_LOOK;
+ * the first three are none, but results of &kvblk_op_type.start.
+ */
 enum put_step {
+	STEP_WAIT = -EAGAIN,
+	STEP_INFLIGHT = 0,		/* the request may be freed */
+	STEP_DONE = 1,
 	STEP_LOOK,			/* look up the entry and act on the verdict */
 	STEP_KEEP,			/* put the block into DRAM */
 	STEP_ADMIT,			/* ask the admission policy */
 	STEP_FETCH,			/* pin or copy the caller's memory */
 	STEP_CLEAR,			/* remove an older block */
-	STEP_ENTER,			/* reserve space and an entry */
-	STEP_WRITE,			/* submit the write */
-	STEP_WAIT,			/* none: wait, then start again */
-	STEP_INFLIGHT,			/* none: I/O is in flight; the request may be freed */
-	STEP_DONE,			/* none: the put has its result */
+	STEP_ENTER,			/* reserve space and an entry, and submit the write */
 };
-
-static enum put_step put_end(struct kvblk_req *req, int res)
-{
-	kvblk_req_over(req, res);
-	return STEP_DONE;
-}
 
 static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 {
@@ -255,7 +251,7 @@ static enum put_step put_exists(struct kvblk_req *req, const struct kvblk_slot *
 	kvblk_index_touch(&req->pool->index, slot, kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS_BYTES, req->bytes);
-	return put_end(req, -EEXIST);
+	return kvblk_req_over(req, -EEXIST);
 }
 
 static struct kvblk_put_case put_case(const struct kvblk_req *req, const struct kvblk_slot *old)
@@ -305,7 +301,7 @@ static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *o
 	if (atomic_read(&pool->restoring))
 		return STEP_WAIT;
 	if (kvblk_pool_unsure(pool))
-		return put_end(req, -EIO);
+		return kvblk_req_over(req, -EIO);
 	if (old->state != KVBLK_SLOT_FREE) {
 		if (old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
 		    kvblk_slot_kills_full(pool, old))
@@ -313,10 +309,10 @@ static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *o
 		return put_next(req, old);
 	}
 	if (req->write.older == KVBLK_OLDER_MUST && !req->write.cleared)
-		return put_end(req, -ENOENT);
+		return kvblk_req_over(req, -ENOENT);
 	err = kvblk_kill_barrier(pool, req->id);
 	if (err)
-		return err == 1 ? STEP_WAIT : put_end(req, -EIO);
+		return err == 1 ? STEP_WAIT : kvblk_req_over(req, -EIO);
 	return put_next(req, old);
 }
 
@@ -352,12 +348,10 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 	bool waits = put_inline(req) && !req->write.tries;
 	enum kvblk_safety safety;
 
-	if (kvblk_req_late(req)) {
-		kvblk_req_expire(req);
-		return STEP_DONE;
-	}
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
 	if (!kvblk_media_begin(req))
-		return put_end(req, -ENODEV);
+		return kvblk_req_over(req, -ENODEV);
 	media->seg = kvblk_segment_get(req->pool, slot, &media->member, &media->gen);
 	if (!media->seg) {
 		kvblk_media_end(req);
@@ -381,7 +375,7 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 	case KVBLK_SAFE:
 		return put_exists(req, slot);
 	case KVBLK_CACHED:
-		return waits ? STEP_WAIT : put_end(req, -ENOMEM);
+		return waits ? STEP_WAIT : kvblk_req_over(req, -ENOMEM);
 	default:
 		return slot->state == KVBLK_SLOT_MOVING ? STEP_WAIT : put_check(req, slot, true);
 	}
@@ -458,9 +452,9 @@ static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
 		return put_exists(req, old);
 	case KVBLK_PUT_BUSY:
 		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
-		return put_end(req, -EALREADY);
+		return kvblk_req_over(req, -EALREADY);
 	case KVBLK_PUT_FAIL:
-		return put_refused(req) ? STEP_DONE : put_end(req, -EIO);
+		return put_refused(req) ? STEP_DONE : kvblk_req_over(req, -EIO);
 	case KVBLK_PUT_WAIT:
 		break;
 	}
@@ -477,7 +471,7 @@ static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 	req->write.replaces = false;
 	req->space_seq = atomic_read(&pool->space_seq);
 	if (!kvblk_pool_enter(pool))
-		return put_end(req, -ENODEV);
+		return kvblk_req_over(req, -ENODEV);
 	if (!kvblk_index_find(&pool->index, req->id, old))
 		*old = (struct kvblk_slot) { .state = KVBLK_SLOT_FREE };
 	step = put_judged(req, old);
@@ -491,7 +485,7 @@ static enum put_step put_admit(struct kvblk_req *req)
 	if (kvblk_put_admit(req))
 		return STEP_FETCH;
 	kvblk_count(req->pool, KVBLK_C_PUT_DECLINED, 1);
-	return put_end(req, -ENOBUFS);
+	return kvblk_req_over(req, -ENOBUFS);
 }
 
 /* Makes the index store caller tags. Returns 0, -ENOMEM, -ENODEV or -EAGAIN. */
@@ -523,7 +517,7 @@ static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step n
 	if (err == -EAGAIN || fault)
 		return STEP_WAIT;
 	/* a page fault ended because the task is killed */
-	return put_end(req, err == -EINTR ? -ECANCELED : err);
+	return kvblk_req_over(req, err == -EINTR ? -ECANCELED : err);
 }
 
 static enum put_step put_fetch(struct kvblk_req *req)
@@ -568,10 +562,10 @@ static enum put_step put_full(struct kvblk_req *req)
 	/* put_finish() counts a retried put as an error */
 	if (!req->write.tries)
 		kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
-	return put_end(req, -ENOSPC);
+	return kvblk_req_over(req, -ENOSPC);
 }
 
-/* Reserves space and an entry, in place of @old or (FREE) a new one. */
+/* Writes in reserved space, with an entry in place of @old or (FREE) a new one. */
 static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	bool taken = old->state != KVBLK_SLOT_FREE;
@@ -612,8 +606,10 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 		err = put_take(req, old) ? 0 : -EEXIST;
 	else
 		err = kvblk_entry_insert(pool, req->id, &req->slot, &victim);
-	if (!err)
-		return STEP_WRITE;
+	if (!err) {
+		put_write(req);
+		return STEP_INFLIGHT;
+	}
 	kvblk_reservation_release(resv, NULL);
 	return err == -EEXIST ? STEP_LOOK : put_full(req);
 }
@@ -623,9 +619,9 @@ static enum put_step put_enter(struct kvblk_req *req, const struct kvblk_slot *o
 	enum put_step step;
 
 	if (!kvblk_media_begin(req))
-		return put_end(req, -ENODEV);
+		return kvblk_req_over(req, -ENODEV);
 	step = put_reserve(req, old);
-	if (step != STEP_WRITE)
+	if (step != STEP_INFLIGHT)
 		kvblk_media_end(req);
 	return step;
 }
@@ -662,7 +658,7 @@ static enum put_step put_keep(struct kvblk_req *req)
 	if (err || !req->block)
 		return put_fetched(req, err, STEP_ADMIT);
 	if (!kvblk_media_begin(req))
-		return put_end(req, -ENODEV);
+		return kvblk_req_over(req, -ENODEV);
 	err = kvblk_dram_block_enter(req->pool, kvblk_req_dram_block_take(req));
 	kvblk_media_end(req);
 	/* the write to a member meets any other error, too */
@@ -671,47 +667,29 @@ static enum put_step put_keep(struct kvblk_req *req)
 	req->media.stats = &req->pool->stats->own;
 	req->result.flags |= KVBLK_RES_MEMORY;
 	kvblk_count(req->pool, KVBLK_C_DRAM_PUTS, 1);
-	put_over(req, put_done(req));
-	return STEP_DONE;
+	return put_over(req, put_done(req));
 }
 
 /* Runs the steps; returns as &kvblk_op_type.start. */
 static int put_try(struct kvblk_req *req)
 {
-	enum put_step step = STEP_LOOK;
 	struct kvblk_slot old;
+	enum put_step step;
 
-	for (;;) {
-		switch (step) {
-		case STEP_LOOK:
-			step = put_look(req, &old);
-			break;
-		case STEP_KEEP:
+	do {
+		step = put_look(req, &old);
+		if (step == STEP_KEEP)
 			step = put_keep(req);
-			break;
-		case STEP_ADMIT:
+		if (step == STEP_ADMIT)
 			step = put_admit(req);
-			break;
-		case STEP_FETCH:
+		if (step == STEP_FETCH)
 			step = put_fetch(req);
-			break;
-		case STEP_CLEAR:
+		if (step == STEP_CLEAR)
 			step = put_clear(req, &old);
-			break;
-		case STEP_ENTER:
+		if (step == STEP_ENTER)
 			step = put_enter(req, &old);
-			break;
-		case STEP_WRITE:
-			put_write(req);
-			return 0;
-		case STEP_INFLIGHT:
-			return 0;
-		case STEP_WAIT:
-			return -EAGAIN;
-		case STEP_DONE:
-			return 1;
-		}
-	}
+	} while (step == STEP_LOOK);
+	return step;
 }
 
 static int put_start(struct kvblk_req *req)
