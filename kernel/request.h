@@ -373,7 +373,6 @@ void kvblk_media_end(struct kvblk_req *req);
 void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash);
 /* Allocates the header of a record of @length bytes. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_req_header_alloc(struct kvblk_req *req, u32 length);
-void kvblk_req_header_free(struct kvblk_req *req);
 /*
  * Allocates kernel memory for the payload. Returns 0, -ENOMEM, or -EAGAIN with @wants_memory if a
  * ring's operation exceeds its file's budget, unless nothing is held or @must. Batches bound
@@ -381,6 +380,8 @@ void kvblk_req_header_free(struct kvblk_req *req);
  */
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
+/* Frees header and payload memory, if any. */
+void kvblk_req_buffers_drop(struct kvblk_req *req);
 /*
  * Allocates a DRAM block with the operation's key as the request's memory, charged as by
  * kvblk_req_mem_alloc(). The request owns the block until dropped or taken. Returns 0, -EAGAIN with

@@ -153,8 +153,7 @@ static int put_memory(struct kvblk_req *req)
 	    req->integrity == put_integrity(req, policy) &&
 	    !(req->mem.p2p && put_bounces(req, policy)))
 		return 0;
-	kvblk_req_header_free(req);
-	kvblk_req_mem_drop(req);
+	kvblk_req_buffers_drop(req);
 	req->write.align = align;
 	req->write.stable = READ_ONCE(pool->stable_writes);
 	if (kvblk_put_copies(req)) {
@@ -361,8 +360,7 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 	safety = kvblk_segment_safety(media->member, media->seg, slot->off);
 	if (safety == KVBLK_CACHED && !waits && !kvblk_req_crowded(req)) {
 		/* memory kept while the put waited for space */
-		kvblk_req_header_free(req);
-		kvblk_req_mem_drop(req);
+		kvblk_req_buffers_drop(req);
 		req->slot = *slot;
 		kvblk_media_submit(req, &media->member->flash);
 		kvblk_io_submit(&media->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | REQ_PREFLUSH,
@@ -648,8 +646,7 @@ static enum put_step put_keep(struct kvblk_req *req)
 	err = put_tag(req);
 	if (err)
 		return put_fetched(req, err, STEP_ADMIT);
-	kvblk_req_header_free(req);
-	kvblk_req_mem_drop(req);
+	kvblk_req_buffers_drop(req);
 	if (!req->write.chain)
 		req->write.continues = req->write.parent.lo &&
 				       kvblk_block_present(req->pool, req->write.parent,
@@ -701,8 +698,7 @@ static int put_start(struct kvblk_req *req)
 	 * its file wait for, unless an older block was removed already.
 	 */
 	if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held && !req->write.cleared))) {
-		kvblk_req_header_free(req);
-		kvblk_req_mem_drop(req);
+		kvblk_req_buffers_drop(req);
 	}
 	return ret;
 }
@@ -883,8 +879,7 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 		req->write.failed = by == KVBLK_BY_MEMBER;
 		if (req->write.failed && (req->mem.direct || req->block)) {
 			/* the task may never run, and can provide the payload again */
-			kvblk_req_header_free(req);
-			kvblk_req_mem_drop(req);
+			kvblk_req_buffers_drop(req);
 		}
 		if (req->write.failed)
 			return -EAGAIN;

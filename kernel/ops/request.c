@@ -159,13 +159,6 @@ int kvblk_req_header_alloc(struct kvblk_req *req, u32 length)
 	return 0;
 }
 
-void kvblk_req_header_free(struct kvblk_req *req)
-{
-	if (req->header && req->header_bytes > KVBLK_UNIT)
-		free_pages((unsigned long)req->header, get_order(req->header_bytes));
-	req->header = NULL;
-}
-
 void kvblk_file_put(struct kvblk_file *file)
 {
 	if (refcount_dec_and_test(&file->refs))
@@ -270,6 +263,14 @@ void kvblk_req_mem_drop(struct kvblk_req *req)
 	req_let_go(req);
 }
 
+void kvblk_req_buffers_drop(struct kvblk_req *req)
+{
+	kvblk_req_mem_drop(req);
+	if (req->header && req->header_bytes > KVBLK_UNIT)
+		free_pages((unsigned long)req->header, get_order(req->header_bytes));
+	req->header = NULL;
+}
+
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
 {
 	int err = req_hold(req, bytes, must || !req->cmd);
@@ -319,8 +320,7 @@ void kvblk_req_trim(struct kvblk_req *req)
 {
 	if (unlikely(req->device || req->crcs))
 		req_trim_more(req);
-	kvblk_req_mem_drop(req);
-	kvblk_req_header_free(req);
+	kvblk_req_buffers_drop(req);
 	kvblk_parts_put(req->src.parts, req->src.nr);
 	if (req->src.parts != &req->part)
 		kvfree(req->src.parts);
@@ -513,8 +513,7 @@ void kvblk_rescue_work(struct work_struct *work)
 			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
 			/* only the result is left, and the task may never run */
 			if (ret == 1) {
-				kvblk_req_mem_drop(req);
-				kvblk_req_header_free(req);
+				kvblk_req_buffers_drop(req);
 			}
 			if (ret && kvblk_ownership_give_back(ownership))
 				req->completed(req);

@@ -80,7 +80,7 @@ static int prefetch_begun(struct kvblk_req *req)
 		prefetch_enter(req);
 		return 0;
 	}
-	kvblk_req_header_free(req);
+	kvblk_req_buffers_drop(req);
 	return err == -EAGAIN ? err : kvblk_req_over(req, err);
 }
 

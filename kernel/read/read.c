@@ -133,8 +133,7 @@ static noinline int get_again(struct kvblk_req *req)
 	struct kvblk_sigpipe sigpipe;
 	int ret;
 
-	kvblk_req_mem_drop(req);
-	kvblk_req_header_free(req);
+	kvblk_req_buffers_drop(req);
 	kfree(req->crcs);
 	req->crcs = NULL;
 	/* a canceled get must not wait for a pager, nor be in flight again */

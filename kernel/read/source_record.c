@@ -57,7 +57,7 @@ static int record_start(struct kvblk_req *req)
 	if (!err)
 		err = kvblk_sink_prepare(req);
 	if (err) {
-		kvblk_req_header_free(req);
+		kvblk_req_buffers_drop(req);
 		req->wants_fault = err == -EFAULT;
 		return req->wants_fault || err == -EAGAIN ? -EAGAIN :
 							    kvblk_read_fail(req, err);
