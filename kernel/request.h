@@ -404,8 +404,9 @@ static inline bool kvblk_req_late(const struct kvblk_req *req)
 	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
 }
 
-/* Implements type->wait: waits until segments or write throttles have space. */
+/* Implement type->wait: until segments or write throttles have space, or members are restored. */
 long kvblk_req_wait_space(struct kvblk_req *req, long step);
+long kvblk_req_wait_restore(struct kvblk_req *req, long step);
 /* Completes an operation that is late before it starts. Returns 1. */
 int kvblk_req_expire(struct kvblk_req *req);
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot);

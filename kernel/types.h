@@ -642,19 +642,21 @@ static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, in
 	for ((i) = 0; ((member) = kvblk_next_member(pool, &(i))); (i)++)
 
 /*
- * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns false if the
- * pool is going away. A caller that waits for user memory must not hold them, or else "pool
- * destroy" waits with it.
+ * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns @pool, or NULL
+ * if it is going away. A caller that waits for user memory must not hold them, or else "pool
+ * destroy" waits, too.
  */
-static inline bool kvblk_pool_enter(struct kvblk_pool *pool)
+static inline struct kvblk_pool *kvblk_pool_enter(struct kvblk_pool *pool)
 {
-	return percpu_ref_tryget_live(&pool->users);
+	return percpu_ref_tryget_live(&pool->users) ? pool : NULL;
 }
 
 static inline void kvblk_pool_leave(struct kvblk_pool *pool)
 {
 	percpu_ref_put(&pool->users);
 }
+
+DEFINE_FREE(kvblk_pool_leave, struct kvblk_pool *, if (_T) kvblk_pool_leave(_T))
 
 /* ---- what a member's state permits ---- */
 

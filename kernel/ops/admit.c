@@ -19,21 +19,20 @@ static void put_ask(struct kvblk_req *req)
 		.priority = req->op.priority,
 		.wanted = req->write.hints & KVBLK_HINT_MISSED,
 	};
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 	struct kvblk_slot slot;
 
-	if (!kvblk_pool_enter(req->pool))
+	if (!pool)
 		return;
 	/* settings with which the policy admits all such puts */
-	if (READ_ONCE(p->admit_permille) < KVBLK_POLICY_ADMIT ||
-	    READ_ONCE(p->first_permille) != KVBLK_POLICY_FIRST) {
-		/* a parent that is being written counts, too */
-		single.parent_present =
-			single.parent &&
-			kvblk_index_find(&req->pool->index, req->write.parent, &slot) &&
-			slot.tenant == req->tenant;
-		req->write.declined = !kvblk_policy_admit(p, &single);
-	}
-	kvblk_pool_leave(req->pool);
+	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
+	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
+		return;
+	/* a parent that is being written counts, too */
+	single.parent_present = single.parent &&
+				kvblk_index_find(&pool->index, req->write.parent, &slot) &&
+				slot.tenant == req->tenant;
+	req->write.declined = !kvblk_policy_admit(p, &single);
 }
 
 bool kvblk_put_admit(struct kvblk_req *req)

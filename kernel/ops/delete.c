@@ -97,34 +97,26 @@ static int delete_start(struct kvblk_req *req)
 
 static bool delete_ready(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 	struct kvblk_slot slot;
-	bool ready;
 
 	/* the next start returns -ENODEV if the pool is going away */
-	if (!kvblk_pool_enter(pool))
+	if (!pool)
 		return true;
-	ready = !(kvblk_index_find(&pool->index, req->id, &slot) &&
-		  slot.state == KVBLK_SLOT_MOVING) &&
-		kvblk_kill_barrier(pool, req->id) != 1;
-	kvblk_pool_leave(pool);
-	return ready;
+	if (kvblk_index_find(&pool->index, req->id, &slot) && slot.state == KVBLK_SLOT_MOVING)
+		return false;
+	return kvblk_kill_barrier(pool, req->id) != 1;
 }
 
 /* Returns whether the invalidation must wait for others. Their progress restarts the timeout. */
 static bool delete_crowded(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 	struct kvblk_slot slot;
 	unsigned long moved;
-	bool full;
 
-	if (!kvblk_pool_enter(pool))
-		return false;
-	full = kvblk_index_find(&pool->index, req->id, &slot) &&
-	       kvblk_slot_deletes_full(pool, &slot, &moved);
-	kvblk_pool_leave(pool);
-	if (!full)
+	if (!pool || !kvblk_index_find(&pool->index, req->id, &slot) ||
+	    !kvblk_slot_deletes_full(pool, &slot, &moved))
 		return false;
 	if (time_before(jiffies, moved + HZ))
 		req->waiting = ktime_get();
@@ -135,13 +127,11 @@ static long delete_wait(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (!atomic_read(&pool->restoring) && delete_crowded(req))
+	if (atomic_read(&pool->restoring))
+		return kvblk_req_wait_restore(req, step);
+	if (delete_crowded(req))
 		return wait_event_killable_timeout(pool->delete_wait, !delete_crowded(req), step);
-	if (!atomic_read(&pool->restoring))
-		return wait_event_killable_timeout(pool->settle_wait, delete_ready(req), step);
-	req->waiting = ktime_get();
-	return wait_event_killable_timeout(pool->restore_wait,
-					   !atomic_read(&pool->restoring), step);
+	return wait_event_killable_timeout(pool->settle_wait, delete_ready(req), step);
 }
 
 static int delete_give_up(struct kvblk_req *req)

@@ -410,17 +410,15 @@ static int put_flushed(struct kvblk_req *req, bool reported)
 /* Removes the older block in @old. Looks up again until none is left, nor an invalidation. */
 static enum put_step put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 {
-	enum put_step step = STEP_LOOK;
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 
 	/* the next lookup returns -ENODEV if the pool is going away */
-	if (!kvblk_pool_enter(req->pool))
+	if (!pool)
 		return STEP_LOOK;
-	if (old->state != KVBLK_SLOT_FREE)
-		req->write.cleared |= kvblk_entry_replace(req->pool, req->id, old, NULL);
-	else if (!kvblk_kill_barrier(req->pool, req->id))
-		step = STEP_ENTER;
-	kvblk_pool_leave(req->pool);
-	return step;
+	if (old->state == KVBLK_SLOT_FREE)
+		return kvblk_kill_barrier(pool, req->id) ? STEP_LOOK : STEP_ENTER;
+	req->write.cleared |= kvblk_entry_replace(pool, req->id, old, NULL);
+	return STEP_LOOK;
 }
 
 static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
@@ -462,19 +460,16 @@ static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
 /* Looks up the entry, into @old, and decides whether to write: in place of @old unless FREE. */
 static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 {
-	struct kvblk_pool *pool = req->pool;
-	enum put_step step;
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 
+	if (!pool)
+		return kvblk_req_over(req, -ENODEV);
 	req->throttled = false;
 	req->write.replaces = false;
 	req->space_seq = atomic_read(&pool->space_seq);
-	if (!kvblk_pool_enter(pool))
-		return kvblk_req_over(req, -ENODEV);
 	if (!kvblk_index_find(&pool->index, req->id, old))
 		*old = (struct kvblk_slot) { .state = KVBLK_SLOT_FREE };
-	step = put_judged(req, old);
-	kvblk_pool_leave(pool);
-	return step;
+	return put_judged(req, old);
 }
 
 /* Asks the policy, unless that happens when the block leaves DRAM. */
@@ -705,33 +700,25 @@ static int put_start(struct kvblk_req *req)
 
 static bool put_ready(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 	struct kvblk_put_case put;
 	struct kvblk_slot slot;
-	bool ready;
 
-	if (!kvblk_pool_enter(pool))
+	if (!pool)
 		return true;
-	if (kvblk_index_find(&pool->index, req->id, &slot)) {
-		put = put_case(req, &slot);
-		ready = slot.state != KVBLK_SLOT_MOVING && !kvblk_put_undurable(&put);
-	} else {
-		ready = req->write.older == KVBLK_OLDER_STAYS ||
-			kvblk_kill_barrier(pool, req->id) != 1;
-	}
-	kvblk_pool_leave(pool);
-	return ready;
+	if (!kvblk_index_find(&pool->index, req->id, &slot))
+		return req->write.older == KVBLK_OLDER_STAYS ||
+		       kvblk_kill_barrier(pool, req->id) != 1;
+	put = put_case(req, &slot);
+	return slot.state != KVBLK_SLOT_MOVING && !kvblk_put_undurable(&put);
 }
 
 static long put_wait(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (req->write.older != KVBLK_OLDER_STAYS && atomic_read(&pool->restoring)) {
-		req->waiting = ktime_get();
-		return wait_event_killable_timeout(pool->restore_wait,
-						   !atomic_read(&pool->restoring), step);
-	}
+	if (req->write.older != KVBLK_OLDER_STAYS && atomic_read(&pool->restoring))
+		return kvblk_req_wait_restore(req, step);
 	if (!put_ready(req))
 		return wait_event_killable_timeout(pool->settle_wait, put_ready(req), step);
 	return kvblk_req_wait_space(req, step);

@@ -51,13 +51,10 @@ bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant, const struct kvblk_
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot)
 {
-	bool there;
+	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
 
-	if (!kvblk_pool_enter(pool))
-		return false;
-	there = kvblk_index_find(&pool->index, id, slot) && kvblk_slot_present(pool, tenant, slot);
-	kvblk_pool_leave(pool);
-	return there;
+	return entered && kvblk_index_find(&pool->index, id, slot) &&
+	       kvblk_slot_present(pool, tenant, slot);
 }
 
 /* ---- memory ---- */
@@ -574,6 +571,15 @@ long kvblk_req_wait_space(struct kvblk_req *req, long step)
 	if (left > 0 && req->throttled)
 		req->waiting = ktime_get();
 	return left;
+}
+
+long kvblk_req_wait_restore(struct kvblk_req *req, long step)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	req->waiting = ktime_get();
+	return wait_event_killable_timeout(pool->restore_wait,
+					   !atomic_read(&pool->restoring), step);
 }
 
 static bool file_has_memory(const struct kvblk_req *req)
