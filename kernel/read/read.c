@@ -214,7 +214,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 			kvblk_mem_zero(&req->mem);
 		else if (req->mem.direct)
 			kvblk_read_dirty(req);
-	} else if (req->read.sink->delivers) {
+	} else if (!req->read.sink->deliver) {
 		req->read.state = KVBLK_READ_SUMS;
 		/* count later, or else a get that is read again would count twice */
 		if (!get_loses_tail(req, by))

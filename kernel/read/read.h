@@ -36,7 +36,6 @@ extern const struct kvblk_source *const kvblk_read_sources[];
 /**
  * struct kvblk_sink - where the payload of a read goes
  * @cpu_sees: the CPU can verify the payload
- * @delivers: the payload is in the caller's memory once @finish succeeds
  * @prepare: prepares @mem. Returns 0; -EREMOTEIO: try the next sink; -EFAULT: needs a page
  *	fault; -EAGAIN: wait for memory; -ENOMEM; -ENXIO: the region is gone
  * @describe: notes the verified header @rec, or NULL
@@ -47,11 +46,11 @@ extern const struct kvblk_source *const kvblk_read_sources[];
  * @finish: ends the read, with @err or 0 if it was verified. NULL: nothing to do. Returns
  *	@err; -EINPROGRESS: in flight again; -EAGAIN: read again through kernel memory; -EIO or
  *	-EBADMSG: a part is unreadable or damaged
- * @deliver: copies the payload to the caller. Returns 0, -EFAULT or -ENXIO. NULL if @delivers
+ * @deliver: copies the payload to the caller. Returns 0, -EFAULT or -ENXIO;
+ *	NULL: the payload is there once @finish succeeds
  */
 struct kvblk_sink {
 	bool cpu_sees;
-	bool delivers;
 	int (*prepare)(struct kvblk_req *req);
 	void (*describe)(struct kvblk_req *req, const struct kvblk_rec *rec);
 	int (*failed)(struct kvblk_req *req);

@@ -45,7 +45,6 @@ static noinline int bounce_finish(struct kvblk_req *req, enum kvblk_by by, int e
 
 const struct kvblk_sink kvblk_sink_bounce = {
 	.cpu_sees = true,
-	.delivers = true,
 	.prepare = bounce_prepare,
 	.check = bounce_check,
 	.finish = bounce_finish,

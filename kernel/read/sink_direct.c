@@ -65,7 +65,6 @@ static int direct_check(struct kvblk_req *req)
 
 const struct kvblk_sink kvblk_sink_direct = {
 	.cpu_sees = true,
-	.delivers = true,
 	.prepare = direct_prepare,
 	.check = direct_check,
 };
@@ -96,7 +95,6 @@ int kvblk_sink_try(struct kvblk_req *req, enum kvblk_by by, int err)
 
 /* Chosen by direct_prepare(). */
 const struct kvblk_sink kvblk_sink_device = {
-	.delivers = true,
 	.failed = device_failed,
 	.check = device_check,
 	.finish = kvblk_sink_try,
