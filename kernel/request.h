@@ -147,7 +147,7 @@ struct kvblk_op_type {
 	 * @step jiffies. Returns less than 0 if the task was killed.
 	 */
 	long (*wait)(struct kvblk_req *req, long step);
-	int (*give_up)(struct kvblk_req *req); /* result after too long a wait */
+	int (*give_up)(struct kvblk_req *req); /* result after too long a wait; NULL: -EIO */
 	int (*finish)(struct kvblk_req *req, enum kvblk_by by); /* see kvblk_req_finish() */
 };
 
@@ -419,7 +419,9 @@ bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
  * direct ones, followed by that of the others.
  */
 void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);
+/* Returns whether the memory is a device's, at @addr. Cheaper than to pin all before a copy. */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr);
+/* Notes that device memory was mapped, so that kvblk_req_known_device() looks for it. */
 void kvblk_req_saw_device(struct kvblk_req *req);
 
 /* Completes an operation that has no result yet. Returns 1. */

@@ -134,11 +134,6 @@ static long delete_wait(struct kvblk_req *req, long step)
 	return wait_event_killable_timeout(pool->settle_wait, delete_ready(req), step);
 }
 
-static int delete_give_up(struct kvblk_req *req)
-{
-	return -EIO;
-}
-
 static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -167,6 +162,5 @@ const struct kvblk_op_type kvblk_op_delete = {
 	.commits = true,
 	.start = delete_start,
 	.wait = delete_wait,
-	.give_up = delete_give_up,
 	.finish = delete_finish,
 };

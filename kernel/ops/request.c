@@ -15,8 +15,7 @@ int kvblk_req_expire(struct kvblk_req *req)
 
 bool kvblk_req_crowded(const struct kvblk_req *req)
 {
-	return atomic64_read(&req->owner->budget.detached) >
-	       (s64)kvblk_file_limit(req->owner);
+	return atomic64_read(&req->owner->budget.detached) > (s64)kvblk_file_limit(req->owner);
 }
 
 /* ---- entries ---- */
@@ -61,22 +60,21 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 
 /*
  * A request and a header of 4 KiB, page-aligned for devices with such a boundary. Lists are
- * constructed once, and are empty whenever a request is freed. kvblk_req_alloc() zeroes the
- * rest, not all 8 KiB: init_on_alloc skips caches with a constructor. The free pointer lies
- * after the object, in the rest of the second page.
+ * constructed once, and are empty whenever a request is freed; kvblk_req_alloc() zeroes the rest.
+ * The constructor keeps init_on_alloc from zeroing all 8 KiB. The free pointer follows the object.
  */
-struct req_dram_block {
+struct req_block {
 	u8 header[KVBLK_UNIT];
 	struct kvblk_req req;
 };
 
-static_assert(sizeof(struct req_dram_block) <= 2 * KVBLK_UNIT - sizeof(void *));
+static_assert(sizeof(struct req_block) <= 2 * KVBLK_UNIT - sizeof(void *));
 
-static struct kmem_cache *req_dram_blocks;
+static struct kmem_cache *req_blocks;
 
 static void req_construct(void *block)
 {
-	struct kvblk_req *req = &((struct req_dram_block *)block)->req;
+	struct kvblk_req *req = &((struct req_block *)block)->req;
 
 	INIT_LIST_HEAD(&req->file_link);
 	INIT_LIST_HEAD(&req->ownership.link);
@@ -110,23 +108,23 @@ int kvblk_req_init(void)
 		.align = KVBLK_UNIT,
 		.ctor = req_construct,
 		/* results are copied to callers in lengths that hardened usercopy checks */
-		.useroffset = offsetof(struct req_dram_block, req.result),
+		.useroffset = offsetof(struct req_block, req.result),
 		.usersize = sizeof_field(struct kvblk_req, result),
 	};
 
-	req_dram_blocks = kmem_cache_create("kvblk_req", sizeof(struct req_dram_block),
+	req_blocks = kmem_cache_create("kvblk_req", sizeof(struct req_block),
 					    &args, SLAB_ACCOUNT);
-	return req_dram_blocks ? 0 : -ENOMEM;
+	return req_blocks ? 0 : -ENOMEM;
 }
 
 void kvblk_req_exit(void)
 {
-	kmem_cache_destroy(req_dram_blocks);
+	kmem_cache_destroy(req_blocks);
 }
 
 struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
 {
-	struct req_dram_block *block = kmem_cache_alloc(req_dram_blocks, gfp);
+	struct req_block *block = kmem_cache_alloc(req_blocks, gfp);
 	const size_t lists = offsetofend(struct kvblk_req, ownership.link);
 
 	if (!block)
@@ -136,15 +134,15 @@ struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
 	return &block->req;
 }
 
-static struct req_dram_block *req_dram_block(struct kvblk_req *req)
+static struct req_block *req_block(struct kvblk_req *req)
 {
-	return container_of(req, struct req_dram_block, req);
+	return container_of(req, struct req_block, req);
 }
 
 /* Clears the magic of a stale header, or else a get could take it for one it has read. */
 int kvblk_req_header_alloc(struct kvblk_req *req, u32 length)
 {
-	u64 *header = (u64 *)req_dram_block(req)->header;
+	u64 *header = (u64 *)req_block(req)->header;
 
 	req->header_bytes = kvblk_header_bytes(length);
 	if (req->header_bytes > KVBLK_UNIT)
@@ -162,12 +160,12 @@ void kvblk_file_put(struct kvblk_file *file)
 		kfree(file);
 }
 
-/* Charges @bytes to the file. Returns 0, or -EAGAIN with @wants_memory unless @must. */
+/* Charges @bytes to the file. Returns 0, or -EAGAIN with @wants_memory; see request.h for @must. */
 static int req_hold(struct kvblk_req *req, u32 bytes, bool must)
 {
 	struct kvblk_file *file = req->owner;
 
-	if (must) {
+	if (must || !req->cmd) {
 		kvblk_budget_add(&file->budget, bytes);
 	} else if (!kvblk_budget_take(&file->budget, bytes, kvblk_file_limit(file))) {
 		req->wants_memory = bytes;
@@ -192,7 +190,7 @@ static void req_let_go(struct kvblk_req *req)
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length)
 {
 	struct kvblk_dram_block *obj;
-	int err = req_hold(req, length, !req->cmd);
+	int err = req_hold(req, length, false);
 
 	if (err)
 		return err;
@@ -201,8 +199,6 @@ int kvblk_req_dram_block(struct kvblk_req *req, u32 length)
 		req_let_go(req);
 		return -ENOSPC;
 	}
-	obj->rec.id = req->id;
-	obj->rec.tenant = req->tenant;
 	memcpy(obj->key, req->key, req->op.key_len);
 	req->block = obj;
 	req->coming = true;
@@ -230,26 +226,28 @@ bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_
 	return crcs;
 }
 
-struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req)
-{
-	struct kvblk_dram_block *obj = req->block;
-
-	memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
-	req->block = NULL;
-	req->coming = false;
-	req_let_go(req);
-	return obj;
-}
-
-noinline void kvblk_req_dram_block_drop(struct kvblk_req *req)
+static struct kvblk_dram_block *dram_block_unlink(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj = req->block;
 
 	if (req->mem.bv == obj->bv)
 		memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
 	req->block = NULL;
-	kvblk_dram_block_put(obj);
 	req->coming = false;
+	return obj;
+}
+
+struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req)
+{
+	struct kvblk_dram_block *obj = dram_block_unlink(req);
+
+	req_let_go(req);
+	return obj;
+}
+
+noinline void kvblk_req_dram_block_drop(struct kvblk_req *req)
+{
+	kvblk_dram_block_put(dram_block_unlink(req));
 }
 
 void kvblk_req_mem_drop(struct kvblk_req *req)
@@ -270,7 +268,7 @@ void kvblk_req_buffers_drop(struct kvblk_req *req)
 
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
 {
-	int err = req_hold(req, bytes, must || !req->cmd);
+	int err = req_hold(req, bytes, must);
 
 	if (err)
 		return err;
@@ -331,7 +329,7 @@ void kvblk_req_free(struct kvblk_req *req)
 	u8 phase = req->drain_phase;
 
 	kvblk_req_trim(req);
-	kmem_cache_free(req_dram_blocks, req_dram_block(req));
+	kmem_cache_free(req_blocks, req_block(req));
 	if (!drainer)
 		return;
 	kvblk_drainer_leave(drainer, phase);
@@ -416,24 +414,20 @@ static bool sharing(struct kvblk_completion_list *completions, const struct kvbl
 	return false;
 }
 
-static void completions_quiesce(struct kvblk_completion_list *completions,
-				const struct kvblk_file *file, const void *files)
-{
-	u64 until = READ_ONCE(completions->nr_shared);
-	unsigned long step = 1;
-
-	while (sharing(completions, file, files, until)) {
-		schedule_timeout_idle(step);
-		step = min(2 * step, msecs_to_jiffies(20) + 1);
-	}
-}
-
 void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
 {
+	struct kvblk_completion_list *completions;
+	unsigned long step;
+	u64 until;
 	int cpu;
 
-	for_each_possible_cpu(cpu)
-		completions_quiesce(per_cpu_ptr(file->pool->completion_lists, cpu), file, files);
+	for_each_possible_cpu(cpu) {
+		completions = per_cpu_ptr(file->pool->completion_lists, cpu);
+		until = READ_ONCE(completions->nr_shared);
+		for (step = 1; sharing(completions, file, files, until);
+		     step = min(2 * step, msecs_to_jiffies(20) + 1))
+			schedule_timeout_idle(step);
+	}
 }
 
 /* Called when all bios have completed; any context. */
@@ -534,14 +528,12 @@ void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
 		req->result.flags |= KVBLK_RES_DEVICE_READ;
 }
 
-/* Returns whether the memory is a device's, at @addr. Cheaper than to pin all before a copy. */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr)
 {
 	return READ_ONCE(req->pool->device_seen) &&
 	       kvblk_src_device(&req->src, req->type->writes, addr);
 }
 
-/* Notes that device memory was mapped, so that kvblk_req_known_device() looks for it. */
 void kvblk_req_saw_device(struct kvblk_req *req)
 {
 	req->device = true;
@@ -563,10 +555,10 @@ int kvblk_req_start(struct kvblk_req *req)
 long kvblk_req_wait_space(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
-	long left;
+	long left = wait_event_killable_timeout(pool->space_wait,
+						atomic_read(&pool->space_seq) != req->space_seq,
+						step);
 
-	left = wait_event_killable_timeout(pool->space_wait,
-					   atomic_read(&pool->space_seq) != req->space_seq, step);
 	/* a write throttle that makes progress will have space */
 	if (left > 0 && req->throttled)
 		req->waiting = ktime_get();
@@ -621,5 +613,7 @@ int kvblk_req_wait(struct kvblk_req *req)
 	left = req->type->wait(req, step);
 	if (left < 0)
 		return -EINTR;
-	return ktime_ms_delta(ktime_get(), req->waiting) <= WAIT_MS ? 0 : req->type->give_up(req);
+	if (ktime_ms_delta(ktime_get(), req->waiting) <= WAIT_MS)
+		return 0;
+	return req->type->give_up ? req->type->give_up(req) : -EIO;
 }
