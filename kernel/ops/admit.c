@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Admission: asks the policy which puts members may write. A chain is asked about as a whole,
- * before its first put starts, and is admitted up to some block. A put that DRAM keeps is asked
- * about when the block leaves DRAM; see dram/demote.c.
+ * Admission: asks the policy which puts members may write. A chain is asked about as a whole before
+ * its first put, and admitted up to some block; blocks in DRAM when they leave it (dram/demote.c).
  */
 #include <linux/slab.h>
 
 #include "request.h"
 
-/* Asks the admission policy about a put outside a chain. */
 static void put_ask(struct kvblk_req *req)
 {
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 	struct kvblk_policy *p = &req->pool->policy;
 	struct kvblk_policy_chain single = {
 		.ids = &req->id,
@@ -19,14 +18,11 @@ static void put_ask(struct kvblk_req *req)
 		.priority = req->op.priority,
 		.wanted = req->write.hints & KVBLK_HINT_MISSED,
 	};
-	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 	struct kvblk_slot slot;
 
-	if (!pool)
-		return;
-	/* settings with which the policy admits all such puts */
-	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
-	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
+	/* with these settings the policy admits all such puts */
+	if (!pool || (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
+		      READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST))
 		return;
 	/* a parent that is being written counts, too */
 	single.parent_present = single.parent &&
@@ -48,15 +44,14 @@ bool kvblk_put_admit(struct kvblk_req *req)
 static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
 			const struct kvblk_req *before, struct kvblk_policy_chain *chain)
 {
-	const struct kvblk_req *head = puts[0];
+	const struct kvblk_id parent = before ? before->id : puts[0]->write.parent;
 	struct kvblk_slot slot;
 	u32 admitted = nr;
 
 	chain->nr = nr;
-	chain->parent = before ? before->id.lo : head->write.parent.lo;
+	chain->parent = parent.lo;
 	chain->parent_present = before ||
-		(chain->parent && kvblk_block_present(pool, head->write.parent, head->tenant,
-						      &slot));
+		(parent.lo && kvblk_block_present(pool, parent, puts[0]->tenant, &slot));
 	if (!kvblk_puts_to_dram(pool, puts, nr, chain) && kvblk_pool_enter(pool)) {
 		admitted = kvblk_policy_admit(&pool->policy, chain);
 		kvblk_pool_leave(pool);
@@ -85,14 +80,13 @@ int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32
 		req->write.asked = true;
 		chain.goes_on |= !!(req->write.hints & KVBLK_HINT_CONTINUES);
 		chain.wanted |= !!(req->write.hints & KVBLK_HINT_MISSED);
-		if (kvblk_block_present(pool, req->id, req->tenant, &slot)) {
-			if (!nr_absent)
-				before = req;
-			continue;
+		if (!kvblk_block_present(pool, req->id, req->tenant, &slot)) {
+			chain.priority = max(chain.priority, req->op.priority);
+			ids[nr_absent] = req->id;
+			absent[nr_absent++] = req;
+		} else if (!nr_absent) {
+			before = req;
 		}
-		chain.priority = max(chain.priority, req->op.priority);
-		ids[nr_absent] = req->id;
-		absent[nr_absent++] = req;
 	}
 	chain.ids = ids;
 	if (nr_absent)

@@ -15,11 +15,11 @@ bool kvblk_pool_unsure(struct kvblk_pool *pool)
 static int delete_begun(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
-	unsigned long moved;
 	/* a copy, because the request may be freed before its DRAM block is removed */
 	const struct kvblk_id id = req->id;
 	/* read before the lookup, because restore may add entries after it */
 	bool unsure = kvblk_pool_unsure(pool);
+	unsigned long moved;
 	int err;
 
 	/* pairs with restore_use() */

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Drains: KVBLK_IOC_DRAIN waits for operations of an open file in flight at the call, not for later
- * operations. A drain polls: operations wake no drain.
+ * ones. It polls: operations count per CPU, and wake no drain, so that they cost almost nothing.
  *
- * An operation counts from allocation to free, in the phase that was current at the start, per CPU,
- * so that operations without a drain cost almost nothing. A drain waits until the other phase is
- * empty, makes the empty phase current, and waits until the previous phase is empty. All earlier
- * operations are complete then.
+ * An operation counts from allocation to free, in the phase that was current at its start. A drain
+ * waits until the other phase is empty, makes it current, and waits until the previous phase is
+ * empty. All earlier operations are complete then.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -91,7 +90,7 @@ int kvblk_drainer_wait(struct kvblk_drainer *drainer, u64 deadline_ns)
 		err = drain_pause(deadline_ns, &step);
 		if (err)
 			return err;
-		/* a drain that started later has waited for all of this one's operations */
+		/* a drain that started later has waited for this one's operations */
 		if (smp_load_acquire(&drainer->drained) > before)
 			return 0;
 	}
@@ -105,10 +104,9 @@ int kvblk_drainer_wait(struct kvblk_drainer *drainer, u64 deadline_ns)
 		WRITE_ONCE(drainer->phase, !phase);
 		err = phase_wait(drainer, phase, deadline_ns);
 	}
-	if (!err) {
-		/* pairs with smp_load_acquire() above */
+	/* pairs with smp_load_acquire() above */
+	if (!err)
 		smp_store_release(&drainer->drained, number);
-	}
 	mutex_unlock(&drainer->draining);
 	return err;
 }

@@ -2,24 +2,21 @@
 /*
  * Leases: a promise that found blocks stay readable for a while.
  *
- * A lease pins index entries, not segments: reclaim copies a leased block forward. Many files
- * may hold an entry, each by many leases, so the pool counts files by id. The entry's leased
- * bit is set while the count is not zero. A lease belongs to an open file and ends with the
- * file, by deadline, or when released.
+ * A lease pins index entries, not segments: reclaim copies a leased block forward. It belongs to
+ * an open file and ends with the file, by deadline, or when released.
  *
  * The rules, all under pool->lease.lock:
- * - An id counts the files that hold the id; a hold counts the leases of the file that list
- *   the id. Both may outlive the entry, but the leased bit never outlives the counts.
- * - The lock is held for LEASE_STEP keys at most, and memory for keys is allocated outside,
- *   so no caller delays other callers for long.
- * - lease_permille of each member's bytes, and of DRAM, may be leased, so reclaim always
- *   finds blocks to drop. A new key may take a file to half of the share that other files
- *   leave, so no file makes other files' leases fail. An id that is leased already costs
- *   nothing.
- * - A leased DRAM block may be written to any member. So the lease must also fit, with all
- *   other leases, into lease_permille of the members' bytes.
- * - A file is charged once per id, at the place of the block at the time. The pool is charged
- *   at the current place: a block that leaves DRAM is charged to the member within a second.
+ * - An id counts the files that hold it; a hold counts the leases of its file that list the id.
+ *   Both may outlive the entry, whose leased bit never outlives the counts.
+ * - The lock is held for LEASE_STEP keys at most, and memory for keys is allocated outside, so no
+ *   caller delays others for long.
+ * - lease_permille of each member's bytes, and of DRAM, may be leased, so reclaim always finds
+ *   blocks to drop. A new key may take a file to half of the share that other files leave, so no
+ *   file makes other files' leases fail. An id that is leased already costs nothing.
+ * - A leased DRAM block may be written to any member. So the lease must also fit, with all other
+ *   leases, into lease_permille of the members' bytes.
+ * - A file is charged once per id, at the place of the block at the time. The pool is charged at
+ *   the current place: a block that leaves DRAM is charged to the member within a second.
  */
 #include <linux/slab.h>
 
@@ -30,7 +27,7 @@ struct lease_key {
 	struct rhash_head node;		/* in pool->lease.keys, by @id */
 	struct list_head memory;	/* in pool->lease.in_memory if @at is KVBLK_LEASE_MEMORY */
 	struct kvblk_id id;
-	u32 count;			/* number of files that hold the id */
+	u32 count;			/* files that hold the id */
 	u32 len;			/* bytes charged */
 	u8 at;				/* place where the pool is charged, see place_of() */
 };
@@ -102,8 +99,7 @@ static u8 place_of(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 
 static u32 key_bytes(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
-	return kvblk_record_units(slot->len, READ_ONCE(pool->align_units)) <<
-	       KVBLK_UNIT_SHIFT;
+	return kvblk_record_units(slot->len, READ_ONCE(pool->align_units)) << KVBLK_UNIT_SHIFT;
 }
 
 static u64 share_of(struct kvblk_pool *pool, u64 bytes)
@@ -330,18 +326,17 @@ static void lease_hide(struct lease *lease)
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
 		     u64 *lease_id, u64 *end_ns)
 {
-	u32 left = nr, taken, step, n;
-	struct lease_fresh *fresh;
+	struct lease_fresh *fresh __free(kfree) =
+		kcalloc(min(nr, LEASE_STEP), sizeof(*fresh), GFP_KERNEL_ACCOUNT);
 	struct kvblk_pool *pool = file->pool;
+	u32 left = nr, taken, step, n;
 	struct lease *lease;
 	int err = 0;
 
 	*lease_id = 0;
 	lease = kvzalloc(struct_size(lease, holds, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	fresh = kcalloc(min(nr, LEASE_STEP), sizeof(*fresh), GFP_KERNEL_ACCOUNT);
 	if (!lease || !fresh) {
 		kvfree(lease);
-		kfree(fresh);
 		return -ENOMEM;
 	}
 	refcount_inc(&file->refs);
@@ -359,23 +354,21 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 		kfree(fresh[n].key);
 		kfree(fresh[n].hold);
 	}
-	kfree(fresh);
 
 	taken = lease->nr;
-	mutex_lock(&pool->lease.lock);
-	lease->end_ns = ktime_get_ns() + (u64)ms * NSEC_PER_MSEC;
-	lease->id = ++file->next_lease;
-	if (taken && !err)
-		err = xa_err(xa_store(&file->leases, lease->id, lease, GFP_KERNEL_ACCOUNT));
-	if (taken && !err) {
-		rb_add_cached(&lease->node, &pool->lease.by_end, lease_before);
-		*lease_id = lease->id;
-		*end_ns = lease->end_ns;
-		kvblk_count(pool, KVBLK_C_LEASES, 1);
-		mutex_unlock(&pool->lease.lock);
-		return taken;
+	scoped_guard(mutex, &pool->lease.lock) {
+		lease->end_ns = ktime_get_ns() + (u64)ms * NSEC_PER_MSEC;
+		lease->id = ++file->next_lease;
+		if (taken && !err)
+			err = xa_err(xa_store(&file->leases, lease->id, lease, GFP_KERNEL_ACCOUNT));
+		if (taken && !err) {
+			rb_add_cached(&lease->node, &pool->lease.by_end, lease_before);
+			*lease_id = lease->id;
+			*end_ns = lease->end_ns;
+			kvblk_count(pool, KVBLK_C_LEASES, 1);
+			return taken;
+		}
 	}
-	mutex_unlock(&pool->lease.lock);
 	lease_free(pool, lease);
 	return err;
 }
@@ -412,15 +405,11 @@ void kvblk_lease_drop_all(struct kvblk_file *file)
 
 static struct lease *lease_expired(struct kvblk_pool *pool)
 {
-	struct rb_node *node;
 	struct lease *lease;
 
 	guard(mutex)(&pool->lease.lock);
-	node = rb_first_cached(&pool->lease.by_end);
-	if (!node)
-		return NULL;
-	lease = rb_entry(node, struct lease, node);
-	if (!lease_over(lease))
+	lease = rb_entry_safe(rb_first_cached(&pool->lease.by_end), struct lease, node);
+	if (!lease || !lease_over(lease))
 		return NULL;
 	lease_hide(lease);
 	return lease;
@@ -456,8 +445,8 @@ static void lease_expire_work(struct work_struct *work)
 
 	while ((lease = lease_expired(pool)))
 		lease_free(pool, lease);
-	left = min(READ_ONCE(pool->lease.nr_in_memory), LEASE_LOOK);
-	for (; left; left -= min(left, LEASE_STEP)) {
+	for (left = min(READ_ONCE(pool->lease.nr_in_memory), LEASE_LOOK); left;
+	     left -= min(left, LEASE_STEP)) {
 		memory_step(pool);
 		cond_resched();
 	}

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Puts. The rules:
- * - A block is visible only after its record was written. Until then the put owns a WRITING
- *   slot with the record's place, so a put whose slot was taken over notices.
- * - A record that was written but not published is invalidated.
+ * - A block is visible only after its record was written. Until then the put owns a WRITING slot
+ *   with the record's place, so it notices if another put takes the slot over. A record that was
+ *   written but not published is invalidated.
  * - The caller's memory is pinned or copied before the media half begins.
- * - A put that replaces an older block (&enum kvblk_older) removes the block only when nothing
- *   but the members can fail the put, and waits for the invalidation. To check for one, look up
- *   the entry first: an invalidation is listed before the entry is removed.
- * - A put takes over the entry of the same block if the member does not respond or a crash may
- *   lose the block. The older record stays, MOVING, until the new record is written past the
- *   caches, because the older record may belong to a durable put.
+ * - A put that replaces an older block (&enum kvblk_older) removes the block only when nothing but
+ *   the members can fail the put, and waits for the invalidation. To check for one, look up the
+ *   entry first: an invalidation is listed before the entry is removed.
+ * - A put takes over the entry of the same block if the member does not respond or a crash may lose
+ *   the block. The older record, maybe of a durable put, stays MOVING until the new one is written
+ *   past the caches.
  */
 #include "request.h"
 #include "trace.h"
@@ -70,21 +70,13 @@ static u8 put_integrity(const struct kvblk_req *req, u32 policy)
 /* Returns whether device memory is copied: the CPU must seal it, or no member reaches it. */
 static bool put_bounces(const struct kvblk_req *req, u32 policy)
 {
-	return kvblk_proofs[kvblk_proof_choose(policy, req->crcs, true)].seal ||
-	       req->write.no_p2p;
+	return kvblk_proofs[kvblk_proof_choose(policy, req->crcs, true)].seal || req->write.no_p2p;
 }
 
 /* Returns checksums computed by the caller, or when the payload was copied to DRAM, or NULL. */
 static const __le32 *put_known_crcs(const struct kvblk_req *req)
 {
 	return kvblk_proofs[req->integrity].seal && req->block ? req->block->rec.crcs : req->crcs;
-}
-
-/* Fills in the checksums, unless they are computed during the write. */
-static void put_crcs(struct kvblk_req *req, u32 policy)
-{
-	req->integrity = put_integrity(req, policy);
-	kvblk_record_crcs(req->header, req->bytes, req->integrity, put_known_crcs(req));
 }
 
 /* Returns whether a member that may get the block reaches the caller's memory. */
@@ -103,7 +95,7 @@ static bool put_reachable(struct kvblk_req *req)
 
 static int put_copy_in(struct kvblk_req *req)
 {
-	/* a retried put must not wait for its file's budget */
+	/* a retry must not wait for the file's budget */
 	int err = kvblk_req_mem_alloc(req, req->bytes, req->write.tries);
 
 	if (!err)
@@ -114,20 +106,46 @@ static int put_copy_in(struct kvblk_req *req)
 }
 
 /* Takes page faults before pinning, or else a pager could hold up pinned device memory. */
-static int put_map(struct kvblk_req *req, struct kvblk_align align)
+static int put_map(struct kvblk_req *req)
 {
-	int err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+	int err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, req->write.align);
 
 	if (err != -EFAULT || !req->src.fault)
 		return err;
 	err = kvblk_src_fault_in(&req->src, req->bytes, false);
 	if (!err)
-		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, req->write.align);
 	/* fall back to a copy */
 	return err == -EFAULT ? 0 : err;
 }
 
-/* Copies the payload into a DRAM block, if there is space; returns as kvblk_put_fill(). */
+/* Pins the caller's memory, or copies it to kernel memory. */
+static int put_pin(struct kvblk_req *req, u32 policy)
+{
+	phys_addr_t addr;
+	int err;
+
+	/* a cancel may assume kernel memory of a retried put, so do not map the ring's */
+	if (req->pool->flags & KVBLK_POOL_STRICT || req->write.stable ||
+	    (req->write.tries && req->cmd) ||
+	    !kvblk_src_fits(&req->src, req->bytes, req->write.align) ||
+	    (put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
+		req->device = kvblk_src_device(&req->src, false, &addr);
+		return put_copy_in(req);
+	}
+	err = put_map(req);
+	if (err)
+		return err;
+	if (req->mem.p2p) {
+		kvblk_req_saw_device(req);
+		if (!put_bounces(req, policy) && !put_reachable(req))
+			req->write.no_p2p = true;
+		if (put_bounces(req, policy))
+			kvblk_req_mem_drop(req);
+	}
+	return req->mem.direct ? 0 : put_copy_in(req);
+}
+
 static int put_fill(struct kvblk_req *req)
 {
 	struct kvblk_rec rec;
@@ -144,8 +162,7 @@ static int put_memory(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	u32 policy = put_policy(req);
 	struct kvblk_align align = kvblk_pool_align(pool);
-	phys_addr_t addr;
-	int err;
+	int err = 0;
 
 	/* kept during a wait for space: reuse it unless what determines it has changed */
 	if (req->header && req->write.align.both == align.both &&
@@ -156,38 +173,17 @@ static int put_memory(struct kvblk_req *req)
 	kvblk_req_buffers_drop(req);
 	req->write.align = align;
 	req->write.stable = READ_ONCE(pool->stable_writes);
-	if (kvblk_put_copies(req)) {
+	if (kvblk_put_copies(req))
 		err = put_fill(req);
-		if (err)
-			return err;
-	}
-	/* a cancel may assume kernel memory of a retried put, so do not map the ring's */
-	if (!req->block && !(pool->flags & KVBLK_POOL_STRICT) && !req->write.stable &&
-	    !(req->write.tries && req->cmd) &&
-	    kvblk_src_fits(&req->src, req->bytes, align) &&
-	    !(put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
-		err = put_map(req, align);
-		if (err)
-			return err;
-		if (req->mem.p2p) {
-			kvblk_req_saw_device(req);
-			if (!put_bounces(req, policy) && !put_reachable(req))
-				req->write.no_p2p = true;
-			if (put_bounces(req, policy))
-				kvblk_req_mem_drop(req);
-		}
-	} else if (!req->block) {
-		req->device = kvblk_src_device(&req->src, false, &addr);
-	}
-	if (!req->mem.direct && !req->block) {
-		err = put_copy_in(req);
-		if (err)
-			return err;
-	}
-	err = kvblk_req_header_alloc(req, req->bytes);
+	if (!err && !req->block)
+		err = put_pin(req, policy);
+	if (!err)
+		err = kvblk_req_header_alloc(req, req->bytes);
 	if (err)
 		return err;
-	put_crcs(req, policy);
+	/* without known ones, checksums are computed for the write */
+	req->integrity = put_integrity(req, policy);
+	kvblk_record_crcs(req->header, req->bytes, req->integrity, put_known_crcs(req));
 	return 0;
 }
 
@@ -315,7 +311,7 @@ static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *o
 	return put_next(req, old);
 }
 
-/* Completes a put that may not write. Returns whether it did. */
+/* Returns whether the put may not write, and is complete. */
 static bool put_refused(struct kvblk_req *req)
 {
 	if (kvblk_pool_too_long(req->pool, req->bytes))
@@ -472,7 +468,6 @@ static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 	return put_judged(req, old);
 }
 
-/* Asks the policy, unless that happens when the block leaves DRAM. */
 static enum put_step put_admit(struct kvblk_req *req)
 {
 	if (kvblk_put_admit(req))
@@ -484,7 +479,7 @@ static enum put_step put_admit(struct kvblk_req *req)
 /* Makes the index store caller tags. Returns 0, -ENOMEM, -ENODEV or -EAGAIN. */
 static int put_tag(struct kvblk_req *req)
 {
-	int err;
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = NULL;
 
 	if (!req->write.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
 		return 0;
@@ -492,11 +487,8 @@ static int put_tag(struct kvblk_req *req)
 	req->wants_fault = !req->src.fault;
 	if (req->wants_fault)
 		return -EAGAIN;
-	if (!kvblk_pool_enter(req->pool))
-		return -ENODEV;
-	err = kvblk_index_keep_tags(&req->pool->index);
-	kvblk_pool_leave(req->pool);
-	return err;
+	pool = kvblk_pool_enter(req->pool);
+	return pool ? kvblk_index_keep_tags(&pool->index) : -ENODEV;
 }
 
 /* Returns the step after preparing memory: @next, a wait, perhaps for a page fault, or the end. */
@@ -862,24 +854,21 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 		err = put_settle(req, by != KVBLK_BY_NOBODY);
 	if (!err) {
 		err = put_done(req);
-	} else if (err == -EIO) {
-		req->write.failed = by == KVBLK_BY_MEMBER;
-		if (req->write.failed && (req->mem.direct || req->block)) {
-			/* the task may never run, and can provide the payload again */
+	} else if (err == -EIO && by == KVBLK_BY_MEMBER) {
+		req->write.failed = true;
+		/* the task may never run, and can provide the payload again */
+		if (req->mem.direct || req->block)
 			kvblk_req_buffers_drop(req);
-		}
-		if (req->write.failed)
-			return -EAGAIN;
+		return -EAGAIN;
+	} else if (err == -EIO && by == KVBLK_BY_CALLER) {
 		/* a detached put was reported and counted already */
-		if (by == KVBLK_BY_CALLER) {
-			err = put_elsewhere(req);
-			if (!err)
-				return 0;
-			if (err == 1)
-				err = req->result.res;
-			else
-				kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
-		}
+		err = put_elsewhere(req);
+		if (!err)
+			return 0;
+		if (err == 1)
+			err = req->result.res;
+		else
+			kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
 	}
 	return put_over(req, err);
 }

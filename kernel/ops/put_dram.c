@@ -3,17 +3,16 @@
 #include "request.h"
 
 /*
- * Returns whether DRAM may keep the block. Not from device memory, which is slow to read; not if
- * NVMe lists must find the block on media; not after a failed write.
+ * Returns whether DRAM may keep the block: not from device memory, which is slow to read, nor if
+ * NVMe lists must find the block on media, nor after a failed write.
  */
 static bool dram_suits(const struct kvblk_req *req)
 {
 	phys_addr_t addr;
 
-	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->write.tries ||
-	    req->write.older != KVBLK_OLDER_STAYS || req->tenant == KVBLK_NVME_TENANT)
-		return false;
-	return !kvblk_src_device(&req->src, false, &addr);
+	return READ_ONCE(req->pool->tun.dram_bytes) && !req->write.tries &&
+	       req->write.older == KVBLK_OLDER_STAYS && req->tenant != KVBLK_NVME_TENANT &&
+	       !kvblk_src_device(&req->src, false, &addr);
 }
 
 /* Returns whether a put completes only when a member has the block. */
@@ -36,11 +35,12 @@ bool kvblk_put_copies(const struct kvblk_req *req)
 bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
 			const struct kvblk_policy_chain *chain)
 {
+	struct kvblk_write *write;
 	u64 bytes = 0;
 	u32 i, number;
 
 	for (i = 0; i < nr; i++)
-		bytes += round_up((u64)puts[i]->bytes, PAGE_SIZE);
+		bytes += kvblk_dram_block_bytes(puts[i]->bytes);
 	if (!kvblk_dram_has_space(pool, bytes))
 		return false;
 	for (i = 0; i < nr; i++)
@@ -48,12 +48,13 @@ bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 			return false;
 	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
 	for (i = 0; i < nr; i++) {
-		puts[i]->write.asked = false;
-		puts[i]->write.chain = number;
-		puts[i]->write.continues = chain->parent_present;
-		puts[i]->write.hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
-				  (chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
-		puts[i]->write.offer_parent = chain->parent;
+		write = &puts[i]->write;
+		write->asked = false;
+		write->chain = number;
+		write->continues = chain->parent_present;
+		write->hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
+				(chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
+		write->offer_parent = chain->parent;
 	}
 	return true;
 }
