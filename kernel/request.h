@@ -2,19 +2,18 @@
 /*
  * Operations: the request, and what each layer does with it.
  *
- * An operation has two halves. The media half, struct kvblk_media, belongs to a member:
- * segment, reservation, WRITING slot, bios. It ends soon after the bios complete,
- * whatever the caller does meanwhile. The caller half is the rest: memory, copies,
- * result. It may take as long as the caller likes, and holds nothing that other
- * operations need.
+ * An operation has two halves. The media half, struct kvblk_media, belongs to a member: segment,
+ * reservation, WRITING slot, bios. It ends soon after the bios complete, whatever the caller does
+ * meanwhile. The caller half is the rest: memory, copies, result. It may take as long as the caller
+ * likes, and holds nothing that other operations need.
  *
  *   parse ─► start ─► bios ─► finish ─► result
  *            │  ▲               │  ▲
  *            ▼  │ kvblk_req_wait│  │ bios again, or a second call:
  *           -EAGAIN             ▼  │ the media half, then the caller half
  *
- * Puts, gets and deletes differ in struct kvblk_op_type. Batches and rings differ in
- * the callbacks @completed and @release.
+ * Puts, gets and deletes differ in struct kvblk_op_type; batches and rings in the callbacks
+ * @completed and @release.
  */
 #ifndef KVBLK_REQUEST_H
 #define KVBLK_REQUEST_H
@@ -54,7 +53,7 @@ static inline u64 kvblk_file_limit(const struct kvblk_file *file)
 	return READ_ONCE(file->pool->tun.queue_bytes);
 }
 
-/* Operations that started, and operations that completed, by phase. */
+/* Operations of one CPU, by phase. */
 struct kvblk_drainer_count {
 	u64 started[2];
 	u64 completed[2];
@@ -90,8 +89,7 @@ enum kvblk_read_state {
 	KVBLK_READ_FIND,		/* find the block and start the read */
 	KVBLK_READ_INFLIGHT,		/* verify what was read, once the bios have completed */
 	KVBLK_READ_CHECKED,		/* end the read; a bounce may be in flight again */
-	/* find the block in DRAM again: a reference of the lookup would hold memory too long */
-	KVBLK_READ_RECALL,
+	KVBLK_READ_RECALL,		/* find the block in DRAM again, see read/source_dram.c */
 	KVBLK_READ_AGAIN,		/* find and read the block again, through kernel memory */
 	KVBLK_READ_COPY,		/* copy the verified block to the caller */
 	KVBLK_READ_SUMS,		/* copy the checksums, the payload is delivered */
@@ -138,14 +136,11 @@ struct kvblk_op_type {
 	bool writes;			/* writes the caller's memory */
 	bool commits;			/* takes place once in flight: too late to cancel */
 	/*
-	 * Starts the operation. Returns 0: in flight; 1: complete, see req->result; -EAGAIN: must
-	 * wait for space, another operation or memory, then be started again.
+	 * Returns 0: in flight; 1: complete, see req->result; -EAGAIN: must wait for space, another
+	 * operation or memory, then be started again
 	 */
 	int (*start)(struct kvblk_req *req);
-	/*
-	 * Waits after -EAGAIN, unless for memory, until the operation may be started again or for
-	 * @step jiffies. Returns less than 0 if the task was killed.
-	 */
+	/* waits after -EAGAIN, unless for memory, at most @step jiffies; < 0: task killed */
 	long (*wait)(struct kvblk_req *req, long step);
 	int (*give_up)(struct kvblk_req *req); /* result after too long a wait; NULL: -EIO */
 	int (*finish)(struct kvblk_req *req, enum kvblk_by by); /* see kvblk_req_finish() */
@@ -203,10 +198,7 @@ struct kvblk_req {
 	void (*completed)(struct kvblk_req *req);
 	/* frees a detached request when its bios have completed */
 	void (*release)(struct kvblk_req *req);
-	/*
-	 * called under file->lock with @canceled set. Completes the operation now with -ECANCELED
-	 * if its memory is the kernel's; otherwise it ends when its bios complete
-	 */
+	/* under file->lock, with @canceled set: completes now if its memory is the kernel's */
 	void (*cancel)(struct kvblk_req *req);
 	/*
 	 * cmd: returns the res of the completion that reports @result, and sets the extra word of a
@@ -265,10 +257,7 @@ struct kvblk_req {
 
 /* ---- chardev/parse.c -------------------------------------------------- */
 
-/*
- * Converts a deadline of CLOCK_MONOTONIC, which time namespaces shift, to ktime_get().
- * @theirs must not be 0. Returns the converted deadline, never 0.
- */
+/* Converts a deadline, not 0, of CLOCK_MONOTONIC, which time namespaces shift, to ktime_get(). */
 u64 kvblk_deadline(u64 theirs);
 /* Converts a time of ktime_get() to the caller's CLOCK_MONOTONIC. */
 u64 kvblk_time_out(u64 ns);
@@ -277,16 +266,12 @@ u64 kvblk_time_out(u64 ns);
  * 0, -EFAULT, -EINVAL if shorter than @least, or -E2BIG if unknown fields are not zero.
  */
 int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from);
-/*
- * Makes a request of @op. @cmd: a ring's command, or NULL. Returns the request with any error in
- * req->result.res, or NULL without memory. May sleep.
- */
+/* Makes a request, with any error in req->result.res. Returns NULL without memory. May sleep. */
 struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
 				struct io_uring_cmd *cmd, unsigned int issue_flags);
 /*
- * Makes a request for the kernel itself: @key and @pieces replace op->key and op->pieces, the
- * deadline is ktime_get()'s, extension, TTL and rights are not looked at. Returns as
- * kvblk_req_new().
+ * kvblk_req_new() for the kernel itself: @key and @pieces replace op->key and op->pieces, the
+ * deadline is ktime_get()'s, extension, TTL and rights are not looked at.
  */
 struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *op,
 				const void *key, const struct kvblk_piece *pieces,
@@ -295,10 +280,10 @@ struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *
 /* ---- ops/request.c: shared by all operations ---------------------------- */
 
 int kvblk_req_init(void);
-/* Allocate the completion lists of a pool. Returns 0 or -ENOMEM. May sleep. */
+void kvblk_req_exit(void);
+/* Allocates the completion lists of a pool. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_req_pool_init(struct kvblk_pool *pool);
 void kvblk_req_pool_exit(struct kvblk_pool *pool);
-void kvblk_req_exit(void);
 /* Returns a request of zeroes with empty lists, or NULL. May sleep if @gfp allows. */
 struct kvblk_req *kvblk_req_alloc(gfp_t gfp);
 void kvblk_req_free(struct kvblk_req *req);
@@ -307,14 +292,13 @@ void kvblk_req_trim(struct kvblk_req *req);
 /* Starts the operation; returns as &kvblk_op_type.start. */
 int kvblk_req_start(struct kvblk_req *req);
 /*
- * Waits after -EAGAIN, with nothing of the batch in flight. Returns 0 to start again,
- * -EINTR, or the error to complete the operation with.
+ * Waits after -EAGAIN, with nothing of the batch in flight. Returns 0 to start again, -EINTR, or
+ * the error to complete the operation with.
  */
 int kvblk_req_wait(struct kvblk_req *req);
 /*
- * Finishes an operation after its bios; task context. Returns 1: complete; 0: in flight again,
- * owned by its bios; -EAGAIN: the media half has ended, the caller must finish the caller half,
- * with req->src.fault if @wants_fault.
+ * Finishes an operation after its bios; task context. Returns 1: complete; 0: in flight again, owned
+ * by its bios; -EAGAIN: finish the caller half, too, with req->src.fault if @wants_fault.
  */
 static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 {
@@ -335,23 +319,14 @@ bool kvblk_req_detach(struct kvblk_req *req);
 void kvblk_file_quiesce(struct kvblk_file *file, const void *files);
 void kvblk_file_put(struct kvblk_file *file);
 
-/*
- * Ends the media halves of completed ring operations whose tasks do not run: after a second, or at
- * once if they keep much memory pinned.
- */
+/* Ends media halves for tasks that do not run: after a second, or if much memory is pinned. */
 void kvblk_rescue_work(struct work_struct *work);
 /* Puts a ring's operation on the completion list. Returns whether to notify the task. */
 bool kvblk_req_land(struct kvblk_req *req);
-/*
- * Excludes the time since kvblk_req_land() from the request's latency, which is the pool's. The
- * caller has claimed or taken the request.
- */
+/* Excludes the time since kvblk_req_land() from the latency of a claimed or taken request. */
 void kvblk_req_resume(struct kvblk_req *req);
 
-/*
- * Returns whether an older record may come back, from a lost member or a segment that could not be
- * read; kvblk_pool_give_up() ends the latter.
- */
+/* Returns whether an older record may come back, from a lost member or an unread segment. */
 bool kvblk_pool_unsure(struct kvblk_pool *pool);
 /* Returns whether a get of @tenant would find the block. Process context. */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
@@ -383,9 +358,8 @@ void kvblk_req_mem_drop(struct kvblk_req *req);
 /* Frees header and payload memory, if any. */
 void kvblk_req_buffers_drop(struct kvblk_req *req);
 /*
- * Allocates a DRAM block with the operation's key as the request's memory, charged as by
- * kvblk_req_mem_alloc(). The request owns the block until dropped or taken. Returns 0, -EAGAIN with
- * @wants_memory, or -ENOSPC.
+ * Allocates a DRAM block as the request's memory, charged as by kvblk_req_mem_alloc(); the request
+ * owns it until dropped or taken. Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
  */
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length);
 struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req);
@@ -394,10 +368,7 @@ void kvblk_req_dram_block_drop(struct kvblk_req *req);
 /* Copies @rec with its checksums, if any, into the block. Returns false without memory. */
 bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);
-/*
- * Returns whether detached operations of the file hold too much memory: a caller that cancels and
- * submits in a loop must be stopped.
- */
+/* Returns whether the file's detached operations hold too much memory, as of a loop of cancels. */
 bool kvblk_req_crowded(const struct kvblk_req *req);
 static inline bool kvblk_req_late(const struct kvblk_req *req)
 {
@@ -414,10 +385,7 @@ bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *
 bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
 /* Returns whether the member of @slot responds. */
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
-/*
- * Counts a direct or other transfer of the payload and notes which in the result. @to: counter of
- * direct ones, followed by that of the others.
- */
+/* Counts and notes how the payload moved. @to: counter of direct transfers, before that of others. */
 void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);
 /* Returns whether the memory is a device's, at @addr. Cheaper than to pin all before a copy. */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr);
@@ -448,21 +416,17 @@ bool kvblk_put_admit(struct kvblk_req *req);
 /* ---- ops/put_dram.c ----------------------------------------------------- */
 
 /*
- * Returns whether a put completes as soon as DRAM has its block, if there is space. May walk the
- * caller's page tables, but takes no page fault.
+ * Return whether, if there is space, a put completes once DRAM has its block, or DRAM gets a copy
+ * before a member has it. May walk the caller's page tables, but take no page fault.
  */
 bool kvblk_put_stays(const struct kvblk_req *req);
-/* Returns whether DRAM gets a copy of the block before a member does, if there is space. */
 bool kvblk_put_copies(const struct kvblk_req *req);
-/*
- * Prepares the @nr @puts of a chain for DRAM if all fit; the policy is then asked when the blocks
- * leave DRAM. Returns whether the chain was prepared.
- */
+/* Prepares a chain for DRAM; the policy is asked later. Returns false unless all @puts suit. */
 bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
 			const struct kvblk_policy_chain *chain);
 /*
- * Copies the payload into a DRAM block that @rec describes, with checksums for
- * KVBLK_INTEGRITY_CRC32C. Without space, req->block stays NULL. Returns 0, -EINTR or -EFAULT.
+ * Copies the payload into a DRAM block that @rec describes, with checksums if it seals. Without
+ * space, req->block stays NULL. Returns 0, -EINTR or -EFAULT.
  */
 int kvblk_put_fill(struct kvblk_req *req, const struct kvblk_rec *rec);
 
@@ -492,6 +456,7 @@ static inline void kvblk_drainer_leave(struct kvblk_drainer *drainer, u8 phase)
 
 int kvblk_lease_init(struct kvblk_pool *pool);
 void kvblk_lease_exit(struct kvblk_pool *pool);
+
 /* An index entry with the id of its block. */
 struct kvblk_entry {
 	struct kvblk_id id;
@@ -499,8 +464,8 @@ struct kvblk_entry {
 };
 
 /*
- * Leases @entries under a new id, in order, until one cannot be leased, for @ms from now on until
- * @end_ns of ktime_get(). Returns the number of leased entries, or -ENOMEM. May sleep.
+ * Leases @entries under a new id, in order, until one cannot be leased, for @ms, until @end_ns of
+ * ktime_get(). Returns the number of leased entries, or -ENOMEM. May sleep.
  */
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
 		     u64 *lease, u64 *end_ns);

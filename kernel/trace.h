@@ -62,22 +62,26 @@ TRACE_EVENT(kvblk_lookup,
 	    TP_printk("%s: keys=%u leading=%u", __entry->pool, __entry->keys, __entry->leading)
 );
 
+#define SEGMENT_ENTRY	__array(char, pool, KVBLK_TRACE_NAME)		\
+			__field(u32, member)				\
+			__field(u32, segment)				\
+			__field(u64, gen)
+#define SEGMENT_ASSIGN	strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);	\
+			__entry->member = member;			\
+			__entry->segment = segment;			\
+			__entry->gen = gen
+#define SEGMENT_ARGS	__entry->pool, __entry->member, __entry->segment, __entry->gen
+
 /* A segment of a member changed to @state. */
 TRACE_EVENT(kvblk_segment,
 	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 state),
 	    TP_ARGS(pool, member, segment, gen, state),
-	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
-			     __field(u32, member)
-			     __field(u32, segment)
-			     __field(u64, gen)
+	    TP_STRUCT__entry(SEGMENT_ENTRY
 			     __field(u32, state)),
-	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
-			   __entry->member = member;
-			   __entry->segment = segment;
-			   __entry->gen = gen;
+	    TP_fast_assign(SEGMENT_ASSIGN;
 			   __entry->state = state;),
 	    TP_printk("%s: member=%u segment=%u gen=%llu state=%s",
-		      __entry->pool, __entry->member, __entry->segment, __entry->gen,
+		      SEGMENT_ARGS,
 		      __print_symbolic(__entry->state,
 				       { 0, "free" }, { 1, "open" }, { 2, "sealed" }))
 );
@@ -87,44 +91,31 @@ TRACE_EVENT(kvblk_reclaim,
 	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 live,
 		     int units, u32 reinserted, u32 dropped),
 	    TP_ARGS(pool, member, segment, gen, live, units, reinserted, dropped),
-	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
-			     __field(u32, member)
-			     __field(u32, segment)
-			     __field(u64, gen)
+	    TP_STRUCT__entry(SEGMENT_ENTRY
 			     __field(u32, live)
 			     __field(int, units)
 			     __field(u32, reinserted)
 			     __field(u32, dropped)),
-	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
-			   __entry->member = member;
-			   __entry->segment = segment;
-			   __entry->gen = gen;
+	    TP_fast_assign(SEGMENT_ASSIGN;
 			   __entry->live = live;
 			   __entry->units = units;
 			   __entry->reinserted = reinserted;
 			   __entry->dropped = dropped;),
 	    TP_printk("%s: member=%u segment=%u gen=%llu live=%u units=%d reinserted=%u dropped=%u",
-		      __entry->pool, __entry->member, __entry->segment,
-		      __entry->gen, __entry->live, __entry->units,
-		      __entry->reinserted, __entry->dropped)
+		      SEGMENT_ARGS, __entry->live, __entry->units, __entry->reinserted,
+		      __entry->dropped)
 );
 
 /* A record's header was overwritten on media. */
 TRACE_EVENT(kvblk_kill,
 	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 unit),
 	    TP_ARGS(pool, member, segment, gen, unit),
-	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
-			     __field(u32, member)
-			     __field(u32, segment)
-			     __field(u64, gen)
+	    TP_STRUCT__entry(SEGMENT_ENTRY
 			     __field(u32, unit)),
-	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
-			   __entry->member = member;
-			   __entry->segment = segment;
-			   __entry->gen = gen;
+	    TP_fast_assign(SEGMENT_ASSIGN;
 			   __entry->unit = unit;),
 	    TP_printk("%s: member=%u segment=%u gen=%llu unit=%u",
-		      __entry->pool, __entry->member, __entry->segment, __entry->gen, __entry->unit)
+		      SEGMENT_ARGS, __entry->unit)
 );
 
 #endif /* _TRACE_KVBLK_H */

@@ -23,8 +23,8 @@ enum kvblk_hist {
 #define KVBLK_HIST_BUCKETS	40	/* bucket i: 2^i <= ns < 2^(i+1) */
 
 /*
- * Counters of a member, or of a pool without its members. One per CPU; only that CPU writes them,
- * readers sum them. Must contain nothing but u64, see report/stats.c.
+ * Counters of a member, or of a pool without its members. Each CPU writes its own, readers sum them.
+ * Nothing but u64, see report/stats.c.
  */
 struct kvblk_stats {
 	u64 counters[KVBLK_COUNTERS];
@@ -86,12 +86,9 @@ struct kvblk_segment {
 	bool kills_durable;		/* KVBLK_SEGF_KILLS is on media */
 	bool unsaved;			/* the table on media may still list the segment as free */
 	bool bare;			/* a crash before the seal loses records: no checksums */
-	/*
-	 * 0, or member->flash.write_errors before the first record that, until the seal, only the
-	 * device's volatile cache may have; set once, by cmpxchg
-	 */
+	/* 0, or flash.write_errors before the first record in a volatile cache; cmpxchg, once */
 	int cached;
-	u32 nr_records;			/* number of records once SEALED */
+	u32 nr_records;			/* once SEALED */
 	u64 opened;			/* position in the member's order of opening */
 	u64 retiring_gen;		/* for the table while @gen is the old one, or 0 */
 	u32 reclaim_run;		/* last run that could not reclaim it; only reclaim */
@@ -117,17 +114,14 @@ struct kvblk_reservation {
 
 /* ---- members ---- */
 
-/*
- * Open segments of a member. More than one lets puts of many CPUs proceed without contention; at
- * most one segment in 32 is open for that.
- */
+/* Open segments of a member, so that CPUs do not contend; at most one segment in 32 is open. */
 #define KVBLK_LOGS_NEW		8
 #define KVBLK_LOG_HOT		KVBLK_LOGS_NEW
 #define KVBLK_LOGS		(KVBLK_LOGS_NEW + 1)
 
 /*
- * RESTORING: reads summaries, serves the blocks restored so far. DEAD: the device was removed,
- * nothing is served. UNRESTORED: nothing is served, but restore may be retried.
+ * RESTORING: serves the blocks restored so far. DEAD: the device was removed, nothing is served.
+ * UNRESTORED: nothing is served, but restore may be retried.
  */
 enum kvblk_member_state {
 #define X(name, NAME)	KVBLK_MEMBER_##NAME,
@@ -171,7 +165,7 @@ struct kvblk_queue {
 /* Released writes of one cgroup; see log/write_throttle.c. */
 struct kvblk_cgroup_queue {
 	struct kvblk_member *member;
-	const void *cgroup;		/* compared, never dereferenced: no reference is held */
+	const void *cgroup;		/* compared only: no reference is held */
 	unsigned long poor_until;	/* jiffies until which it is assumed over its budget */
 	struct list_head queued_ios;
 	bool busy;			/* @queued_ios is not empty, or @work submits one */
@@ -215,7 +209,7 @@ struct kvblk_flash_p2p {
 	unsigned long next;		/* jiffies before which @work is not queued */
 };
 
-/* What the watchdog knows of a member; only for the watchdog and @probe, see pool/watchdog.c. */
+/* What the watchdog and its @probe know of a member; see pool/watchdog.c. */
 struct kvblk_watchdog {
 	bool suspect_reported;		/* states in the last event; all layers may READ_ONCE() */
 	bool failing_reported;
@@ -258,10 +252,9 @@ struct kvblk_kills {
 
 /*
  * What a flash asks of the log on it.
- * @write_probe: rewrites a page of the table, to test whether the device writes.
- *	Returns 0, also if there is nothing to write, or an errno. May sleep
- * @reserve: reserves @units that a probe of a route may overwrite, until the caller releases
- *	@resv. Returns 0 or an errno
+ * @write_probe: rewrites a page of the table, if any, to test whether the device writes. Returns 0
+ *	or an errno. May sleep
+ * @reserve: reserves @units that a probe of a route may overwrite. Returns 0 or an errno
  * @responds: continues work that waited for the device. Does not sleep
  */
 struct kvblk_flash_ops {
@@ -289,10 +282,7 @@ struct kvblk_flash {
 	bool failing;			/* reads fail */
 	bool read_only;			/* writes fail: blocks are served, puts go elsewhere */
 	atomic_t error_run[2];		/* consecutive errors of reads, of writes */
-	/*
-	 * 1, plus failed writes and flushes. Some targets report a failed write-back only once, so
-	 * after it no flush proves that the volatile cache was written
-	 */
+	/* 1, plus failed writes and flushes; after one, no flush proves that caches were written */
 	atomic_t write_errors;
 
 	struct file *bdev_file;

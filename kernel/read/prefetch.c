@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Prefetches: reads into DRAM, for later gets. Gets have priority, so a prefetch waits at the
- * write throttle of its member. There is no caller's memory and nothing to deliver, so one
- * read decides.
+ * Prefetches: reads into DRAM, for later gets. Gets have priority, so a prefetch waits at the write
+ * throttle of its member. There is nothing to deliver, so one read decides.
  */
 #include <linux/ioprio.h>
 
@@ -18,8 +17,8 @@ static int prefetch_over(struct kvblk_req *req, int err)
 	} else {
 		req->result.flags = 0;
 	}
-	trace_kvblk_get(req->pool->name, req->id.lo, req->slot.len, err,
-			req->result.flags, req->start);
+	trace_kvblk_get(req->pool->name, req->id.lo, req->slot.len, err, req->result.flags,
+			req->start);
 	/* the task may be late, and others need the memory */
 	if (!req->parked)
 		kvblk_req_mem_drop(req);

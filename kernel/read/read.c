@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gets: the states between a source, which has the block (source_*.c), and a sink, which takes
- * its bytes (sink*.c). See enum kvblk_read_state.
+ * Gets: the states (enum kvblk_read_state) between a source, which has the block (source_*.c), and
+ * a sink, which takes its bytes (sink*.c).
  *
  * The rule: a get succeeds only after header and payload were verified. On any other result the
- * destination is zero or untouched, unless the caller has exited: its memory may be another
- * task's by then.
+ * destination is zero or untouched, unless the caller has exited: the memory may be another task's.
  */
 #include <linux/slab.h>
 
@@ -68,8 +67,7 @@ static int get_range(struct kvblk_req *req)
 	if (op->flags & KVBLK_OPF_PARTIAL) {
 		if (op->offset >= len)
 			return -ERANGE;
-		req->read.want = min3(len - op->offset, op->length ?: req->bytes,
-				      req->bytes);
+		req->read.want = min3(len - op->offset, op->length ?: req->bytes, req->bytes);
 	} else {
 		if (req->bytes < len)
 			return -EMSGSIZE;
@@ -95,9 +93,7 @@ static int get_begun(struct kvblk_req *req)
 	if (err)
 		return kvblk_read_fail(req, err);
 	/* a trial is valid for one record only */
-	if (unlikely(req->media.trial) &&
-	    (was.seg != req->slot.seg || was.off != req->slot.off ||
-	     was.gen != req->slot.gen))
+	if (unlikely(req->media.trial) && !kvblk_same_record(&was, &req->slot))
 		kvblk_p2p_trial_end(req);
 	err = get_range(req);
 	return err ? kvblk_read_fail(req, err) : req->read.source->start(req);
@@ -124,10 +120,7 @@ static int get_start(struct kvblk_req *req)
 	return ret;
 }
 
-/*
- * Restarts the get from the index lookup. Returns 0: in flight; 1: complete; -EAGAIN: needs a
- * page fault, or the block was copied as @state says.
- */
+/* Starts the get again. Returns as &kvblk_op_type.start; -EAGAIN also if copied as @state says. */
 static noinline int get_again(struct kvblk_req *req)
 {
 	struct kvblk_sigpipe sigpipe;
@@ -186,11 +179,10 @@ static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 }
 
 /*
- * Ends the media half: verifies the read. Returns 0: the block is in the caller's memory or,
- * with state COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again
- * through kernel memory; or an error, with the caller's memory zero or @partly bytes to
- * clear. Unless @by is KVBLK_BY_CALLER the CPU does not write there, because the memory may
- * be another task's.
+ * Verifies the read and ends the media half. Returns 0: the block is in the caller's memory or, with
+ * state COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again through kernel
+ * memory; or an error, with the caller's memory zero or @partly bytes to clear. The CPU writes there
+ * only for KVBLK_BY_CALLER, or else the memory may be another task's.
  */
 static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {
@@ -209,35 +201,22 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	else if (err == -EBADMSG)
 		err = req->read.source->damaged(req);
 
-	if (err) {
-		if (req->mem.direct && by == KVBLK_BY_CALLER)
-			kvblk_mem_zero(&req->mem);
-		else if (req->mem.direct)
-			kvblk_read_dirty(req);
-	} else if (!req->read.sink->deliver) {
-		req->read.state = KVBLK_READ_SUMS;
-		/* count later, or else a get that is read again would count twice */
-		if (!get_loses_tail(req, by))
-			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
-	} else {
-		req->read.state = KVBLK_READ_COPY;
-	}
-	/* before kvblk_media_end(), because the index may be freed afterwards */
-	if (!err)
+	if (!err) {
+		/* before kvblk_media_end(), because the index may be freed afterwards */
 		kvblk_index_touch(&req->pool->index, &req->slot,
 				  kvblk_policy_tick(&req->pool->policy));
+		req->read.state = req->read.sink->deliver ? KVBLK_READ_COPY : KVBLK_READ_SUMS;
+		/* count later, or else a get that is read again would count twice */
+		if (!req->read.sink->deliver && !get_loses_tail(req, by))
+			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
+	} else if (req->mem.direct && by == KVBLK_BY_CALLER) {
+		kvblk_mem_zero(&req->mem);
+	} else if (req->mem.direct) {
+		kvblk_read_dirty(req);
+	}
 	/* a trial continues with the second read */
 	if (unlikely(req->device) && err != -EAGAIN)
 		kvblk_p2p_trial_end(req);
-	kvblk_media_end(req);
-	return err;
-}
-
-/* Ends the media half of a get that found the block in DRAM. Returns 0 or an error. */
-static int get_recalled(struct kvblk_req *req, enum kvblk_by by)
-{
-	int err = kvblk_read_stops(req, by);
-
 	kvblk_media_end(req);
 	return err;
 }
@@ -278,8 +257,12 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	int err = 0;
 
 	if (req->media.begun) {
-		err = req->read.state == KVBLK_READ_RECALL ? get_recalled(req, by) :
-							     get_land(req, by);
+		if (req->read.state == KVBLK_READ_RECALL) {
+			err = kvblk_read_stops(req, by);
+			kvblk_media_end(req);
+		} else {
+			err = get_land(req, by);
+		}
 		if (err == -EINPROGRESS)
 			return 0;
 		if (err == -EAGAIN)

@@ -39,15 +39,14 @@ extern const struct kvblk_source *const kvblk_read_sources[];
  * @prepare: prepares @mem. Returns 0; -EREMOTEIO: try the next sink; -EFAULT: needs a page
  *	fault; -EAGAIN: wait for memory; -ENOMEM; -ENXIO: the region is gone
  * @describe: notes the verified header @rec, or NULL
- * @failed: handles a failed read that the sink may have caused. Returns -EAGAIN to read again
- *	through kernel memory, or -EIO. NULL: no sink's fault
- * @check: verifies the payload against the header. Returns 0; -EAGAIN to read again through
- *	kernel memory; -EBADMSG
- * @finish: ends the read, with @err or 0 if it was verified. NULL: nothing to do. Returns
- *	@err; -EINPROGRESS: in flight again; -EAGAIN: read again through kernel memory; -EIO or
- *	-EBADMSG: a part is unreadable or damaged
- * @deliver: copies the payload to the caller. Returns 0, -EFAULT or -ENXIO;
- *	NULL: the payload is there once @finish succeeds
+ * @failed: handles a failed read that the sink may have caused. Returns -EAGAIN, or -EIO.
+ *	NULL: no sink's fault
+ * @check: verifies the payload against the header. Returns 0; -EAGAIN; -EBADMSG
+ * @finish: ends the read, with @err or 0 if it was verified. NULL: nothing to do. Returns @err;
+ *	-EINPROGRESS: in flight again; -EAGAIN; -EIO or -EBADMSG: a part is unreadable or damaged
+ * @deliver: copies the payload to the caller. Returns 0, -EFAULT or -ENXIO. NULL: already there
+ *
+ * After a read, -EAGAIN means: read again through kernel memory.
  */
 struct kvblk_sink {
 	bool cpu_sees;
@@ -111,7 +110,7 @@ static inline enum kvblk_verdict kvblk_read_judge(const struct kvblk_req *req, u
 	});
 }
 
-/* Returns whether the CPU must see the payload, even if the header says CRC32C, the best. */
+/* Returns whether the CPU must see the payload, even with CRC32C, the best. */
 static inline bool kvblk_read_must_see(const struct kvblk_req *req)
 {
 	return kvblk_read_judge(req, KVBLK_INTEGRITY_CRC32C, true, false) != KVBLK_SERVE;
@@ -145,16 +144,10 @@ int kvblk_read_fail(struct kvblk_req *req, int err);
 int kvblk_read_over(struct kvblk_req *req, int err);
 /* Notes @rec, if it is of the requested block. Returns 0, or -ENOENT with req->read.miss. */
 int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec);
-/*
- * Verifies a completed read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel
- * memory.
- */
+/* Verifies a completed read. Returns 0, -ENOENT, or -EAGAIN: read again through kernel memory. */
 int kvblk_read_check(struct kvblk_req *req);
 
-/*
- * Prepares the first suitable sink, req->read.sink. Returns as &kvblk_sink.prepare, but never
- * -EREMOTEIO.
- */
+/* Prepares the first suitable sink. Returns as &kvblk_sink.prepare, but never -EREMOTEIO. */
 int kvblk_sink_prepare(struct kvblk_req *req);
 /* Implements &kvblk_sink.finish for a get that may be a trial of a P2P route. */
 int kvblk_sink_try(struct kvblk_req *req, enum kvblk_by by, int err);

@@ -38,15 +38,13 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 	if (!err) {
 		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
 		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->read.want);
-		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->read.want,
-				  req->start);
+		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->read.want, req->start);
 		err = req->read.want;
 	} else {
 		req->result.flags = 0;
 		count_failed(req, err);
 	}
-	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
-			req->result.flags, req->start);
+	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err, req->result.flags, req->start);
 	req->read.state = KVBLK_READ_DONE;
 	/* -EINTR is internal: others may still see the completion of a task that exits */
 	return kvblk_req_over(req, err == -EINTR ? -ECANCELED : err);

@@ -7,10 +7,8 @@ static bool direct_known_bounce(struct kvblk_req *req)
 {
 	phys_addr_t addr;
 
-	if (!kvblk_req_known_device(req, &addr))
-		return false;
-	return kvblk_p2p_bounces(addr, &req->media.member->flash) ||
-	       kvblk_read_must_see(req);
+	return kvblk_req_known_device(req, &addr) &&
+	       (kvblk_p2p_bounces(addr, &req->media.member->flash) || kvblk_read_must_see(req));
 }
 
 static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
@@ -18,8 +16,7 @@ static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 	/* a cancel may assume kernel memory of a restarted get, so do not map the caller's */
 	return !(req->pool->flags & KVBLK_POOL_STRICT) &&
 	       !(req->cmd && kvblk_read_restarted(req)) &&
-	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) &&
-	       req->read.from == req->op.offset &&
+	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) && req->read.from == req->op.offset &&
 	       kvblk_read_end(req) == req->op.offset + req->read.want &&
 	       kvblk_src_fits(&req->src, req->read.want, align) && !direct_known_bounce(req);
 }

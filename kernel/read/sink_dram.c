@@ -8,10 +8,9 @@ static bool dram_promotes(struct kvblk_req *req)
 	const struct kvblk_tunables *tun = &req->pool->tun;
 	phys_addr_t addr;
 
-	if (!READ_ONCE(tun->dram_bytes) || !READ_ONCE(tun->dram_promote) ||
-	    kvblk_read_restarted(req) || !req->slot.heat || req->read.want != req->slot.len)
-		return false;
-	return !kvblk_src_device(&req->src, true, &addr);
+	return READ_ONCE(tun->dram_bytes) && READ_ONCE(tun->dram_promote) &&
+	       !kvblk_read_restarted(req) && req->slot.heat && req->read.want == req->slot.len &&
+	       !kvblk_src_device(&req->src, true, &addr);
 }
 
 static int dram_prepare(struct kvblk_req *req)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * DRAM as the source of a block. Only the task of a get takes a reference on the DRAM block,
- * or else memory would be held until the task runs. So a get that starts and finds the block
- * here completes its media half at once, and its task finds the block again.
+ * DRAM as the source of a block. Only the task of a get takes a reference on the DRAM block, or else
+ * memory would be held until the task runs. So a get that starts and finds the block here completes
+ * its media half at once, and its task finds the block again.
  */
 #include <linux/slab.h>
 
@@ -10,10 +10,8 @@
 
 static int recall_hold(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
-
-	return atomic64_read(&pool->dram.bytes) && kvblk_dram_holds(pool, req->id, &req->slot) ?
-	       0 : -ESTALE;
+	return atomic64_read(&req->pool->dram.bytes) &&
+	       kvblk_dram_holds(req->pool, req->id, &req->slot) ? 0 : -ESTALE;
 }
 
 static int recall_start(struct kvblk_req *req)
@@ -127,8 +125,7 @@ static int dram_start(struct kvblk_req *req)
 	if (err)
 		return kvblk_read_over(req, err);
 	kvblk_req_dram_block_drop(req);
-	kvblk_index_touch(&req->pool->index, &req->slot,
-			  kvblk_policy_tick(&req->pool->policy));
+	kvblk_index_touch(&req->pool->index, &req->slot, kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
 	req->result.flags |= KVBLK_RES_MEMORY;
 	if (req->read.state == KVBLK_READ_SUMS)

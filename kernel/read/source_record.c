@@ -15,10 +15,7 @@ static int record_hold(struct kvblk_req *req)
 	return 0;
 }
 
-/*
- * Returns whether to compute checksums as parts of the payload complete: not for a short one,
- * which is still in the cache later, nor if the policy is not to verify.
- */
+/* Returns whether to compute checksums on arrival: a short payload is in the cache later, too. */
 static bool record_sums(const struct kvblk_req *req)
 {
 	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && req->read.sink->cpu_sees &&
@@ -26,7 +23,7 @@ static bool record_sums(const struct kvblk_req *req)
 		READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
 }
 
-/* Submits header and first part as one request. Not inlined: other gets need no plug. */
+/* Submits header and first part as one request. noinline: other gets need no plug. */
 static noinline void record_submit_bounce(struct kvblk_req *req)
 {
 	struct blk_plug plug;
@@ -44,16 +41,13 @@ static void record_submit(struct kvblk_req *req)
 		record_submit_bounce(req);
 	else
 		req->media.sums = kvblk_record_read(&req->media.io, &req->slot, req->header,
-						    &req->mem, req->read.from,
-						    record_sums(req));
+						    &req->mem, req->read.from, record_sums(req));
 }
 
 static int record_start(struct kvblk_req *req)
 {
-	unsigned long now;
-	int err;
+	int err = kvblk_req_header_alloc(req, req->slot.len);
 
-	err = kvblk_req_header_alloc(req, req->slot.len);
 	if (!err)
 		err = kvblk_sink_prepare(req);
 	if (err) {
@@ -66,9 +60,8 @@ static int record_start(struct kvblk_req *req)
 	req->read.state = KVBLK_READ_INFLIGHT;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
-	now = jiffies;
-	if (READ_ONCE(req->media.member->flash.last_get) != now)
-		WRITE_ONCE(req->media.member->flash.last_get, now);
+	if (READ_ONCE(req->media.member->flash.last_get) != jiffies)
+		WRITE_ONCE(req->media.member->flash.last_get, jiffies);
 	kvblk_media_submit(req, &req->media.member->flash);
 	record_submit(req);
 	kvblk_io_end(&req->media.io);
@@ -77,20 +70,18 @@ static int record_start(struct kvblk_req *req)
 
 static bool record_drop(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot now;
 
 	return !kvblk_kills_full(req->media.member) &&
-	       kvblk_index_find(&pool->index, req->id, &now) &&
+	       kvblk_index_find(&req->pool->index, req->id, &now) &&
 	       now.state == KVBLK_SLOT_LIVE && kvblk_same_record(&now, &req->slot) &&
-	       kvblk_entry_replace(pool, req->id, &now, NULL);
+	       kvblk_entry_replace(req->pool, req->id, &now, NULL);
 }
 
 /*
- * Handles a record that is not the requested block. If the entry is unchanged, that is
- * damage: report it and remove the entry. Otherwise the block was deleted or moved. A
- * @producer's wrong checksums are counted apart, because the flash is not to blame. Returns
- * -ENOENT.
+ * Handles a record that is not the requested block. If the entry is unchanged, reports damage and
+ * removes the entry; otherwise the block was deleted or moved. A @producer's wrong checksums count
+ * apart, because the flash is not to blame. Returns -ENOENT.
  */
 static int record_wrong(struct kvblk_req *req, bool producer)
 {
