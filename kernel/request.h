@@ -297,8 +297,8 @@ int kvblk_req_start(struct kvblk_req *req);
  */
 int kvblk_req_wait(struct kvblk_req *req);
 /*
- * Finishes an operation after its bios; task context. Returns 1: complete; 0: in flight again, owned
- * by its bios; -EAGAIN: finish the caller half, too, with req->src.fault if @wants_fault.
+ * Finishes an operation after its bios; task context. Returns 1: complete; 0: in flight again,
+ * owned by its bios; -EAGAIN: finish the caller half, too, with req->src.fault if @wants_fault.
  */
 static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 {
@@ -385,7 +385,7 @@ bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *
 bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
 /* Returns whether the member of @slot responds. */
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
-/* Counts and notes how the payload moved. @to: counter of direct transfers, before that of others. */
+/* Counts and notes how the payload moved. @to: counter of direct transfers, others are next. */
 void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);
 /* Returns whether the memory is a device's, at @addr. Cheaper than to pin all before a copy. */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr);

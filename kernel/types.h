@@ -23,8 +23,8 @@ enum kvblk_hist {
 #define KVBLK_HIST_BUCKETS	40	/* bucket i: 2^i <= ns < 2^(i+1) */
 
 /*
- * Counters of a member, or of a pool without its members. Each CPU writes its own, readers sum them.
- * Nothing but u64, see report/stats.c.
+ * Counters of a member, or of a pool without its members. Each CPU writes its own, readers sum
+ * them. Nothing but u64, see report/stats.c.
  */
 struct kvblk_stats {
 	u64 counters[KVBLK_COUNTERS];
@@ -643,10 +643,11 @@ static inline struct kvblk_pool *kvblk_pool_enter(struct kvblk_pool *pool)
 
 static inline void kvblk_pool_leave(struct kvblk_pool *pool)
 {
-	percpu_ref_put(&pool->users);
+	if (pool)
+		percpu_ref_put(&pool->users);
 }
 
-DEFINE_FREE(kvblk_pool_leave, struct kvblk_pool *, if (_T) kvblk_pool_leave(_T))
+DEFINE_FREE(kvblk_pool_leave, struct kvblk_pool *, kvblk_pool_leave(_T))
 
 /* ---- what a member's state permits ---- */
 

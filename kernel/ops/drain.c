@@ -104,9 +104,10 @@ int kvblk_drainer_wait(struct kvblk_drainer *drainer, u64 deadline_ns)
 		WRITE_ONCE(drainer->phase, !phase);
 		err = phase_wait(drainer, phase, deadline_ns);
 	}
-	/* pairs with smp_load_acquire() above */
-	if (!err)
+	if (!err) {
+		/* pairs with smp_load_acquire() above */
 		smp_store_release(&drainer->drained, number);
+	}
 	mutex_unlock(&drainer->draining);
 	return err;
 }

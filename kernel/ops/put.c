@@ -684,9 +684,8 @@ static int put_start(struct kvblk_req *req)
 	 * While a put waits, pin no device memory, and hold no kernel memory that others of
 	 * its file wait for, unless an older block was removed already.
 	 */
-	if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held && !req->write.cleared))) {
+	if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held && !req->write.cleared)))
 		kvblk_req_buffers_drop(req);
-	}
 	return ret;
 }
 

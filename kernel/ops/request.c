@@ -112,8 +112,7 @@ int kvblk_req_init(void)
 		.usersize = sizeof_field(struct kvblk_req, result),
 	};
 
-	req_blocks = kmem_cache_create("kvblk_req", sizeof(struct req_block),
-					    &args, SLAB_ACCOUNT);
+	req_blocks = kmem_cache_create("kvblk_req", sizeof(struct req_block), &args, SLAB_ACCOUNT);
 	return req_blocks ? 0 : -ENOMEM;
 }
 
@@ -503,9 +502,8 @@ void kvblk_rescue_work(struct work_struct *work)
 			kvblk_req_resume(req);
 			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
 			/* only the result is left, and the task may never run */
-			if (ret == 1) {
+			if (ret == 1)
 				kvblk_req_buffers_drop(req);
-			}
 			if (ret && kvblk_ownership_give_back(ownership))
 				req->completed(req);
 			cond_resched();

@@ -179,10 +179,10 @@ static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 }
 
 /*
- * Verifies the read and ends the media half. Returns 0: the block is in the caller's memory or, with
+ * Verifies the read, ends the media half. Returns 0: the block is in the caller's memory or, with
  * state COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again through kernel
- * memory; or an error, with the caller's memory zero or @partly bytes to clear. The CPU writes there
- * only for KVBLK_BY_CALLER, or else the memory may be another task's.
+ * memory; or an error, with the caller's memory zero or @partly bytes to clear. The CPU writes
+ * there only for KVBLK_BY_CALLER, or else the memory may be another task's.
  */
 static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * DRAM as the source of a block. Only the task of a get takes a reference on the DRAM block, or else
- * memory would be held until the task runs. So a get that starts and finds the block here completes
- * its media half at once, and its task finds the block again.
+ * DRAM as the source of a block. Only the task of a get takes a reference on the DRAM block, or
+ * else memory would be held until the task runs. So a get that starts and finds the block here
+ * completes its media half at once, and its task finds the block again.
  */
 #include <linux/slab.h>
 

@@ -47,6 +47,7 @@ static void record_submit(struct kvblk_req *req)
 static int record_start(struct kvblk_req *req)
 {
 	int err = kvblk_req_header_alloc(req, req->slot.len);
+	unsigned long now;
 
 	if (!err)
 		err = kvblk_sink_prepare(req);
@@ -60,8 +61,9 @@ static int record_start(struct kvblk_req *req)
 	req->read.state = KVBLK_READ_INFLIGHT;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
-	if (READ_ONCE(req->media.member->flash.last_get) != jiffies)
-		WRITE_ONCE(req->media.member->flash.last_get, jiffies);
+	now = jiffies;
+	if (READ_ONCE(req->media.member->flash.last_get) != now)
+		WRITE_ONCE(req->media.member->flash.last_get, now);
 	kvblk_media_submit(req, &req->media.member->flash);
 	record_submit(req);
 	kvblk_io_end(&req->media.io);
