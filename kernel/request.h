@@ -137,13 +137,17 @@ struct kvblk_op_type {
 	bool commits;			/* takes place once in flight: too late to cancel */
 	/*
 	 * Returns 0: in flight; 1: complete, see req->result; -EAGAIN: must wait for space, another
-	 * operation or memory, then be started again
+	 * operation or memory, then be started again. Unless 0, the caller ends the media half
 	 */
 	int (*start)(struct kvblk_req *req);
 	/* waits after -EAGAIN, unless for memory, at most @step jiffies; < 0: task killed */
 	long (*wait)(struct kvblk_req *req, long step);
 	int (*give_up)(struct kvblk_req *req); /* result after too long a wait; NULL: -EIO */
-	int (*finish)(struct kvblk_req *req, enum kvblk_by by); /* see kvblk_req_finish() */
+	/*
+	 * after the bios; task context. Returns 1: complete; 0: in flight again, owned by the bios;
+	 * -EAGAIN: finish the caller half, too, with req->src.fault if @wants_fault
+	 */
+	int (*finish)(struct kvblk_req *req, enum kvblk_by by);
 };
 
 extern const struct kvblk_op_type kvblk_op_put;
@@ -289,23 +293,14 @@ struct kvblk_req *kvblk_req_alloc(gfp_t gfp);
 void kvblk_req_free(struct kvblk_req *req);
 /* Frees the memory of a complete request early, because a batch may be long. */
 void kvblk_req_trim(struct kvblk_req *req);
-/* Starts the operation; returns as &kvblk_op_type.start. */
+/* Returns as &kvblk_op_type.start, with the media half ended unless in flight. */
 int kvblk_req_start(struct kvblk_req *req);
 /*
  * Waits after -EAGAIN, with nothing of the batch in flight. Returns 0 to start again, -EINTR, or
  * the error to complete the operation with.
  */
 int kvblk_req_wait(struct kvblk_req *req);
-/*
- * Finishes an operation after its bios; task context. Returns 1: complete; 0: in flight again,
- * owned by its bios; -EAGAIN: finish the caller half, too, with req->src.fault if @wants_fault.
- */
-static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
-{
-	return req->type->finish(req, by);
-}
-
-/* Called when the bios submitted by kvblk_req_finish() have completed; any context. */
+/* Called when bios submitted by &kvblk_op_type.finish have completed; any context. */
 void kvblk_req_completed(struct kvblk_req *req);
 /*
  * Detaches a request in flight, which may outlive the file; the memory that it holds counts in

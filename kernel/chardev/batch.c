@@ -180,8 +180,8 @@ static bool batch_reap(struct kvblk_batch *batch)
 		return false;
 	list_for_each_entry_safe(req, next, &done, link) {
 		list_del(&req->link);
-		switch (kvblk_req_finish(req, fatal_signal_pending(current) ?
-					      KVBLK_BY_NOBODY : KVBLK_BY_CALLER)) {
+		switch (req->type->finish(req, fatal_signal_pending(current) ?
+					       KVBLK_BY_NOBODY : KVBLK_BY_CALLER)) {
 		case 1:
 			batch->nr_inflight--;
 			batch->bytes_inflight -= req->charged;

@@ -153,7 +153,7 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	/* the task no longer guarantees the payload of a put */
 	if (!user)
 		WRITE_ONCE(req->canceled, true);
-	while ((ret = kvblk_req_finish(req, user ? KVBLK_BY_CALLER : KVBLK_BY_NOBODY))) {
+	while ((ret = req->type->finish(req, user ? KVBLK_BY_CALLER : KVBLK_BY_NOBODY))) {
 		if (ret == 1) {
 			uring_done(cmd, req, user, issue_flags);
 			return;

@@ -78,7 +78,6 @@ again:
 static int delete_start(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
-	int ret;
 
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
@@ -89,10 +88,7 @@ static int delete_start(struct kvblk_req *req)
 	/* pairs with restore_record(), which checks the notes after its insert */
 	smp_mb();
 	/* restoring members may still bring the record back */
-	ret = atomic_read(&pool->restoring) ? -EAGAIN : delete_begun(req);
-	if (ret)
-		kvblk_media_end(req);
-	return ret;
+	return atomic_read(&pool->restoring) ? -EAGAIN : delete_begun(req);
 }
 
 static bool delete_ready(struct kvblk_req *req)

@@ -365,7 +365,7 @@ static void req_work(struct work_struct *work)
 	if (held)
 		refcount_inc(&file->refs);
 	/* if the operation is in flight again, its completion queues this work again */
-	if (kvblk_req_finish(req, KVBLK_BY_NOBODY) == 1) {
+	if (req->type->finish(req, KVBLK_BY_NOBODY) == 1) {
 		if (held)
 			atomic64_sub(held, &file->budget.detached);
 		req->release(req);
@@ -500,7 +500,7 @@ void kvblk_rescue_work(struct work_struct *work)
 							 COMPLETED_PAGES))) {
 			req = container_of(ownership, struct kvblk_req, ownership);
 			kvblk_req_resume(req);
-			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
+			ret = req->type->finish(req, KVBLK_BY_MEMBER);
 			/* only the result is left, and the task may never run */
 			if (ret == 1)
 				kvblk_req_buffers_drop(req);
@@ -543,11 +543,16 @@ void kvblk_req_saw_device(struct kvblk_req *req)
 
 int kvblk_req_start(struct kvblk_req *req)
 {
+	int ret;
+
 	if (READ_ONCE(req->canceled))
 		return kvblk_req_over(req, -ECANCELED);
 	if (percpu_ref_is_dying(&req->pool->users))
 		return kvblk_req_over(req, -ENODEV);
-	return req->type->start(req);
+	ret = req->type->start(req);
+	if (ret)
+		kvblk_media_end(req);
+	return ret;
 }
 
 long kvblk_req_wait_space(struct kvblk_req *req, long step)

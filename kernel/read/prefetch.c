@@ -59,10 +59,12 @@ static void prefetch_enter(struct kvblk_req *req)
 	kvblk_throttle_enter(queued, req->media.member);
 }
 
-static int prefetch_begun(struct kvblk_req *req)
+static int prefetch_start(struct kvblk_req *req)
 {
-	int err = kvblk_read_find(req, kvblk_read_sources);
+	int err;
 
+	req->space_seq = atomic_read(&req->pool->space_seq);
+	err = kvblk_read_begin(req) ?: kvblk_read_find(req, kvblk_read_sources);
 	if (err)
 		return kvblk_req_over(req, err);
 	req->read.want = req->slot.len;
@@ -81,20 +83,6 @@ static int prefetch_begun(struct kvblk_req *req)
 	}
 	kvblk_req_buffers_drop(req);
 	return err == -EAGAIN ? err : kvblk_req_over(req, err);
-}
-
-static int prefetch_start(struct kvblk_req *req)
-{
-	int ret;
-
-	req->space_seq = atomic_read(&req->pool->space_seq);
-	ret = kvblk_read_begin(req);
-	if (ret)
-		return kvblk_req_over(req, ret);
-	ret = prefetch_begun(req);
-	if (ret)
-		kvblk_media_end(req);
-	return ret;
 }
 
 /* Returns the result of a prefetch that the write throttle did not release in time. */

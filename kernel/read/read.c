@@ -81,24 +81,6 @@ static int get_range(struct kvblk_req *req)
 	return 0;
 }
 
-static int get_begun(struct kvblk_req *req)
-{
-	struct kvblk_slot was;
-	int err;
-
-	if (unlikely(req->media.trial))
-		was = req->slot;
-	err = kvblk_read_find(req, kvblk_read_restarted(req) ? kvblk_read_sources :
-							       start_sources);
-	if (err)
-		return kvblk_read_fail(req, err);
-	/* a trial is valid for one record only */
-	if (unlikely(req->media.trial) && !kvblk_same_record(&was, &req->slot))
-		kvblk_p2p_trial_end(req);
-	err = get_range(req);
-	return err ? kvblk_read_fail(req, err) : req->read.source->start(req);
-}
-
 int kvblk_read_begin(struct kvblk_req *req)
 {
 	if (kvblk_req_late(req))
@@ -110,14 +92,22 @@ int kvblk_read_begin(struct kvblk_req *req)
 
 static int get_start(struct kvblk_req *req)
 {
-	int ret = kvblk_read_begin(req);
+	int err = kvblk_read_begin(req);
+	struct kvblk_slot was;
 
-	if (ret)
-		return kvblk_read_fail(req, ret);
-	ret = get_begun(req);
-	if (ret)
-		kvblk_media_end(req);
-	return ret;
+	if (err)
+		return kvblk_read_fail(req, err);
+	if (unlikely(req->media.trial))
+		was = req->slot;
+	err = kvblk_read_find(req, kvblk_read_restarted(req) ? kvblk_read_sources :
+							       start_sources);
+	if (err)
+		return kvblk_read_fail(req, err);
+	/* a trial is valid for one record only */
+	if (unlikely(req->media.trial) && !kvblk_same_record(&was, &req->slot))
+		kvblk_p2p_trial_end(req);
+	err = get_range(req);
+	return err ? kvblk_read_fail(req, err) : req->read.source->start(req);
 }
 
 /* Starts the get again. Returns as &kvblk_op_type.start; -EAGAIN also if copied as @state says. */
@@ -138,6 +128,8 @@ static noinline int get_again(struct kvblk_req *req)
 	kvblk_sigpipe_block(&sigpipe);
 	ret = get_start(req);
 	kvblk_sigpipe_restore(&sigpipe);
+	if (ret)
+		kvblk_media_end(req);
 	/* only the caller's memory is left to clear */
 	if (ret == 1)
 		req->read.state = KVBLK_READ_DONE;
