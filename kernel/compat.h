@@ -61,8 +61,7 @@ static inline bool kvblk_sqe_own(const struct io_uring_cmd *cmd)
 #define KVBLK_TASK_WORK(name)						\
 static void name(struct io_tw_req req, io_tw_token_t token)		\
 {									\
-	name##_cmd(io_uring_cmd_from_tw(req),				\
-		   IO_URING_CMD_TASK_WORK_ISSUE_FLAGS);			\
+	name##_cmd(io_uring_cmd_from_tw(req), IO_URING_CMD_TASK_WORK_ISSUE_FLAGS); \
 }
 #else
 #define KVBLK_TASK_WORK(name)						\

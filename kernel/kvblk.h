@@ -56,9 +56,9 @@
  *   completions->lock spinlock, irq-safe: completed operations of rings
  * Lookups take none of them, except that leasing takes lease.lock.
  *
- * Lifetimes: pool->users (percpu_ref) counts operations and background work of a pool,
- * flash->ref (percpu_ref) I/O on a member, and segment->refs users that need a segment's bytes
- * unchanged. Each is killed, drained, then freed.
+ * Lifetimes: pool->users (percpu_ref) counts operations and background work of a pool, flash->ref
+ * (percpu_ref) I/O on a member, and segment->refs users that need a segment's bytes unchanged. Each
+ * is killed, drained, then freed.
  */
 #ifndef KVBLK_H
 #define KVBLK_H

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tunables of a pool. Each row is a file in sysfs, documented in
- * Documentation/ABI/testing/sysfs-class-kvblk; user space validates values with the same rows. The
- * rule: no kernel type except in the column "type".
+ * Tunables of a pool. Each row is a file in sysfs, see Documentation/ABI/testing/sysfs-class-kvblk;
+ * user space validates values with the same rows: no kernel type except in the column "type".
  */
 #ifndef KVBLK_TUNABLES_H
 #define KVBLK_TUNABLES_H

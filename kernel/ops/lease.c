@@ -48,7 +48,7 @@ struct lease_hold {
 
 static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void *));
 
-/* Keys leased together. */
+/* Keys that were leased together. */
 struct lease {
 	struct rb_node node;		/* in pool->lease.by_end, by @end_ns */
 	struct kvblk_file *file;	/* charged for @holds, with a reference */
@@ -107,7 +107,6 @@ static u64 share_of(struct kvblk_pool *pool, u64 bytes)
 	return div_u64(bytes, 1000) * READ_ONCE(pool->tun.lease_permille);
 }
 
-/* Returns the bytes that may be leased at @place. */
 static u64 place_most(struct kvblk_pool *pool, u8 place)
 {
 	u64 bytes = READ_ONCE(pool->tun.dram_bytes);
@@ -265,7 +264,7 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 	return NULL;
 }
 
-/* Drops the holds of a lease that is on no list, and frees the lease. */
+/* Drops the holds of a lease that is on no list. */
 static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 {
 	struct kvblk_file *file = lease->file;

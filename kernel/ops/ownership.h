@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Ownership of a request: which context may finish the request. The bios, the task, a work
- * for a task that does not run, or a cancel.
+ * Ownership of a request, which decides who may finish it: the bios, the task, a work for a task
+ * that does not run, or a cancel.
  *
  *         submit           bios complete
  *   NEW --------> INFLIGHT --------------> DONE, on a completion list
@@ -12,10 +12,10 @@
  *               DETACHED --> finished by a separate work
  *
  * The rules:
- * - One context at a time finishes a request: the task that claims the request, the work that
- *   takes the request, or, once detached, the separate work.
- * - The task's work is queued at most once. While queued, the request cannot be detached, or
- *   else the command would complete twice.
+ * - One context at a time finishes a request: the task that claims it, the work that takes it, or,
+ *   once detached, the separate work.
+ * - The task's work is queued at most once. While queued, the request cannot be detached, or else
+ *   the command would complete twice.
  *
  * Pure logic: compiled for user space by selftests/host, which tries all orders.
  */

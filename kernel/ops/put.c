@@ -79,7 +79,6 @@ static const __le32 *put_known_crcs(const struct kvblk_req *req)
 	return kvblk_proofs[req->integrity].seal && req->block ? req->block->rec.crcs : req->crcs;
 }
 
-/* Returns whether a member that may get the block reaches the caller's memory. */
 static bool put_reachable(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -187,7 +186,7 @@ static int put_memory(struct kvblk_req *req)
 	return 0;
 }
 
-/* Writes payload and header once the write throttle releases the put. */
+/* Called when the write throttle releases the put. */
 static void put_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
@@ -223,7 +222,6 @@ static void put_write(struct kvblk_req *req)
 	kvblk_throttle_enter(queued, resv->member);
 }
 
-/* Returns whether @member may take the block: not where a write of this put failed. */
 static bool put_suits(void *what, struct kvblk_member *member)
 {
 	struct kvblk_req *req = what;
@@ -403,7 +401,7 @@ static int put_flushed(struct kvblk_req *req, bool reported)
 	return put_over(req, -EIO);
 }
 
-/* Removes the older block in @old. Looks up again until none is left, nor an invalidation. */
+/* Removes the older block in @old, and looks up again until none is left, nor an invalidation. */
 static enum put_step put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
@@ -621,7 +619,6 @@ static int put_done(struct kvblk_req *req)
 	return req->bytes;
 }
 
-/* Puts the block into DRAM, or continues with a member if there is no space. */
 static enum put_step put_keep(struct kvblk_req *req)
 {
 	struct kvblk_slot slot;

@@ -375,10 +375,9 @@ static void req_work(struct work_struct *work)
 }
 
 /*
- * Memory that others may use after the caller has exited (see kvblk_mem_map()). An ioctl
- * returns only when the device has finished with it, even if the task is killed. A ring may
- * exit with operations in flight, and io_uring lets its process exit before they complete. So
- * closing the node, by process exit at the latest, waits for these operations.
+ * Memory that others may use after the caller has exited (see kvblk_mem_map()). An ioctl returns
+ * only when the device has finished with it. A ring's process may exit with operations in flight,
+ * so closing the node, by process exit at the latest, waits for these.
  */
 static void sharing_begin(struct kvblk_req *req)
 {

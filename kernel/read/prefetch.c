@@ -34,7 +34,7 @@ static int prefetch_memory(struct kvblk_req *req)
 	return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->read.want);
 }
 
-/* Submits a prefetch once the write throttle releases it. */
+/* Called when the write throttle releases the prefetch. */
 static void prefetch_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
@@ -85,7 +85,6 @@ static int prefetch_start(struct kvblk_req *req)
 	return err == -EAGAIN ? err : kvblk_req_over(req, err);
 }
 
-/* Returns the result of a prefetch that the write throttle did not release in time. */
 static int prefetch_give_up(struct kvblk_req *req)
 {
 	return -ENOSPC;

@@ -2,7 +2,6 @@
 /* The caller's pinned pages as a sink: host memory, or a device's that the member reaches. */
 #include "read/read.h"
 
-/* Returns whether the destination is a device that this member cannot transfer to. */
 static bool direct_known_bounce(struct kvblk_req *req)
 {
 	phys_addr_t addr;
@@ -21,13 +20,6 @@ static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 	       kvblk_src_fits(&req->src, req->read.want, align) && !direct_known_bounce(req);
 }
 
-static int device_prepare(struct kvblk_req *req)
-{
-	req->read.sink = &kvblk_sink_device;
-	return kvblk_read_must_see(req) ? -EREMOTEIO :
-					  kvblk_p2p_route(req, &req->media.member->flash);
-}
-
 static int direct_prepare(struct kvblk_req *req)
 {
 	struct kvblk_align align = kvblk_pool_align(req->pool);
@@ -39,13 +31,15 @@ static int direct_prepare(struct kvblk_req *req)
 	err = kvblk_mem_map(&req->mem, &req->src, req->read.want, true, align);
 	if (err)
 		return err == -EFAULT && req->src.fault ? -EREMOTEIO : err;
-	if (req->mem.p2p)
+	if (req->mem.p2p) {
 		kvblk_req_saw_device(req);
+		req->read.sink = &kvblk_sink_device;
+	}
 	/* before a trial of the route begins, because shared memory is not used */
-	if (req->mem.shared && req->revocable)
+	if ((req->mem.shared && req->revocable) || (req->mem.p2p && kvblk_read_must_see(req)))
 		err = -EREMOTEIO;
 	else if (req->mem.p2p)
-		err = device_prepare(req);
+		err = kvblk_p2p_route(req, &req->media.member->flash);
 	if (err)
 		kvblk_req_mem_drop(req);
 	return err;
