@@ -8,7 +8,7 @@
  *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes; changes: change feeds
  *   read      read: gets; prefetch; source_record, source_dram: where blocks are; sink,
  *             sink_direct, sink_bounce, sink_dram: where payloads go; result
- *   ops       put, put_dram, admit, delete, lease, drain; request: what operations share
+ *   ops       put, admit, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, superblock, pool: life of pools and members
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory

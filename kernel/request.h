@@ -353,11 +353,10 @@ void kvblk_req_mem_drop(struct kvblk_req *req);
 /* Frees header and payload memory, if any. */
 void kvblk_req_buffers_drop(struct kvblk_req *req);
 /*
- * Allocates a DRAM block as the request's memory, charged as by kvblk_req_mem_alloc(); the request
- * owns it until dropped or taken. Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
+ * Allocates a DRAM block as the request's memory, charged as by kvblk_req_mem_alloc(). Returns 0,
+ * -EAGAIN with @wants_memory, or -ENOSPC.
  */
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length);
-struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req);
 /* Drops the DRAM block, and no other memory. */
 void kvblk_req_dram_block_drop(struct kvblk_req *req);
 /* Copies @rec with its checksums, if any, into the block. Returns false without memory. */
@@ -408,22 +407,12 @@ int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32
 /* Returns whether a member may write the put's block. Asks the policy, unless it was asked. */
 bool kvblk_put_admit(struct kvblk_req *req);
 
-/* ---- ops/put_dram.c ----------------------------------------------------- */
-
 /*
  * Return whether, if there is space, a put completes once DRAM has its block, or DRAM gets a copy
  * before a member has it. May walk the caller's page tables, but take no page fault.
  */
 bool kvblk_put_stays(const struct kvblk_req *req);
 bool kvblk_put_copies(const struct kvblk_req *req);
-/* Prepares a chain for DRAM; the policy is asked later. Returns false unless all @puts suit. */
-bool kvblk_puts_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
-			const struct kvblk_policy_chain *chain);
-/*
- * Copies the payload into a DRAM block that @rec describes, with checksums if it seals. Without
- * space, req->block stays NULL. Returns 0, -EINTR or -EFAULT.
- */
-int kvblk_put_fill(struct kvblk_req *req, const struct kvblk_rec *rec);
 
 /* ---- ops/drain.c -------------------------------------------------------- */
 

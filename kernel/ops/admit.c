@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Admission: asks the policy which puts members may write. A chain is asked about as a whole before
- * its first put, and admitted up to some block; blocks in DRAM when they leave it (dram/demote.c).
+ * Admission: which puts DRAM keeps, and which ones members may write, as the policy says. A chain
+ * is asked about as a whole before its first put, and admitted up to some block; blocks in DRAM
+ * when they leave it (dram/demote.c).
  */
 #include <linux/slab.h>
 
@@ -40,6 +41,64 @@ bool kvblk_put_admit(struct kvblk_req *req)
 	return !req->write.declined;
 }
 
+/*
+ * Returns whether DRAM may keep the block: not from device memory, which is slow to read, nor if
+ * NVMe lists must find the block on media, nor after a failed write.
+ */
+static bool dram_suits(const struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	return READ_ONCE(req->pool->tun.dram_bytes) && !req->write.tries &&
+	       req->write.older == KVBLK_OLDER_STAYS && req->tenant != KVBLK_NVME_TENANT &&
+	       !kvblk_src_device(&req->src, false, &addr);
+}
+
+/* Returns whether a put completes only when a member has the block. */
+static bool dram_copies(const struct kvblk_req *req)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE ||
+	       READ_ONCE(req->pool->tun.dram_mode) == KVBLK_DRAM_THROUGH;
+}
+
+bool kvblk_put_stays(const struct kvblk_req *req)
+{
+	return !dram_copies(req) && dram_suits(req);
+}
+
+bool kvblk_put_copies(const struct kvblk_req *req)
+{
+	return dram_copies(req) && dram_suits(req);
+}
+
+/* Prepares a chain for DRAM. Returns false unless all @puts suit, and fit. */
+static bool chain_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
+			  const struct kvblk_policy_chain *chain)
+{
+	struct kvblk_write *write;
+	u64 bytes = 0;
+	u32 i, number;
+
+	for (i = 0; i < nr; i++)
+		bytes += kvblk_dram_block_bytes(puts[i]->bytes);
+	if (!kvblk_dram_has_space(pool, bytes))
+		return false;
+	for (i = 0; i < nr; i++)
+		if (!kvblk_put_stays(puts[i]))
+			return false;
+	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
+	for (i = 0; i < nr; i++) {
+		write = &puts[i]->write;
+		write->asked = false;
+		write->chain = number;
+		write->continues = chain->parent_present;
+		write->hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
+				(chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
+		write->offer_parent = chain->parent;
+	}
+	return true;
+}
+
 /* Asks about the @nr absent @puts that follow the present block of @before, if not NULL. */
 static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
 			const struct kvblk_req *before, struct kvblk_policy_chain *chain)
@@ -52,7 +111,7 @@ static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 	chain->parent = parent.lo;
 	chain->parent_present = before ||
 		(parent.lo && kvblk_block_present(pool, parent, puts[0]->tenant, &slot));
-	if (!kvblk_puts_to_dram(pool, puts, nr, chain) && kvblk_pool_enter(pool)) {
+	if (!chain_to_dram(pool, puts, nr, chain) && kvblk_pool_enter(pool)) {
 		admitted = kvblk_policy_admit(&pool->policy, chain);
 		kvblk_pool_leave(pool);
 	}

@@ -145,15 +145,49 @@ static int put_pin(struct kvblk_req *req, u32 policy)
 	return req->mem.direct ? 0 : put_copy_in(req);
 }
 
+/*
+ * Copies the payload into a DRAM block; without space, req->block stays NULL. Returns 0, -EINTR or
+ * -EFAULT.
+ */
 static int put_fill(struct kvblk_req *req)
 {
+	struct kvblk_dram_block *obj;
+	bool fault = req->src.fault;
 	struct kvblk_rec rec;
+	int err;
 
+	/* before DRAM is allocated, because a pager may take any time */
+	if (fault && kvblk_src_fault_in(&req->src, req->bytes, false))
+		return -EINTR;
+	err = kvblk_req_dram_block(req, req->bytes);
+	/* do not wait for memory here: the write to a member does if it must */
+	req->wants_memory = 0;
+	if (err)
+		return 0;
+	obj = req->block;
+	obj->chain = req->write.chain;
+	obj->continues = req->write.continues;
+	obj->goes_on = req->write.hints & KVBLK_HINT_CONTINUES;
+	obj->needed = req->write.hints & KVBLK_HINT_MISSED;
+	obj->offer_parent = req->write.chain ? req->write.offer_parent : req->write.parent.lo;
 	put_rec(req, &rec);
 	rec.crcs = req->crcs;
 	/* the bytes may stay in DRAM for hours before a member has them */
 	rec.integrity = kvblk_proof_choose(put_policy(req), req->crcs, true);
-	return kvblk_put_fill(req, &rec);
+	req->src.fault = false;
+	/* without memory for checksums, write the block to a member */
+	if (!kvblk_dram_block_describe(obj, &rec))
+		err = -ENOMEM;
+	else if (kvblk_proofs[rec.integrity].seal)
+		err = kvblk_vectors_seal_in(rec.integrity, &obj->bv[1], req->bytes, &req->src,
+					    (__le32 *)obj->rec.crcs);
+	else
+		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
+	req->src.fault = fault;
+	if (err)
+		kvblk_req_mem_drop(req);
+	/* pages evicted again after the page fault are copied on the way to a member */
+	return err == -ENOMEM || (err == -EFAULT && fault) ? 0 : err;
 }
 
 static int put_memory(struct kvblk_req *req)
@@ -640,7 +674,10 @@ static enum put_step put_keep(struct kvblk_req *req)
 		return put_fetched(req, err, STEP_ADMIT);
 	if (!kvblk_media_begin(req))
 		return kvblk_req_over(req, -ENODEV);
-	err = kvblk_dram_block_enter(req->pool, kvblk_req_dram_block_take(req));
+	/* for kvblk_dram_block_enter() */
+	refcount_inc(&req->block->refs);
+	err = kvblk_dram_block_enter(req->pool, req->block);
+	kvblk_req_mem_drop(req);
 	kvblk_media_end(req);
 	/* the write to a member meets any other error, too */
 	if (err)

@@ -225,28 +225,15 @@ bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_
 	return crcs;
 }
 
-static struct kvblk_dram_block *dram_block_unlink(struct kvblk_req *req)
+noinline void kvblk_req_dram_block_drop(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj = req->block;
 
 	if (req->mem.bv == obj->bv)
 		memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
 	req->block = NULL;
+	kvblk_dram_block_put(obj);
 	req->coming = false;
-	return obj;
-}
-
-struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req)
-{
-	struct kvblk_dram_block *obj = dram_block_unlink(req);
-
-	req_let_go(req);
-	return obj;
-}
-
-noinline void kvblk_req_dram_block_drop(struct kvblk_req *req)
-{
-	kvblk_dram_block_put(dram_block_unlink(req));
 }
 
 void kvblk_req_mem_drop(struct kvblk_req *req)
