@@ -309,16 +309,7 @@ static bool put_inline(const struct kvblk_req *req)
 	return req->cmd && !req->src.fault;
 }
 
-/* Returns the step after the lookup of @old, if the put may write. */
-static enum put_step put_next(const struct kvblk_req *req, const struct kvblk_slot *old)
-{
-	if (old->state == KVBLK_SLOT_FREE)
-		return STEP_KEEP;
-	/* a block that is present was admitted before */
-	return req->write.replaces ? STEP_FETCH : STEP_ADMIT;
-}
-
-/* Checks that no older block can come back after this put, or that it is in @old. */
+/* Returns STEP_KEEP if no older block can come back after this put, except for the one in @old. */
 static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -329,18 +320,15 @@ static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *o
 		return STEP_WAIT;
 	if (kvblk_pool_unsure(pool))
 		return kvblk_req_over(req, -EIO);
-	if (old->state != KVBLK_SLOT_FREE) {
-		if (old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
-		    kvblk_slot_kills_full(pool, old))
-			return STEP_WAIT;
-		return put_next(req, old);
-	}
+	if (old->state != KVBLK_SLOT_FREE)
+		return old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
+		       kvblk_slot_kills_full(pool, old) ? STEP_WAIT : STEP_KEEP;
 	if (req->write.older == KVBLK_OLDER_MUST && !req->write.cleared)
 		return kvblk_req_over(req, -ENOENT);
 	err = kvblk_kill_barrier(pool, req->id);
 	if (err)
 		return err == 1 ? STEP_WAIT : kvblk_req_over(req, -EIO);
-	return put_next(req, old);
+	return STEP_KEEP;
 }
 
 /* Returns whether the put may not write, and is complete. */
@@ -358,10 +346,17 @@ static bool put_refused(struct kvblk_req *req)
 /* Checks whether the put may write. @replaces: in place of the same block in @old. */
 static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *old, bool replaces)
 {
+	enum put_step step = STEP_KEEP;
+
 	req->write.replaces = replaces && old->state == KVBLK_SLOT_LIVE;
 	if (put_refused(req))
 		return STEP_DONE;
-	return put_clears(req) ? put_older(req, old) : put_next(req, old);
+	if (put_clears(req))
+		step = put_older(req, old);
+	if (step != STEP_KEEP || old->state == KVBLK_SLOT_FREE)
+		return step;
+	/* a block that is present was admitted before */
+	return req->write.replaces ? STEP_FETCH : STEP_ADMIT;
 }
 
 /*
