@@ -615,21 +615,22 @@ static inline struct kvblk_align kvblk_pool_align(const struct kvblk_pool *pool)
 	return (struct kvblk_align) { .both = READ_ONCE(pool->align.both) };
 }
 
-/* Returns the first member at slot *@i of pool->members or later, or NULL. */
-static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, int *i)
+/* Returns the member after @member, or the first one if NULL. Returns NULL after the last one. */
+static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool,
+						     const struct kvblk_member *member)
 {
-	struct kvblk_member *member = NULL;
+	struct kvblk_member *next = NULL;
+	u32 i;
 
-	for (; *i < KVBLK_MEMBERS_MAX && !member; (*i)++)
-		member = rcu_dereference_check(pool->members[*i], lockdep_is_held(&pool->admin));
-	if (member)
-		(*i)--;
-	return member;
+	for (i = member ? member->flash.slot : 0; i < KVBLK_MEMBERS_MAX && !next; i++)
+		next = rcu_dereference_check(pool->members[i], lockdep_is_held(&pool->admin));
+	return next;
 }
 
 /* Iterates under rcu_read_lock() or pool->admin. */
-#define kvblk_for_each_member(pool, member, i)				\
-	for ((i) = 0; ((member) = kvblk_next_member(pool, &(i))); (i)++)
+#define kvblk_for_each_member(pool, member)				\
+	for ((member) = kvblk_next_member(pool, NULL); (member);	\
+	     (member) = kvblk_next_member(pool, member))
 
 /*
  * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns @pool, or NULL

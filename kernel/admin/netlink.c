@@ -633,9 +633,8 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 				     struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
-	int i;
 
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (!nla_strcmp(name, member->flash.name))
 			return member;
 	NL_SET_ERR_MSG_ATTR(extack, name,

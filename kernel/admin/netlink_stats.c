@@ -57,10 +57,9 @@ static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 {
 	struct kvblk_member *member;
-	int i;
 
 	scoped_guard(rcu)
-		kvblk_for_each_member(pool, member, i)
+		kvblk_for_each_member(pool, member)
 			gauges_add(member, gauges);
 	gauges[GAUGE_LEASED_BYTES] = READ_ONCE(pool->lease.total);
 	gauges[GAUGE_INDEX_USED] = kvblk_index_used(&pool->index);

@@ -19,14 +19,13 @@
 static const char *pool_state(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
-	int i;
 
 	if (READ_ONCE(pool->dying))
 		return "destroying";
 	if (atomic_read(&pool->restoring))
 		return "restoring";
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (!kvblk_flash_may_write(&member->flash))
 			return "degraded";
 	return "up";

@@ -320,11 +320,10 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 	struct kvblk_member *member;
 	struct kvblk_kill *kill;
 	bool ok, due;
-	int i;
 
 	guard(rcu)();
 	guard(spinlock)(&pool->kill_lock);
-	kvblk_for_each_member(pool, member, i) {
+	kvblk_for_each_member(pool, member) {
 		if (list_empty(&member->log.kills.list))
 			continue;
 		ok = kvblk_flash_may_write(&member->flash);

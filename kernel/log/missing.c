@@ -41,7 +41,6 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const void *uu
 {
 	struct kvblk_member *member;
 	u32 i;
-	int m;
 
 	lockdep_assert_held(&pool->member_list_lock);
 	for (i = 0; i < pool->member_list_nr; i++)
@@ -50,7 +49,7 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const void *uu
 			return true;
 	/* a leaving member is no longer listed, but still has the name */
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, m)
+	kvblk_for_each_member(pool, member)
 		if (!strcmp(member->flash.name, name) &&
 		    memcmp(&member->flash.uuid, uuid, UUID_SIZE))
 			return true;
@@ -193,10 +192,9 @@ bool kvblk_member_list_del(struct kvblk_pool *pool, const uuid_t *uuid)
 static bool member_there(struct kvblk_pool *pool, const struct kvblk_d_member *entry)
 {
 	struct kvblk_member *member;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (!memcmp(&member->flash.uuid, entry->uuid, UUID_SIZE))
 			return true;
 	return false;

@@ -84,10 +84,9 @@ static bool put_reachable(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_member *member;
 	bool any = false;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		any |= kvblk_member_is_up(member) && !kvblk_p2p_route(req, &member->flash);
 	return any;
 }

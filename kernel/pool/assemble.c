@@ -112,11 +112,10 @@ static void pool_tick(struct work_struct *work)
 	struct kvblk_member *member;
 	u64 reclaimed;
 	u32 period;
-	int i;
 
 	/* take no lock that is held across I/O, or else the watchdog hangs with the I/O */
 	rcu_read_lock();
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		kvblk_flash_watch(&member->flash);
 	rcu_read_unlock();
 	kvblk_pool_seq(pool);

@@ -562,9 +562,8 @@ static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *na
 					 const uuid_t *uuid)
 {
 	struct kvblk_member *member;
-	int i;
 
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (uuid ? uuid_equal(&member->flash.uuid, uuid) :
 			   !strcmp(member->flash.name, name))
 			return member;
@@ -657,11 +656,10 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming, struct netl
 {
 	struct kvblk_member *member;
 	struct coming *other;
-	int i;
 
 	guard(mutex)(&pool->admin);
 	/* check before the open, which the device's driver may block */
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (member->flash.bdev_file && member->flash.bdev->bd_dev == coming->dev &&
 		    READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD)
 			return kvblk_refuse(extack, -EEXIST, "the device is member %s of the pool already",
@@ -845,9 +843,8 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 static struct kvblk_member *member_on(struct kvblk_pool *pool, dev_t dev)
 {
 	struct kvblk_member *member;
-	int i;
 
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (member->flash.dev == dev)
 			return member;
 	return NULL;

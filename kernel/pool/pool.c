@@ -22,10 +22,9 @@ static u32 value_max(struct kvblk_pool *pool, bool any)
 {
 	struct kvblk_member *member;
 	u32 most = 0;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (any || kvblk_flash_may_read(&member->flash))
 			most = max(most, member_value_max(member));
 	return most;
@@ -53,10 +52,9 @@ struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool)
 	struct kvblk_member *member;
 	u32 avail;
 	u64 size;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i) {
+	kvblk_for_each_member(pool, member) {
 		if (!kvblk_flash_in_use(&member->flash))
 			continue;
 		size = (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT;
@@ -75,10 +73,9 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 	struct kvblk_member *member;
 	struct kvblk_align align;
 	bool stable = false;
-	int i;
 
 	lockdep_assert_held(&pool->admin);
-	kvblk_for_each_member(pool, member, i) {
+	kvblk_for_each_member(pool, member) {
 		struct block_device *bdev = member->flash.bdev;
 
 		/* the device is being closed */
@@ -125,10 +122,9 @@ static bool member_super_due(const struct kvblk_member *member)
 void kvblk_pool_write_epoch(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		if (member_super_due(member) && percpu_ref_tryget_live(&member->flash.ref) &&
 		    !queue_work(pool->wq, &member->log.super_work))
 			kvblk_member_put(member);
@@ -138,10 +134,9 @@ bool kvblk_pool_supers_current(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
 	bool all_current = true;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		all_current &= !member_super_due(member);
 	return all_current;
 }
@@ -195,13 +190,12 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
 	bool outdated = false;
-	int i;
 
 	/* do not wait: the next tick tries again */
 	if (!READ_ONCE(pool->refused) || !mutex_trylock(&pool->admin))
 		return;
 	WRITE_ONCE(pool->refused, false);
-	kvblk_for_each_member(pool, member, i) {
+	kvblk_for_each_member(pool, member) {
 		if (READ_ONCE(member->flash.state) == KVBLK_MEMBER_UNRESTORED &&
 		    !member->outdated) {
 			member->outdated = true;
@@ -221,10 +215,9 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 {
 	u32 current_nr = 0, behind = 0;
 	struct kvblk_member *member;
-	int i;
 
 	lockdep_assert_held(&pool->admin);
-	kvblk_for_each_member(pool, member, i) {
+	kvblk_for_each_member(pool, member) {
 		/* a returning member is outdated until restore_settle() */
 		if (!kvblk_member_stays(member) || READ_ONCE(member->log.missing))
 			continue;
@@ -236,7 +229,7 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 	/* every member able to return knows now that lost members are outdated */
 	if (!current_nr || behind)
 		return behind;
-	kvblk_for_each_member(pool, member, i) {
+	kvblk_for_each_member(pool, member) {
 		/* a member dying just now may have recorded this very epoch */
 		if (kvblk_member_stays(member) || !member->outdated)
 			continue;
@@ -252,7 +245,6 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 	u64 seq = atomic64_read(&pool->seq), next = kvblk_seq_epoch(seq);
 	struct kvblk_member *member;
 	bool all_current = true;
-	int i;
 
 	if (next == seq >> KVBLK_SEQ_EPOCH_SHIFT || next > KVBLK_EPOCH_MAX ||
 	    !mutex_trylock(&pool->admin))
@@ -261,7 +253,7 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 	if (pool->epoch < next)
 		WRITE_ONCE(pool->epoch, next);
 	/* all members must know the epoch, or else the next activation could reuse its seqs */
-	kvblk_for_each_member(pool, member, i)
+	kvblk_for_each_member(pool, member)
 		all_current &= !kvblk_member_stays(member) || READ_ONCE(member->log.missing) ||
 			!member_behind(member);
 	if (all_current)
@@ -273,12 +265,11 @@ bool kvblk_member_active(const u8 uuid[16])
 {
 	struct kvblk_member *member;
 	struct kvblk_pool *pool;
-	int i;
 
 	guard(mutex)(&kvblk_pools_lock);
 	guard(rcu)();
 	list_for_each_entry(pool, &kvblk_pools, link)
-		kvblk_for_each_member(pool, member, i)
+		kvblk_for_each_member(pool, member)
 			if (READ_ONCE(member->flash.state) != KVBLK_MEMBER_DEAD &&
 			    !memcmp(&member->flash.uuid, uuid, sizeof(member->flash.uuid)))
 				return true;
