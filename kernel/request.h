@@ -27,7 +27,6 @@
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
-/* An open node. */
 struct kvblk_file {
 	refcount_t refs;		/* the open file, operations that hold some of @budget */
 	struct kvblk_budget budget;	/* memory charged to this file, see kvblk_file_limit() */
@@ -107,7 +106,6 @@ struct kvblk_read {
 	u8 miss;			/* reason of a miss, &enum kvblk_counter */
 };
 
-/* Media half of an operation. */
 struct kvblk_media {
 	struct kvblk_io io;
 	bool begun;			/* the media half is active and holds pool->users */
@@ -128,7 +126,6 @@ struct kvblk_media {
 
 struct kvblk_req;
 
-/* What an opcode does. */
 struct kvblk_op_type {
 	u32 flags;			/* supported KVBLK_OPF_* */
 	fmode_t mode;			/* FMODE_* that the node must be open for */
@@ -155,7 +152,6 @@ extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;
 extern const struct kvblk_op_type kvblk_op_prefetch;
 
-/* State of a put. */
 struct kvblk_write {
 	struct kvblk_id parent;		/* id of the block before this one, or 0 */
 	u64 layout_tag;
@@ -182,14 +178,12 @@ struct kvblk_write {
 	u8 avoid;			/* slot of the member that failed the last write */
 };
 
-/* State of a delete. */
 struct kvblk_erase {
 	bool stale;			/* an older record may come back */
 };
 
 struct kvblk_batch;
 
-/* One operation. */
 struct kvblk_req {
 	struct list_head file_link;	/* file->reqs; initialized by req_construct() */
 	struct kvblk_ownership ownership;
@@ -357,7 +351,6 @@ void kvblk_req_buffers_drop(struct kvblk_req *req);
  * -EAGAIN with @wants_memory, or -ENOSPC.
  */
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length);
-/* Drops the DRAM block, and no other memory. */
 void kvblk_req_dram_block_drop(struct kvblk_req *req);
 /* Copies @rec with its checksums, if any, into the block. Returns false without memory. */
 bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_rec *rec);
@@ -372,12 +365,10 @@ static inline bool kvblk_req_late(const struct kvblk_req *req)
 /* Implement type->wait: until segments or write throttles have space, or members are restored. */
 long kvblk_req_wait_space(struct kvblk_req *req, long step);
 long kvblk_req_wait_restore(struct kvblk_req *req, long step);
-/* Completes an operation that is late before it starts. Returns 1. */
 int kvblk_req_expire(struct kvblk_req *req);
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /* Returns whether @slot is a block of the tenant, even if its member does not respond. */
 bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
-/* Returns whether the member of @slot responds. */
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /* Counts and notes how the payload moved. @to: counter of direct transfers, others are next. */
 void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);

@@ -70,7 +70,6 @@ struct kvblk_open {
 	struct kvblk_d_summary *pages[];/* each set once, by cmpxchg */
 };
 
-/* A stretch of a member. */
 struct kvblk_segment {
 	u64 gen;			/* pool->seg_gen: low 16 bits; reclaim, restore change it */
 	atomic_t refs;			/* gets, deletes, copies that rely on the bytes */
@@ -188,7 +187,6 @@ enum kvblk_route_state {
 #define KVBLK_PROVEN_GET	BIT(0)
 #define KVBLK_PROVEN_PUT	BIT(1)
 
-/* Route between a provider and a member. */
 struct kvblk_route {
 	u32 serial;			/* serial number of the provider, 0: none */
 	u32 state;			/* &enum kvblk_route_state */
@@ -431,7 +429,6 @@ struct kvblk_dram_node {
 	u64 stayed;			/* bytes kept by the current run; only dram.work */
 };
 
-/* DRAM blocks of a pool. */
 struct kvblk_dram {
 	struct rhashtable blocks;	/* all DRAM blocks, by id */
 	struct kvblk_dram_node *nodes;	/* nr_node_ids of them */
@@ -479,7 +476,6 @@ struct kvblk_align {
 	};
 };
 
-/* Process that has the node open. */
 struct kvblk_opener {
 	struct list_head link;		/* in pool->openers */
 	struct pid *pid;		/* with a reference */
@@ -667,7 +663,6 @@ static inline bool kvblk_flash_may_read(const struct kvblk_flash *flash)
 	       !READ_ONCE(flash->failing);
 }
 
-/* Returns whether the device takes writes. */
 static inline bool kvblk_flash_may_write(const struct kvblk_flash *flash)
 {
 	return kvblk_flash_may_read(flash) && !READ_ONCE(flash->read_only);
@@ -705,7 +700,6 @@ static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 
 	return slot ? rcu_dereference(pool->members[slot - 1]) : NULL;
 }
 
-/* Returns the units of a record for a block of @length bytes. */
 static inline u32 kvblk_flash_units(const struct kvblk_flash *flash, u32 length)
 {
 	return kvblk_record_units(length, flash->record_align >> KVBLK_UNIT_SHIFT);

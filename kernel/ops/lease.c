@@ -82,13 +82,17 @@ struct lease_fresh {
 	struct lease_hold *hold;
 };
 
-static bool fresh_fill(struct lease_fresh *fresh)
+static int fresh_fill(struct lease_fresh *fresh, u32 nr)
 {
-	if (!fresh->key)
-		fresh->key = kzalloc(sizeof(*fresh->key), GFP_KERNEL_ACCOUNT);
-	if (!fresh->hold)
-		fresh->hold = kzalloc(sizeof(*fresh->hold), GFP_KERNEL_ACCOUNT);
-	return fresh->key && fresh->hold;
+	for (; nr--; fresh++) {
+		if (!fresh->key)
+			fresh->key = kzalloc(sizeof(*fresh->key), GFP_KERNEL_ACCOUNT);
+		if (!fresh->hold)
+			fresh->hold = kzalloc(sizeof(*fresh->hold), GFP_KERNEL_ACCOUNT);
+		if (!fresh->key || !fresh->hold)
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 /* Returns the place of a block: 1 + the index of its member, or KVBLK_LEASE_MEMORY. */
@@ -342,9 +346,7 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 	lease->file = file;
 	for (; left; left -= step, entries += step) {
 		step = min(left, LEASE_STEP);
-		for (n = 0; n < step && !err; n++)
-			err = fresh_fill(&fresh[n]) ? 0 : -ENOMEM;
-		err = err ?: lease_step(pool, lease, entries, step, fresh);
+		err = fresh_fill(fresh, step) ?: lease_step(pool, lease, entries, step, fresh);
 		if (err <= 0)
 			break;
 		err = 0;
