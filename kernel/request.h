@@ -178,10 +178,6 @@ struct kvblk_write {
 	u8 avoid;			/* slot of the member that failed the last write */
 };
 
-struct kvblk_erase {
-	bool stale;			/* an older record may come back */
-};
-
 struct kvblk_batch;
 
 struct kvblk_req {
@@ -244,7 +240,7 @@ struct kvblk_req {
 	union {				/* by @type, private to its files */
 		struct kvblk_read read;	/* get, prefetch */
 		struct kvblk_write write;	/* put */
-		struct kvblk_erase erase;	/* delete */
+		bool stale;		/* delete: an older record may come back */
 	};
 	struct kvblk_dram_block *block;	/* DRAM block with a reference, or NULL */
 	__le32 *crcs;			/* put: the caller's checksums; get: those to return */

@@ -53,7 +53,7 @@ again:
 							 kvblk_kill_barrier(pool, req->id);
 	if (err == 1)
 		return -EAGAIN;
-	req->erase.stale = unsure || err < 0;
+	req->stale = unsure || err < 0;
 	/* the media half, and the pool with it, may end before the DRAM block is looked up */
 	percpu_ref_get(&pool->users);
 	kvblk_media_submit(req, NULL);
@@ -141,7 +141,7 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 	/* for members that went missing before the invalidation was written */
 	kvblk_missing_note(pool, req->id);
 	/* an older record cannot be invalidated now, or was not read by restore */
-	if (!err && (req->erase.stale || kvblk_kill_barrier(pool, req->id) < 0 ||
+	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
 		     kvblk_pool_unsure(pool)))
 		err = -EIO;
 	if (!err) {
