@@ -700,6 +700,25 @@ static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 
 	return slot ? rcu_dereference(pool->members[slot - 1]) : NULL;
 }
 
+/* Returns the member's number of a slot's segment. */
+static inline u32 kvblk_slot_segment(const struct kvblk_flash *flash, const struct kvblk_slot *slot)
+{
+	return slot->seg - flash->seg_base;
+}
+
+/* Returns the pool-wide number of a member's segment. */
+static inline u32 kvblk_segment_number(const struct kvblk_member *member,
+				       const struct kvblk_segment *seg)
+{
+	return member->flash.seg_base + (seg - member->log.segs);
+}
+
+/* Returns the bytes of each segment. */
+static inline u64 kvblk_flash_segment_bytes(const struct kvblk_flash *flash)
+{
+	return (u64)flash->segment_units << KVBLK_UNIT_SHIFT;
+}
+
 static inline u32 kvblk_flash_units(const struct kvblk_flash *flash, u32 length)
 {
 	return kvblk_record_units(length, flash->record_align >> KVBLK_UNIT_SHIFT);

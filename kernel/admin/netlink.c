@@ -550,8 +550,7 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT, READ_ONCE(flash->suspect)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING, kvblk_flash_fails(flash)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, flash->size) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
-			    flash->segment_units << KVBLK_UNIT_SHIFT) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE, kvblk_flash_segment_bytes(flash)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, flash->nr_segs) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN, flash->record_align) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION, flash->incarnation) ||

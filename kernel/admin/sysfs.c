@@ -248,7 +248,7 @@ static void dir_release(struct kobject *kobj)
 	X(place, 0444, "%s", member->flash.place)					\
 	X(uuid, 0444, "%pUb", &member->flash.uuid)					\
 	X(size, 0444, "%llu", member->flash.size)					\
-	X(segment_size, 0444, "%u", member->flash.segment_units << KVBLK_UNIT_SHIFT)	\
+	X(segment_size, 0444, "%llu", kvblk_flash_segment_bytes(&member->flash))		\
 	X(nr_segments, 0444, "%u", member->flash.nr_segs)				\
 	X(record_align, 0444, "%u", member->flash.record_align)				\
 	X(incarnation, 0444, "%#018llx", member->flash.incarnation)

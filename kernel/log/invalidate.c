@@ -452,8 +452,7 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct
 		hlist_for_each_entry(kill, kill_bucket(pool, id_token(pool, id)), node) {
 			if (!(kill->held || kill->writer) || kill->unit != slot->off ||
 			    (u16)kill->gen != slot->gen ||
-			    kill->member->flash.seg_base + (kill->seg - kill->member->log.segs) !=
-			    slot->seg)
+			    kvblk_segment_number(kill->member, kill->seg) != slot->seg)
 				continue;
 			/* if @held is set, the task that took over the slot will call kill_go() */
 			kill->settled = true;

@@ -177,7 +177,7 @@ static inline enum kvblk_verdict kvblk_segment_judge(const struct kvblk_pool *po
 
 static inline u64 kvblk_slot_pos(const struct kvblk_flash *flash, const struct kvblk_slot *slot)
 {
-	return kvblk_seg_pos(flash, slot->seg - flash->seg_base, slot->off);
+	return kvblk_seg_pos(flash, kvblk_slot_segment(flash, slot), slot->off);
 }
 
 static inline struct kvblk_place kvblk_place(const struct kvblk_flash *flash, u32 segment,
@@ -194,7 +194,7 @@ static inline struct kvblk_place kvblk_place(const struct kvblk_flash *flash, u3
 static inline struct kvblk_place kvblk_slot_place(const struct kvblk_flash *flash,
 						  const struct kvblk_slot *slot, u64 gen)
 {
-	return kvblk_place(flash, slot->seg - flash->seg_base, gen, slot->off);
+	return kvblk_place(flash, kvblk_slot_segment(flash, slot), gen, slot->off);
 }
 
 /* Writes the table's page with @segment. Returns 0 or an errno. May sleep. */

@@ -359,7 +359,7 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 {
 	return (struct kvblk_policy_seg) {
 		.stamp = seg->stamp,
-		.bytes = (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT,
+		.bytes = kvblk_flash_segment_bytes(&member->flash),
 		.live_bytes = (u64)max(atomic_read(&seg->live_units), 0) << KVBLK_UNIT_SHIFT,
 		.class = seg->class,
 	};
@@ -551,7 +551,7 @@ static void retired_free(struct kvblk_member *member)
 		if (READ_ONCE(pool->tun.discard))
 			kvblk_io_discard(&member->flash,
 					 kvblk_seg_pos(&member->flash, seg - member->log.segs, 0),
-					 member->flash.segment_units << KVBLK_UNIT_SHIFT);
+					 kvblk_flash_segment_bytes(&member->flash));
 		freed = true;
 		guard(spinlock)(&member->log.lock);
 		WRITE_ONCE(seg->retired, false);

@@ -100,7 +100,7 @@ static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d
 static struct kvblk_slot slot_of(const struct restore *rs, const struct kvblk_rec *rec, u32 unit)
 {
 	return (struct kvblk_slot) {
-		.seg = rs->member->flash.seg_base + (rs->seg - rs->member->log.segs),
+		.seg = kvblk_segment_number(rs->member, rs->seg),
 		.off = unit,
 		.len = rec->length,
 		.gen = (u16)rs->seg->gen,
@@ -336,7 +336,7 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 	int err;
 
 	seg->stamp = kvblk_policy_open(&member->flash.pool->policy, seg->class,
-				       (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT);
+				       kvblk_flash_segment_bytes(&member->flash));
 	atomic_set(&seg->live_units, 0);
 	rs->seg = seg;
 	rs->open = NULL;

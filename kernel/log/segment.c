@@ -261,7 +261,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 
 void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg)
 {
-	u32 number = member->flash.seg_base + (seg - member->log.segs);
+	u32 number = kvblk_segment_number(member, seg);
 
 	lockdep_assert_held(&member->log.lock);
 	WRITE_ONCE(seg->retired, true);
@@ -328,7 +328,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 
 	seg->open = open;
 	seg->stamp = kvblk_policy_open(&pool->policy, class,
-				       (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT);
+				       kvblk_flash_segment_bytes(&member->flash));
 	atomic_set(&seg->live_units, 0);
 	atomic64_set(&seg->cursor, 0);
 	err = kvblk_table_write(member, seg - member->log.segs);
@@ -567,7 +567,7 @@ void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot
 	member = kvblk_member_of(pool, slot->seg);
 	if (!member)
 		return;
-	seg = &member->log.segs[slot->seg - member->flash.seg_base];
+	seg = &member->log.segs[kvblk_slot_segment(&member->flash, slot)];
 	if ((u16)READ_ONCE(seg->gen) == slot->gen)
 		atomic_sub(kvblk_flash_units(&member->flash, slot->len), &seg->live_units);
 }
@@ -719,7 +719,7 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 
 	if (!member)
 		return NULL;
-	seg = &member->log.segs[slot->seg - member->flash.seg_base];
+	seg = &member->log.segs[kvblk_slot_segment(&member->flash, slot)];
 	atomic_inc(&seg->refs);
 	/* pairs with kvblk_segment_retire(): the generation changes before refs are read there */
 	smp_mb__after_atomic();

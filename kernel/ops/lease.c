@@ -119,8 +119,8 @@ static u64 place_most(struct kvblk_pool *pool, u8 place)
 	if (place != KVBLK_LEASE_MEMORY) {
 		guard(rcu)();
 		member = rcu_dereference(pool->members[place - 1]);
-		bytes = member ? (u64)member->flash.nr_segs * member->flash.segment_units <<
-				 KVBLK_UNIT_SHIFT : 0;
+		bytes = member ? member->flash.nr_segs *
+				 kvblk_flash_segment_bytes(&member->flash) : 0;
 	}
 	return share_of(pool, bytes);
 }

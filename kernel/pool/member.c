@@ -196,7 +196,7 @@ free:
 void kvblk_member_free(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->flash.pool;
-	u32 i, granules;
+	u32 i;
 
 	/* no mark_dead callback runs after bdev_fput() */
 	if (member->flash.bdev_file)
@@ -214,9 +214,8 @@ void kvblk_member_free(struct kvblk_member *member)
 		kvblk_open_free(member->log.segs[i].open);
 	if (member->flash.slot) {
 		guard(mutex)(&pool->admin);
-		granules = DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT);
-		for (i = 0; i < granules; i++)
-			pool->granule[(member->flash.seg_base >> KVBLK_GRANULE_SHIFT) + i] = 0;
+		memset(&pool->granule[member->flash.seg_base >> KVBLK_GRANULE_SHIFT], 0,
+		       DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT));
 	}
 	kvfree(member->log.segs);
 	kvfree(member->log.table_seq);

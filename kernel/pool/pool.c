@@ -57,7 +57,7 @@ struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool)
 	kvblk_for_each_member(pool, member) {
 		if (!kvblk_flash_in_use(&member->flash))
 			continue;
-		size = (u64)member->flash.segment_units << KVBLK_UNIT_SHIFT;
+		size = kvblk_flash_segment_bytes(&member->flash);
 		avail = kvblk_member_is_up(member) ? kvblk_member_avail(member) : 0;
 		space.bytes += member->flash.nr_segs * size;
 		space.free_bytes += avail * size;

@@ -93,7 +93,7 @@ static int record_wrong(struct kvblk_req *req, bool producer)
 		kvblk_count_at(req->media.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 	else
 		kvblk_flash_error(&req->media.member->flash, KVBLK_ERROR_CHECKSUM,
-				  req->slot.seg - req->media.member->flash.seg_base);
+				  kvblk_slot_segment(&req->media.member->flash, &req->slot));
 	return kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
@@ -139,7 +139,7 @@ static int record_failed(struct kvblk_req *req)
 	if (req->media.io.status == BLK_STS_MEDIUM)
 		record_drop(req);
 	kvblk_flash_error(&req->media.member->flash, KVBLK_ERROR_READ,
-			  req->slot.seg - req->media.member->flash.seg_base);
+			  kvblk_slot_segment(&req->media.member->flash, &req->slot));
 	return kvblk_read_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 
