@@ -631,14 +631,11 @@ int kvblk_nl_pool_get_doit(struct sk_buff *skb, struct genl_info *info)
 struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlattr *name,
 				     struct netlink_ext_ack *extack)
 {
-	struct kvblk_member *member;
+	struct kvblk_member *member = kvblk_member_named(pool, nla_data(name), NULL);
 
-	kvblk_for_each_member(pool, member)
-		if (!nla_strcmp(name, member->flash.name))
-			return member;
-	NL_SET_ERR_MSG_ATTR(extack, name,
-			    "the pool has no member of this name: see \"kvblk member list\"");
-	return NULL;
+	if (!member)
+		NL_SET_ERR_MSG_ATTR(extack, name, "the pool has no member of this name: see \"kvblk member list\"");
+	return member;
 }
 
 static int nl_fill_named_member(struct sk_buff *skb, const struct genl_info *info,

@@ -319,6 +319,9 @@ struct kvblk_missing {
 	unsigned long *bits;		/* Bloom filter of changed ids and invalid places */
 };
 
+/* Finds a member by @uuid or, if NULL, by @name. RCU or pool->admin. */
+struct kvblk_member *kvblk_member_named(struct kvblk_pool *pool, const char *name,
+					const uuid_t *uuid);
 void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
 /* Returns the number of the list that is stored. */
 u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);

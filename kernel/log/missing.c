@@ -189,20 +189,23 @@ bool kvblk_member_list_del(struct kvblk_pool *pool, const uuid_t *uuid)
 	return true;
 }
 
-static bool member_there(struct kvblk_pool *pool, const struct kvblk_d_member *entry)
+struct kvblk_member *kvblk_member_named(struct kvblk_pool *pool, const char *name,
+					const uuid_t *uuid)
 {
 	struct kvblk_member *member;
 
-	guard(rcu)();
 	kvblk_for_each_member(pool, member)
-		if (!memcmp(&member->flash.uuid, entry->uuid, UUID_SIZE))
-			return true;
-	return false;
+		if (uuid ? uuid_equal(&member->flash.uuid, uuid) :
+			   !strcmp(member->flash.name, name))
+			return member;
+	return NULL;
 }
 
 bool kvblk_member_list_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
 			       char place[KVBLK_PLACE_MAX])
 {
+	uuid_t uuid;
+
 	scoped_guard(spinlock, &pool->member_list_lock) {
 		if (i >= pool->member_list_nr)
 			return false;
@@ -210,7 +213,9 @@ bool kvblk_member_list_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_me
 		if (place)
 			kvblk_place_get(&pool->places[i], place);
 	}
-	return !member_there(pool, entry);
+	import_uuid(&uuid, entry->uuid);
+	guard(rcu)();
+	return !kvblk_member_named(pool, NULL, &uuid);
 }
 
 /* ---- missing members ---- */

@@ -556,19 +556,6 @@ static int leave_begin(struct kvblk_member *member, bool delist, struct netlink_
 
 #define SUPER_TIME	(4 * HZ)	/* longest wait for members to record a new epoch */
 
-/* Find a member by @uuid or, if NULL, by @name. RCU or pool->admin. */
-static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *name,
-					 const uuid_t *uuid)
-{
-	struct kvblk_member *member;
-
-	kvblk_for_each_member(pool, member)
-		if (uuid ? uuid_equal(&member->flash.uuid, uuid) :
-			   !strcmp(member->flash.name, name))
-			return member;
-	return NULL;
-}
-
 /* A device that is being added; in pool->coming, under pool->admin. */
 struct coming {
 	struct list_head link;
@@ -621,7 +608,7 @@ static int remove_begin(struct kvblk_pool *pool, const char *name,
 
 	if (READ_ONCE(pool->dying))
 		return kvblk_refuse(extack, -ENODEV, "the pool is being destroyed");
-	member = member_named(pool, name, uuid);
+	member = kvblk_member_named(pool, name, uuid);
 	if (!member)
 		return remove_missing(pool, name, uuid, extack);
 	if (member->removing)
@@ -677,7 +664,7 @@ static bool add_former_gone(struct kvblk_pool *pool, const uuid_t *uuid)
 	const struct kvblk_member *former;
 
 	guard(rcu)();
-	former = member_named(pool, NULL, uuid);
+	former = kvblk_member_named(pool, NULL, uuid);
 	/* not removing: the former is a copy that was added first */
 	return !former || !READ_ONCE(former->removing);
 }
@@ -730,7 +717,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 
 	import_uuid(&uuid, sb->member_uuid);
 	scoped_guard(mutex, &pool->admin) {
-		former = member_named(pool, NULL, &uuid);
+		former = kvblk_member_named(pool, NULL, &uuid);
 		missing = add_known(pool, sb, &uuid, former);
 		if (!missing)
 			return add_stale(member, extack);
@@ -773,7 +760,7 @@ static void add_overwrote(struct kvblk_pool *pool, const struct kvblk_d_super *s
 	import_uuid(&uuid, sb->member_uuid);
 	missing = kvblk_missing_get(pool, &uuid);
 	/* present or being added: the overwritten device was a copy */
-	if (member_named(pool, NULL, &uuid) || (missing && missing->taken))
+	if (kvblk_member_named(pool, NULL, &uuid) || (missing && missing->taken))
 		return;
 	if (kvblk_member_list_del(pool, &uuid))
 		kvblk_missing_end(pool, &uuid);
