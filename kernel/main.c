@@ -28,9 +28,9 @@ static void upper_pool_exit(struct kvblk_pool *pool)
 }
 
 static const struct kvblk_upper_ops upper_ops = {
-	.fops = &kvblk_fops,
-	.nvme_fops = &kvblk_nvme_fops,
-	.changes_fops = &kvblk_changes_fops,
+	.fops[KVBLK_NODE_BLOCKS] = &kvblk_fops,
+	.fops[KVBLK_NODE_NVME] = &kvblk_nvme_fops,
+	.fops[KVBLK_NODE_CHANGES] = &kvblk_changes_fops,
 	.groups = kvblk_pool_groups,
 	.rescue = kvblk_rescue_work,
 	.report_stats = kvblk_nl_stats_work,

@@ -510,11 +510,17 @@ struct kvblk_leases {
 	struct work_struct work;	/* ends leases at their deadlines */
 };
 
+/* Device nodes of a pool. */
+enum kvblk_node {
+	KVBLK_NODE_BLOCKS,
+	KVBLK_NODE_NVME,		/* takes NVMe commands */
+	KVBLK_NODE_CHANGES,		/* change feeds */
+	KVBLK_NODES,
+};
+
 struct kvblk_pool {
 	struct device dev;
-	struct cdev cdev;
-	struct cdev nvme_cdev;
-	struct cdev changes_cdev;
+	struct cdev cdevs[KVBLK_NODES];
 	struct list_head link;		/* kvblk_pools; kvblk_pools_lock */
 	char name[KVBLK_NAME_MAX];
 	uuid_t uuid;

@@ -45,7 +45,8 @@ int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, st
 
 static int kvblk_open_node(struct inode *inode, struct file *filp)
 {
-	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool, cdev);
+	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool,
+					       cdevs[KVBLK_NODE_BLOCKS]);
 
 	return kvblk_file_open(pool, 0, inode, filp);
 }

@@ -10,8 +10,9 @@ static_assert(sizeof(struct kvblk_change) == KVBLK_CHANGE_SIZE_VER0);
 
 static int changes_open(struct inode *inode, struct file *filp)
 {
-	return kvblk_changes_open(container_of(inode->i_cdev, struct kvblk_pool, changes_cdev),
-				  filp) ?: nonseekable_open(inode, filp);
+	return kvblk_changes_open(container_of(inode->i_cdev, struct kvblk_pool,
+					       cdevs[KVBLK_NODE_CHANGES]), filp) ?:
+	       nonseekable_open(inode, filp);
 }
 
 static long changes_ioctl(struct file *filp, unsigned int cmd, unsigned long param)

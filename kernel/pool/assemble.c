@@ -22,14 +22,7 @@
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
-/* Nodes of a pool. Each kind has POOL_MINORS minors, one behind the other. */
-enum {
-	NODE_BLOCKS,
-	NODE_NVME,
-	NODE_CHANGES,
-	NODES,
-};
-
+/* of each kind of node, one kind behind the other */
 #define POOL_MINORS	(1u << (MINORBITS - 2))
 
 static dev_t pools_devt;
@@ -47,7 +40,7 @@ static u32 nr_pool_numbers;
 
 static int number_take(struct kvblk_pool *pool)
 {
-	struct pool_number *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL), *number;
+	struct pool_number *fresh __free(kfree) = kzalloc(sizeof(*fresh), GFP_KERNEL), *number;
 
 	if (!fresh)
 		return -ENOMEM;
@@ -56,17 +49,13 @@ static int number_take(struct kvblk_pool *pool)
 		if (!number->used && uuid_equal(&number->uuid, &pool->uuid))
 			break;
 	if (list_entry_is_head(number, &pool_numbers, link)) {
-		number = nr_pool_numbers < POOL_MINORS ? fresh : NULL;
-		if (number) {
-			uuid_copy(&number->uuid, &pool->uuid);
-			number->minor = nr_pool_numbers++;
-			list_add_tail(&number->link, &pool_numbers);
-		}
+		if (nr_pool_numbers == POOL_MINORS)
+			return -ENOSPC;
+		number = no_free_ptr(fresh);
+		uuid_copy(&number->uuid, &pool->uuid);
+		number->minor = nr_pool_numbers++;
+		list_add_tail(&number->link, &pool_numbers);
 	}
-	if (number != fresh)
-		kfree(fresh);
-	if (!number)
-		return -ENOSPC;
 	number->used = true;
 	pool->dev.devt = MKDEV(MAJOR(pools_devt), number->minor);
 	return 0;
@@ -80,14 +69,6 @@ static void number_put(const struct kvblk_pool *pool)
 	list_for_each_entry(number, &pool_numbers, link)
 		if (number->minor == MINOR(pool->dev.devt))
 			number->used = false;
-}
-
-static void numbers_free(void)
-{
-	struct pool_number *number, *next;
-
-	list_for_each_entry_safe(number, next, &pool_numbers, link)
-		kfree(number);
 }
 
 /* ---- the clock ---- */
@@ -164,54 +145,27 @@ static void pool_sweep_work(struct work_struct *work)
 
 static char *pool_devnode(const struct device *dev, umode_t *mode);
 
-static struct class pools_class = {
-	.name = "kvblk",
-	.devnode = pool_devnode,
-};
-
-/* separate, because each device of pools_class is a pool */
-static struct class nvme_class = {
-	.name = "kvblk-nvme",
-	.devnode = pool_devnode,
-};
-
-/* separate, because the group of its nodes differs */
-static struct class changes_class = {
-	.name = "kvblk-changes",
-	.devnode = pool_devnode,
-};
-
-static struct class *const classes[NODES] = {
-	[NODE_BLOCKS] = &pools_class,
-	[NODE_NVME] = &nvme_class,
-	[NODE_CHANGES] = &changes_class,
+/* one class for each kind, because a device of the first is a pool, and the last has its group */
+static struct class classes[KVBLK_NODES] = {
+	[KVBLK_NODE_BLOCKS] = { .name = "kvblk", .devnode = pool_devnode },
+	[KVBLK_NODE_NVME] = { .name = "kvblk-nvme", .devnode = pool_devnode },
+	[KVBLK_NODE_CHANGES] = { .name = "kvblk-changes", .devnode = pool_devnode },
 };
 
 static char *pool_devnode(const struct device *dev, umode_t *mode)
 {
-	const char *node = "default";
+	static const char *const names[KVBLK_NODES] = { "default", "nvme-kv", "changes" };
+	u32 node = dev->class - classes;
 
-	if (dev->class == &nvme_class)
-		node = "nvme-kv";
-	else if (dev->class == &changes_class)
-		node = "changes";
 	if (mode)
-		*mode = dev->class == &changes_class ? 0640 : 0660;
-	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", dev_name(dev), node);
+		*mode = node == KVBLK_NODE_CHANGES ? 0640 : 0660;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", dev_name(dev), names[node]);
 }
 
-/* The two below are not for NODE_BLOCKS, whose device is the pool. */
-
-static void node_del(struct kvblk_pool *pool, u32 node, struct cdev *cdev)
-{
-	device_destroy(classes[node], pool->dev.devt + node * POOL_MINORS);
-	cdev_del(cdev);
-}
-
-static int node_add(struct kvblk_pool *pool, u32 node, struct cdev *cdev)
+static int node_add(struct kvblk_pool *pool, u32 node)
 {
 	dev_t devt = pool->dev.devt + node * POOL_MINORS;
-	struct device *dev;
+	struct cdev *cdev = &pool->cdevs[node];
 	int err;
 
 	/* an open node keeps struct kvblk_pool */
@@ -219,41 +173,36 @@ static int node_add(struct kvblk_pool *pool, u32 node, struct cdev *cdev)
 	err = cdev_add(cdev, devt, 1);
 	if (err)
 		return err;
-	dev = device_create(classes[node], NULL, devt, NULL, "%s", pool->name);
-	if (IS_ERR(dev))
+	err = node == KVBLK_NODE_BLOCKS ? device_add(&pool->dev) :
+	      PTR_ERR_OR_ZERO(device_create(&classes[node], NULL, devt, NULL, "%s", pool->name));
+	if (err)
 		cdev_del(cdev);
-	return PTR_ERR_OR_ZERO(dev);
+	return err;
 }
 
-static void nodes_del(struct kvblk_pool *pool)
+/* Remove the first @nr nodes. */
+static void nodes_del(struct kvblk_pool *pool, u32 nr)
 {
-	node_del(pool, NODE_CHANGES, &pool->changes_cdev);
-	node_del(pool, NODE_NVME, &pool->nvme_cdev);
-	cdev_device_del(&pool->cdev, &pool->dev);
+	while (nr--) {
+		if (nr == KVBLK_NODE_BLOCKS)
+			device_del(&pool->dev);
+		else
+			device_destroy(&classes[nr], pool->dev.devt + nr * POOL_MINORS);
+		cdev_del(&pool->cdevs[nr]);
+	}
 	number_put(pool);
 }
 
 static int nodes_add(struct kvblk_pool *pool)
 {
-	int err;
+	int err = number_take(pool);
+	u32 node;
 
-	err = number_take(pool);
-	if (err)
-		return err;
-	err = cdev_device_add(&pool->cdev, &pool->dev);
-	if (err)
-		goto number;
-	err = node_add(pool, NODE_NVME, &pool->nvme_cdev);
-	if (err)
-		goto del;
-	err = node_add(pool, NODE_CHANGES, &pool->changes_cdev);
-	if (!err)
-		return 0;
-	node_del(pool, NODE_NVME, &pool->nvme_cdev);
-del:
-	cdev_device_del(&pool->cdev, &pool->dev);
-number:
-	number_put(pool);
+	for (node = 0; !err && node < KVBLK_NODES; node++) {
+		err = node_add(pool, node);
+		if (err)
+			nodes_del(pool, node);
+	}
 	return err;
 }
 
@@ -299,12 +248,12 @@ static void pool_release(struct device *dev)
 
 static struct kvblk_pool *pool_alloc(const char *name)
 {
-	struct kvblk_pool *pool;
+	struct kvblk_pool *pool = kzalloc(sizeof(*pool), GFP_KERNEL);
+	u32 node;
 
-	pool = kzalloc(sizeof(*pool), GFP_KERNEL);
 	if (!pool)
 		return ERR_PTR(-ENOMEM);
-	strscpy(pool->name, name, sizeof(pool->name));
+	strscpy(pool->name, name);
 	init_completion(&pool->users_done);
 	mutex_init(&pool->admin);
 	init_waitqueue_head(&pool->restore_wait);
@@ -333,34 +282,28 @@ static struct kvblk_pool *pool_alloc(const char *name)
 
 	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
-	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places)
+	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places ||
+	    percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL) || kvblk_dram_init(pool))
 		goto free;
-	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
-		goto free;
-	if (kvblk_dram_init(pool))
-		goto users;
 	if (kvblk_upper_ops->pool_init(pool))
 		goto dram;
 	/* reject users until all members are started */
 	pool->dying = true;
 	__module_get(THIS_MODULE);
 	device_initialize(&pool->dev);
-	pool->dev.class = &pools_class;
+	pool->dev.class = &classes[KVBLK_NODE_BLOCKS];
 	pool->dev.groups = kvblk_upper_ops->groups;
 	pool->dev.release = pool_release;
-	cdev_init(&pool->cdev, kvblk_upper_ops->fops);
-	pool->cdev.owner = THIS_MODULE;
-	cdev_init(&pool->nvme_cdev, kvblk_upper_ops->nvme_fops);
-	pool->nvme_cdev.owner = THIS_MODULE;
-	cdev_init(&pool->changes_cdev, kvblk_upper_ops->changes_fops);
-	pool->changes_cdev.owner = THIS_MODULE;
+	for (node = 0; node < KVBLK_NODES; node++) {
+		cdev_init(&pool->cdevs[node], kvblk_upper_ops->fops[node]);
+		pool->cdevs[node].owner = THIS_MODULE;
+	}
 	return pool;
 
 dram:
 	kvblk_dram_exit(pool);
-users:
-	percpu_ref_exit(&pool->users);
 free:
+	percpu_ref_exit(&pool->users);
 	vfree(pool->seg_gen);
 	kvfree(pool->places);
 	kvblk_stats_exit(pool);
@@ -939,7 +882,7 @@ sysfs:
 	parts = NULL;
 	kvblk_upper_ops->pool_down(pool);
 del:
-	nodes_del(pool);
+	nodes_del(pool, KVBLK_NODES);
 free:
 	if (parts)
 		parts_free(pool, parts, true);
@@ -1021,7 +964,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	cancel_work_sync(&pool->lease.work);
 	cancel_work_sync(&pool->sweep_work);
 	kvblk_upper_ops->pool_down(pool);
-	nodes_del(pool);
+	nodes_del(pool, KVBLK_NODES);
 	kvblk_dram_close(pool);
 	kvblk_changes_end(pool);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
@@ -1120,14 +1063,14 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 
 int kvblk_pools_init(const struct kvblk_upper_ops *upper_ops)
 {
-	int err = alloc_chrdev_region(&pools_devt, 0, NODES * POOL_MINORS, "kvblk");
+	int err = alloc_chrdev_region(&pools_devt, 0, KVBLK_NODES * POOL_MINORS, "kvblk");
 	u32 i;
 
 	if (err)
 		return err;
 	kvblk_upper_ops = upper_ops;
-	for (i = 0; i < NODES; i++) {
-		err = class_register(classes[i]);
+	for (i = 0; i < KVBLK_NODES; i++) {
+		err = class_register(&classes[i]);
 		if (err)
 			goto classes;
 	}
@@ -1135,17 +1078,19 @@ int kvblk_pools_init(const struct kvblk_upper_ops *upper_ops)
 
 classes:
 	while (i--)
-		class_unregister(classes[i]);
-	unregister_chrdev_region(pools_devt, NODES * POOL_MINORS);
+		class_unregister(&classes[i]);
+	unregister_chrdev_region(pools_devt, KVBLK_NODES * POOL_MINORS);
 	return err;
 }
 
 void kvblk_pools_exit(void)
 {
+	struct pool_number *number, *next;
 	u32 i;
 
-	for (i = 0; i < NODES; i++)
-		class_unregister(classes[i]);
-	unregister_chrdev_region(pools_devt, NODES * POOL_MINORS);
-	numbers_free();
+	for (i = 0; i < KVBLK_NODES; i++)
+		class_unregister(&classes[i]);
+	unregister_chrdev_region(pools_devt, KVBLK_NODES * POOL_MINORS);
+	list_for_each_entry_safe(number, next, &pool_numbers, link)
+		kfree(number);
 }

@@ -9,9 +9,7 @@
 
 /* Callbacks into the layers above pools; all may sleep. */
 struct kvblk_upper_ops {
-	const struct file_operations *fops;
-	const struct file_operations *nvme_fops; /* of the node that takes NVMe commands */
-	const struct file_operations *changes_fops; /* of the node of change feeds */
+	const struct file_operations *fops[KVBLK_NODES];
 	const struct attribute_group **groups;
 	work_func_t rescue;		/* of pool->rescue_work */
 	work_func_t report_stats;	/* of pool->stats_work */
