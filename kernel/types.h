@@ -365,6 +365,7 @@ struct kvblk_member {
 	struct kobject *kobj;
 	struct work_struct remove;
 	struct delayed_work dead;
+	u8 found;			/* &enum kvblk_found, when the device was opened */
 	bool unread_unsure;		/* in pool->unsure, see restore_use(); pool->admin */
 	bool removing;			/* pool->admin */
 	bool delisted;			/* removed from the member list; pool->admin */

@@ -321,9 +321,8 @@ free:
 struct pool_parts {
 	u32 nr;
 	struct kvblk_member *members[KVBLK_MEMBERS_MAX];
-	struct kvblk_d_super *supers[KVBLK_MEMBERS_MAX];
-	enum kvblk_found found[KVBLK_MEMBERS_MAX];
 	struct kvblk_life life;			/* the pool's last activation */
+	bool clean;				/* import_clean() of all devices */
 	const struct kvblk_d_super *newest;	/* defines the pool; NULL: a new pool */
 	bool anew;				/* a new pool with the old segment sizes */
 };
@@ -337,22 +336,13 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 	u32 i;
 
 	for (; parts->nr < nr; parts->nr++) {
-		struct kvblk_d_super *sb;
-
 		for (i = 0; i < parts->nr; i++)
 			if (specs[i].dev == specs[parts->nr].dev)
 				return kvblk_refuse(extack, -EEXIST, "%s is named twice",
 						    parts->members[i]->flash.name);
-		sb = vmalloc(sizeof(*sb));
-		if (!sb)
-			return -ENOMEM;
-		parts->supers[parts->nr] = sb;
-		member = kvblk_member_open(pool, &specs[parts->nr], sb,
-					   &parts->found[parts->nr], extack);
-		if (IS_ERR(member)) {
-			vfree(sb);
+		member = kvblk_member_open(pool, &specs[parts->nr], extack);
+		if (IS_ERR(member))
 			return PTR_ERR(member);
-		}
 		parts->members[parts->nr] = member;
 	}
 	return 0;
@@ -371,20 +361,16 @@ static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
 	kvblk_member_free(member);
 }
 
-static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts, bool failed)
+static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts)
 {
 	u32 i;
 
-	for (i = 0; i < parts->nr; i++) {
-		vfree(parts->supers[i]);
-		if (failed)
-			part_free(pool, parts->members[i]);
-	}
-	kfree(parts);
+	for (i = 0; i < parts->nr; i++)
+		part_free(pool, parts->members[i]);
+	parts->nr = 0;
 }
 
-static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
-		      struct netlink_ext_ack *extack)
+static int new_survey(struct pool_parts *parts, u32 flags, struct netlink_ext_ack *extack)
 {
 	u32 i;
 	int err;
@@ -392,14 +378,14 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 	for (i = 0; i < parts->nr; i++) {
 		struct kvblk_member *member = parts->members[i];
 
-		err = kvblk_found_unfit(member, parts->supers[i], parts->found[i], flags, extack);
+		err = kvblk_found_unfit(member, flags, extack);
 		if (err)
 			return err;
-		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
+		if (flags & KVBLK_ADD_FORMAT || member->found == KVBLK_FOUND_BLANK)
 			continue;
-		if (parts->found[i] == KVBLK_FOUND_MEMBER)
+		if (member->found == KVBLK_FOUND_MEMBER)
 			return kvblk_refuse(extack, -ENOTEMPTY, "%.17s is of pool %.18s: import it; \"format\" erases it",
-					    member->flash.name, parts->supers[i]->pool_name);
+					    member->flash.name, member->log.super->pool_name);
 		return kvblk_refuse(extack, -ENOTEMPTY, "%.16s holds other data: use another device; \"format\" erases this one",
 				    member->flash.name);
 	}
@@ -411,10 +397,10 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 		       u32 flags, struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member = parts->members[i];
-	const struct kvblk_d_super *sb = parts->supers[i];
+	const struct kvblk_d_super *sb = member->log.super;
 	u32 j;
 
-	switch (parts->found[i]) {
+	switch (member->found) {
 	case KVBLK_FOUND_MEMBER:
 		break;
 	case KVBLK_FOUND_DAMAGED:
@@ -425,23 +411,23 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 				    member->flash.name);
 	case KVBLK_FOUND_FORMER:
 	case KVBLK_FOUND_SHRUNK:
-		return kvblk_found_unfit(member, sb, parts->found[i], flags, extack);
+		return kvblk_found_unfit(member, flags, extack);
 	default:
 		return kvblk_refuse(extack, -ENODATA, "%s is not a member of a pool",
 				    member->flash.name);
 	}
 	if ((!(flags & KVBLK_ADD_RENAME) && strcmp(sb->pool_name, pool->name)) ||
-	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE))
+	    memcmp(sb->pool_uuid, parts->members[0]->log.super->pool_uuid, UUID_SIZE))
 		return kvblk_refuse(extack, -EXDEV, "%.24s is a member of another pool, %.24s",
 				    member->flash.name, sb->pool_name);
 	if (kvblk_member_active(sb->member_uuid))
 		return kvblk_refuse(extack, -EEXIST, "%s is a copy of an active member",
 				    member->flash.name);
 	for (j = 0; j < i; j++)
-		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE))
+		if (!memcmp(parts->members[j]->log.super->member_uuid, sb->member_uuid, UUID_SIZE))
 			return kvblk_refuse(extack, -EEXIST, "%.24s is a copy of %.23s: use one of them",
 					    member->flash.name, parts->members[j]->flash.name);
-	return kvblk_super_owned(member, sb, flags, extack);
+	return kvblk_super_owned(member, flags, extack);
 }
 
 static void import_life(struct pool_parts *parts)
@@ -449,10 +435,9 @@ static void import_life(struct pool_parts *parts)
 	struct kvblk_life life;
 	u32 i;
 
-	parts->life = kvblk_super_life(parts->supers[0]);
-	for (i = 1; i < parts->nr; i++) {
-		life = kvblk_super_life(parts->supers[i]);
-		if (life.epoch > parts->life.epoch)
+	for (i = 0; i < parts->nr; i++) {
+		life = kvblk_super_life(parts->members[i]->log.super);
+		if (!i || life.epoch > parts->life.epoch)
 			parts->life = life;
 	}
 }
@@ -466,7 +451,7 @@ static bool import_clean(const struct pool_parts *parts)
 	u32 i;
 
 	for (i = 0; i < parts->nr; i++) {
-		sb = parts->supers[i];
+		sb = parts->members[i]->log.super;
 		list = le64_to_cpu(sb->list_seq);
 		if (!kvblk_super_lived(sb, &parts->life) || list < newest)
 			continue;
@@ -477,10 +462,11 @@ static bool import_clean(const struct pool_parts *parts)
 }
 
 /* Return whether a device may be an old copy: active, although the pool was stopped cleanly. */
-static bool import_doubtful(const struct pool_parts *parts, u32 i, u32 flags)
+static bool import_doubtful(const struct pool_parts *parts, const struct kvblk_d_super *sb,
+			    u32 flags)
 {
-	return le16_to_cpu(parts->supers[i]->state) == KVBLK_SB_ACTIVE &&
-	       !(flags & KVBLK_ADD_FORCE) && import_clean(parts);
+	return le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE && !(flags & KVBLK_ADD_FORCE) &&
+	       parts->clean;
 }
 
 /* Choose the newest member list of the last life, from a member that is not an old copy. */
@@ -490,9 +476,8 @@ static void import_newest(struct pool_parts *parts, u32 flags)
 	u32 i;
 
 	for (i = 0; i < parts->nr; i++) {
-		sb = parts->supers[i];
-		if (kvblk_super_lived(sb, &parts->life) &&
-		    !import_doubtful(parts, i, flags) &&
+		sb = parts->members[i]->log.super;
+		if (kvblk_super_lived(sb, &parts->life) && !import_doubtful(parts, sb, flags) &&
 		    (!parts->newest || le64_to_cpu(sb->list_seq) >
 				       le64_to_cpu(parts->newest->list_seq)))
 			parts->newest = sb;
@@ -511,13 +496,14 @@ static bool member_list_has(const struct kvblk_d_super *member_list, const struc
 }
 
 /* Return why the member must be left out, or NULL. Always NULL for @parts->newest. */
-static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags)
+static const char *import_stale(const struct pool_parts *parts, const struct kvblk_d_super *sb,
+				u32 flags)
 {
-	const struct kvblk_d_super *sb = parts->supers[i], *newest = parts->newest;
+	const struct kvblk_d_super *newest = parts->newest;
 
 	if (!kvblk_super_lived(sb, &parts->life))
 		return "is out of date";
-	if (import_doubtful(parts, i, flags))
+	if (import_doubtful(parts, sb, flags))
 		return "may be an old copy (\"force\" uses it)";
 	if (!member_list_has(newest, sb))
 		return "is no longer a member";
@@ -533,30 +519,23 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			  struct netlink_ext_ack *extack)
 {
-	bool stale[KVBLK_MEMBERS_MAX];
+	struct kvblk_member *member;
 	u32 i, nr = 0;
+	const char *why;
 
 	for (i = 0; i < parts->nr; i++) {
-		const char *why = import_stale(parts, i, flags);
-
-		stale[i] = why;
-		if (!why)
-			continue;
-		if (!(flags & KVBLK_ADD_DEGRADED))
-			return kvblk_refuse(extack, -ESTALE, "%.14s %.36s: pass \"degraded\" to omit it",
-					    parts->members[i]->flash.name, why);
-		dev_warn(&pool->dev, "member %s: left out because it %s\n",
-			 parts->members[i]->flash.name, why);
-	}
-	for (i = 0; i < parts->nr; i++) {
-		if (stale[i]) {
-			part_free(pool, parts->members[i]);
-			vfree(parts->supers[i]);
+		member = parts->members[i];
+		why = import_stale(parts, member->log.super, flags);
+		if (!why) {
+			parts->members[nr++] = member;
 			continue;
 		}
-		parts->members[nr] = parts->members[i];
-		parts->supers[nr] = parts->supers[i];
-		parts->found[nr++] = parts->found[i];
+		if (!(flags & KVBLK_ADD_DEGRADED))
+			return kvblk_refuse(extack, -ESTALE, "%.14s %.36s: pass \"degraded\" to omit it",
+					    member->flash.name, why);
+		dev_warn(&pool->dev, "member %s: left out because it %s\n",
+			 member->flash.name, why);
+		part_free(pool, member);
 	}
 	parts->nr = nr;
 	return 0;
@@ -567,7 +546,7 @@ static bool parts_have(const struct pool_parts *parts, const struct kvblk_d_memb
 	u32 i;
 
 	for (i = 0; i < parts->nr; i++)
-		if (!memcmp(parts->supers[i]->member_uuid, entry->uuid, UUID_SIZE))
+		if (!memcmp(parts->members[i]->log.super->member_uuid, entry->uuid, UUID_SIZE))
 			return true;
 	return false;
 }
@@ -613,6 +592,7 @@ static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 
 			return err;
 	}
 	import_life(parts);
+	parts->clean = import_clean(parts);
 	import_newest(parts, flags);
 	err = import_current(pool, parts, flags, extack);
 	return err ?: import_whole(pool, parts, flags, extack) ?:
@@ -645,7 +625,7 @@ static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts
 	s64 down;
 
 	for (i = 0; i < parts->nr; i++) {
-		const struct kvblk_d_super *sb = parts->supers[i];
+		const struct kvblk_d_super *sb = parts->members[i]->log.super;
 
 		clean &= le16_to_cpu(sb->state) == KVBLK_SB_CLEAN;
 		time = max(time, le64_to_cpu(sb->time));
@@ -701,7 +681,7 @@ static u64 import_slots(const struct pool_parts *parts, u64 capacity)
 	u32 i;
 
 	for (i = 0; parts->newest && i < parts->nr; i++)
-		slots = max(slots, le64_to_cpu(parts->supers[i]->index_slots));
+		slots = max(slots, le64_to_cpu(parts->members[i]->log.super->index_slots));
 	return min(slots, max(capacity >> KVBLK_UNIT_SHIFT, KVBLK_SLOTS_MIN));
 }
 
@@ -761,19 +741,16 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 		       const struct kvblk_member_spec *specs,
 		       struct netlink_ext_ack *extack)
 {
-	u32 i;
+	u32 i, size;
 	int err;
 
 	for (i = 0; i < parts->nr; i++) {
-		err = parts->newest ?
-			kvblk_member_setup(parts->members[i], parts->supers[i], 0, extack) :
-			kvblk_member_setup(parts->members[i], NULL, parts->anew ?
-					   le32_to_cpu(parts->supers[i]->segment_units) <<
-					   KVBLK_UNIT_SHIFT : specs[i].segment_size, extack);
-		if (err)
-			return err;
-		err = kvblk_member_list(parts->members[i], parts->newest ? NULL : &specs[i],
-					extack);
+		struct kvblk_member *member = parts->members[i];
+
+		size = parts->anew ? le32_to_cpu(member->log.super->segment_units) <<
+				     KVBLK_UNIT_SHIFT : specs[i].segment_size;
+		err = kvblk_member_setup(member, !parts->newest, size, extack) ?:
+		      kvblk_member_list(member, parts->newest ? NULL : &specs[i], extack);
 		if (err)
 			return err;
 	}
@@ -787,10 +764,10 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 			struct netlink_ext_ack *extack)
 {
+	struct pool_parts *parts __free(kfree) = kzalloc(sizeof(*parts), GFP_KERNEL);
 	struct kvblk_member_spec *specs = spec->members;
 	const u32 nr_specs = spec->nr_members;
 	const char *name = spec->name;
-	struct pool_parts *parts;
 	struct kvblk_pool *pool;
 	int err;
 	u32 i;
@@ -802,14 +779,11 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	for (i = 0; spec->import && i < nr_specs; i++)
 		if (specs[i].name[0])
 			return kvblk_refuse(extack, -EINVAL, "returning members keep their names: pass none");
-	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
 	if (!parts)
 		return -ENOMEM;
 	pool = pool_alloc(name);
-	if (IS_ERR(pool)) {
-		kfree(parts);
+	if (IS_ERR(pool))
 		return PTR_ERR(pool);
-	}
 	memcpy(pool->node, spec->node, sizeof(pool->node));
 	err = dev_set_name(&pool->dev, "%s", name);
 	if (!err)
@@ -827,7 +801,7 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	err = parts_open(pool, parts, specs, nr_specs, extack);
 	if (!err)
 		err = spec->import ? import_survey(pool, parts, add_flags, extack) :
-				     new_survey(pool, parts, add_flags, extack);
+				     new_survey(parts, add_flags, extack);
 	if (!err) {
 		pool_identity(pool, parts);
 		pool->flags |= spec->pool_flags;
@@ -867,7 +841,6 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	scoped_guard(spinlock, &pool->openers_lock)
 		WRITE_ONCE(pool->dying, false);
 	mutex_unlock(&kvblk_pools_lock);
-	parts_free(pool, parts, false);
 	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members, pool->epoch);
 	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_UP, 0);
 	put_device(&pool->dev);
@@ -878,20 +851,16 @@ sysfs:
 	/* drop failed kills, because no pool remains to need them */
 	kvblk_kill_retry(pool);
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
-	parts_free(pool, parts, true);
-	parts = NULL;
+	parts_free(pool, parts);
 	kvblk_upper_ops->pool_down(pool);
 del:
 	nodes_del(pool, KVBLK_NODES);
 free:
-	if (parts)
-		parts_free(pool, parts, true);
-	parts = NULL;
+	parts_free(pool, parts);
 	destroy_workqueue(pool->wq);
 unlist:
 	pool_unlist(pool);
 put:
-	kfree(parts);
 	put_device(&pool->dev);
 	return err;
 }

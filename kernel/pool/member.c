@@ -109,10 +109,7 @@ static int member_suits(struct kvblk_member *member, struct netlink_ext_ack *ext
 	return 0;
 }
 
-struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
-				       struct kvblk_member_spec *spec,
-				       struct kvblk_d_super *sb,
-				       enum kvblk_found *found,
+struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 				       struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
@@ -156,9 +153,10 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	if (err)
 		goto free;
 	member->flash.ios = alloc_percpu(struct kvblk_ios);
-	err = member->flash.ios ? percpu_ref_init(&member->flash.ref, member_ref_release, 0,
-						  GFP_KERNEL) : -ENOMEM;
-	if (err)
+	member->log.super = vzalloc(sizeof(*member->log.super));
+	err = -ENOMEM;
+	if (!member->flash.ios || !member->log.super ||
+	    percpu_ref_init(&member->flash.ref, member_ref_release, 0, GFP_KERNEL))
 		goto free;
 
 	file = bdev_file_open_by_dev(spec->dev, BLK_OPEN_READ | BLK_OPEN_WRITE,
@@ -183,7 +181,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	err = member_suits(member, extack);
 	if (err)
 		goto free;
-	err = kvblk_super_read(member, sb, found);
+	err = kvblk_super_read(member);
 	if (!err)
 		return member;
 	NL_SET_ERR_MSG_FMT(extack, "the superblocks of %.28s cannot be read (error %d)",
@@ -229,10 +227,11 @@ void kvblk_member_free(struct kvblk_member *member)
 
 /* ---- format and superblocks ---- */
 
-int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		      enum kvblk_found found, u32 add_flags,
-		      struct netlink_ext_ack *extack)
+int kvblk_found_unfit(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack)
 {
+	const struct kvblk_d_super *sb = member->log.super;
+	u8 found = member->found;
+
 	if ((found == KVBLK_FOUND_MEMBER || found == KVBLK_FOUND_FORMER) &&
 	    kvblk_member_active(sb->member_uuid))
 		return kvblk_refuse(extack, -EEXIST, "%.24s is another path to a member in use, or a copy of it",
@@ -255,13 +254,14 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 	return 0;
 }
 
-int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		       u32 segment_size, struct netlink_ext_ack *extack)
+int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
+		       struct netlink_ext_ack *extack)
 {
+	struct kvblk_d_super *sb = member->log.super;
 	u64 seg = segment_size, nr, least;
-	u32 pages, i;
+	u32 i;
 
-	if (sb) {
+	if (!new) {
 		member->flash.segment_units = le32_to_cpu(sb->segment_units);
 		member->flash.nr_segs = le32_to_cpu(sb->nr_segments);
 		member->flash.data_start = le64_to_cpu(sb->data_start);
@@ -292,26 +292,22 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->flash.nr_segs = nr;
 		member->flash.segment_units = seg >> KVBLK_UNIT_SHIFT;
 		member->flash.incarnation = get_random_u64();
-		member->log.sb_seq = 0;
 		member->log.formatted = true;
 		uuid_gen(&member->flash.uuid);
+		/* a returning member's super preserves the fields of later versions */
+		memset(sb, 0, sizeof(*sb));
 	}
 	if (member->flash.nr_segs > KVBLK_SEGS_MAX)
 		return kvblk_refuse(extack, -EINVAL, "%.20s has over 2^20 segments, more than this version supports",
 				    member->flash.name);
 	member->log.nr_logs = clamp(min(member->flash.nr_segs / 32, num_possible_cpus()), 1u,
 				    (u32)KVBLK_LOGS_NEW);
-	pages = DIV_ROUND_UP(member->flash.nr_segs, KVBLK_TABLE_ENTRIES);
 	member->log.segs = kvcalloc(member->flash.nr_segs, sizeof(*member->log.segs), GFP_KERNEL);
-	member->log.table_seq = kvcalloc(pages, sizeof(u64), GFP_KERNEL);
+	member->log.table_seq = kvcalloc(DIV_ROUND_UP(member->flash.nr_segs, KVBLK_TABLE_ENTRIES),
+					 sizeof(u64), GFP_KERNEL);
 	member->log.table_buf = (void *)get_zeroed_page(GFP_KERNEL);
-	member->log.super = vzalloc(sizeof(*member->log.super));
-	if (!member->log.segs || !member->log.table_seq || !member->log.table_buf ||
-	    !member->log.super)
+	if (!member->log.segs || !member->log.table_seq || !member->log.table_buf)
 		return -ENOMEM;
-	/* preserve the fields of later versions */
-	if (sb)
-		*member->log.super = *sb;
 	for (i = 0; i < member->flash.nr_segs; i++) {
 		INIT_LIST_HEAD(&member->log.segs[i].link);
 		member->log.segs[i].gen = 1;
@@ -673,10 +669,11 @@ static bool add_former_gone(struct kvblk_pool *pool, const uuid_t *uuid)
  * Find the filter of a returning member. @former: its dead predecessor, or NULL. Returns NULL if
  * the member is outdated.
  */
-static struct kvblk_missing *add_known(struct kvblk_pool *pool,
-				       const struct kvblk_d_super *sb, const uuid_t *uuid,
+static struct kvblk_missing *add_known(const struct kvblk_member *member, const uuid_t *uuid,
 				       const struct kvblk_member *former)
 {
+	const struct kvblk_d_super *sb = member->log.super;
+	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_missing *missing;
 	struct kvblk_life life;
 
@@ -706,9 +703,9 @@ static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *
 }
 
 /* Accept a returning member if the pool has a filter for its blocks. */
-static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		    u32 add_flags, struct netlink_ext_ack *extack)
+static int add_back(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack)
 {
+	const struct kvblk_d_super *sb = member->log.super;
 	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_missing *missing;
 	struct kvblk_member *former;
@@ -718,7 +715,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	import_uuid(&uuid, sb->member_uuid);
 	scoped_guard(mutex, &pool->admin) {
 		former = kvblk_member_named(pool, NULL, &uuid);
-		missing = add_known(pool, sb, &uuid, former);
+		missing = add_known(member, &uuid, former);
 		if (!missing)
 			return add_stale(member, extack);
 		if (missing->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
@@ -734,71 +731,61 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	wait_event_idle(pool->settle_wait, add_former_gone(pool, &uuid));
 	guard(mutex)(&pool->admin);
 	/* look again: the member may have been delisted, or a copy added, without the lock */
-	member->log.missing = add_known(pool, sb, &uuid, NULL);
+	member->log.missing = add_known(member, &uuid, NULL);
 	if (!member->log.missing)
 		return add_stale(member, extack);
 	member->log.missing->taken = true;
 	return 0;
 }
 
-static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_flags,
-		   struct netlink_ext_ack *extack)
+/* Decide whether a device is added as a new member, or as one that returns. */
+static int add_check(struct kvblk_member *member, const struct kvblk_member_spec *spec,
+		     u32 add_flags, struct netlink_ext_ack *extack)
 {
-	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT))
+	int err = kvblk_found_unfit(member, add_flags, extack);
+
+	if (err || add_flags & KVBLK_ADD_FORMAT || member->found == KVBLK_FOUND_BLANK)
+		return err;
+	if (member->found != KVBLK_FOUND_MEMBER ||
+	    memcmp(member->log.super->pool_uuid, &member->flash.pool->uuid, UUID_SIZE))
 		return kvblk_refuse(extack, -ENOTEMPTY, "%.16s holds other data: use another device; \"format\" erases this one",
 				    member->flash.name);
-	return 0;
+	if (spec->name[0])
+		return kvblk_refuse(extack, -EINVAL, "%.24s is a returning member, which keeps its name: pass none",
+				    kbasename(member->flash.path));
+	return kvblk_super_owned(member, add_flags, extack) ?: add_back(member, add_flags, extack);
 }
 
 /* Delist a missing member whose device was overwritten. */
-static void add_overwrote(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+static void add_overwrote(struct kvblk_pool *pool, const uuid_t *uuid)
 {
 	const struct kvblk_missing *missing;
-	uuid_t uuid;
 
 	guard(mutex)(&pool->admin);
-	import_uuid(&uuid, sb->member_uuid);
-	missing = kvblk_missing_get(pool, &uuid);
+	missing = kvblk_missing_get(pool, uuid);
 	/* present or being added: the overwritten device was a copy */
-	if (kvblk_member_named(pool, NULL, &uuid) || (missing && missing->taken))
+	if (kvblk_member_named(pool, NULL, uuid) || (missing && missing->taken))
 		return;
-	if (kvblk_member_list_del(pool, &uuid))
-		kvblk_missing_end(pool, &uuid);
-}
-
-static bool add_of_pool(const struct kvblk_member *member,
-			const struct kvblk_d_super *sb, enum kvblk_found found)
-{
-	return found == KVBLK_FOUND_MEMBER &&
-	       !memcmp(sb->pool_uuid, &member->flash.pool->uuid, sizeof(sb->pool_uuid));
+	if (kvblk_member_list_del(pool, uuid))
+		kvblk_missing_end(pool, uuid);
 }
 
 /* Open, check and start a member. No lock is held, because its I/O may take long. */
 static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
-		      struct coming *coming, struct kvblk_d_super *sb,
-		      u32 add_flags, struct netlink_ext_ack *extack)
+		      struct coming *coming, u32 add_flags, struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
-	enum kvblk_found found;
 	bool overwrote;
-	int err = 0;
+	uuid_t before;
+	int err;
 
-	member = kvblk_member_open(pool, spec, sb, &found, extack);
+	member = kvblk_member_open(pool, spec, extack);
 	if (IS_ERR(member))
 		return PTR_ERR(member);
-	err = kvblk_found_unfit(member, sb, found, add_flags, extack);
-	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT) &&
-	    spec->name[0])
-		err = kvblk_refuse(extack, -EINVAL, "%.24s is a returning member, which keeps its name: pass none",
-				   kbasename(member->flash.path));
-	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
-		err = kvblk_super_owned(member, sb, add_flags, extack) ?:
-		      add_back(member, sb, add_flags, extack);
-	else if (!err)
-		err = add_new(member, found, add_flags, extack);
+	import_uuid(&before, member->log.super->member_uuid);
+	err = add_check(member, spec, add_flags, extack);
 	if (!err)
-		err = kvblk_member_setup(member, member->log.missing ? sb : NULL,
-					 spec->segment_size, extack);
+		err = kvblk_member_setup(member, !member->log.missing, spec->segment_size, extack);
 	if (!err)
 		err = kvblk_member_place(member, extack);
 	scoped_guard(mutex, &pool->admin)
@@ -808,11 +795,11 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	if (!err)
 		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
 	/* read first: once started, the member may be removed and freed */
-	overwrote = member->log.formatted && found == KVBLK_FOUND_MEMBER;
+	overwrote = member->log.formatted && member->found == KVBLK_FOUND_MEMBER;
 	if (!err)
 		err = kvblk_member_start(member, extack);
 	if (!err && overwrote)
-		add_overwrote(pool, sb);
+		add_overwrote(pool, &before);
 	if (err) {
 		if (member->log.formatted) {
 			kvblk_member_list_del(pool, &member->flash.uuid);
@@ -874,26 +861,19 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		     u32 add_flags, struct netlink_ext_ack *extack)
 {
-	struct kvblk_d_super *sb;
-	struct coming coming;
+	struct coming coming = { .dev = spec->dev };
 	int err;
 
 	err = add_flags & KVBLK_ADD_FORMAT ? 0 : add_again(pool, spec->dev, extack);
 	if (err)
 		return min(err, 0);
-	coming = (struct coming) { .dev = spec->dev };
-	sb = vmalloc(sizeof(*sb));
-	if (!sb)
-		return -ENOMEM;
 	err = add_begin(pool, &coming, extack);
-	if (!err) {
-		err = add_device(pool, spec, &coming, sb, add_flags, extack);
-		mutex_lock(&pool->admin);
+	if (err)
+		return err;
+	err = add_device(pool, spec, &coming, add_flags, extack);
+	scoped_guard(mutex, &pool->admin)
 		list_del(&coming.link);
-		mutex_unlock(&pool->admin);
-		percpu_ref_put(&pool->users);
-		kvblk_pool_write_epoch(pool);
-	}
-	vfree(sb);
+	percpu_ref_put(&pool->users);
+	kvblk_pool_write_epoch(pool);
 	return err;
 }

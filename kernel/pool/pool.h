@@ -134,19 +134,15 @@ struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb);
  */
 bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life);
 
-struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
-				       struct kvblk_member_spec *spec,
-				       struct kvblk_d_super *sb,
-				       enum kvblk_found *found,
+/* Open the device, and read its superblocks. */
+struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 				       struct netlink_ext_ack *extack);
 void kvblk_member_free(struct kvblk_member *member);
 /* Refuse, with a message, to use or overwrite a device with these contents. */
-int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		      enum kvblk_found found, u32 add_flags,
-		      struct netlink_ext_ack *extack);
-/* Set the geometry in memory, from @sb, or for a new member if NULL. */
-int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		       u32 segment_size, struct netlink_ext_ack *extack);
+int kvblk_found_unfit(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack);
+/* Set the geometry in memory: of a new member, or as in the superblock. */
+int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
+		       struct netlink_ext_ack *extack);
 /*
  * Add the member to the member list, with its listed name or, if new, the one in @spec, if any.
  * Returns 0, or with a message -EEXIST or -ENOSPC.
@@ -161,9 +157,11 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Stop background work and seal open segments if the device accepts writes. */
 void kvblk_member_stop(struct kvblk_member *member);
-/* Read both superblocks; copy the newest valid one to @sb, even a former member's. */
-int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
-		     enum kvblk_found *found);
+/*
+ * Read both superblocks, and set member->found. Copies the newest valid one to member->log.super,
+ * even a former member's.
+ */
+int kvblk_super_read(struct kvblk_member *member);
 /* Write both superblocks with @epoch. The caller excludes other writers. */
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* Zero a removed member's superblocks, or all places that other software checks for metadata. */
@@ -196,8 +194,7 @@ void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
 /* Drop unread segments if a delete was refused for them. Called each second; does not sleep. */
 void kvblk_pool_give_up(struct kvblk_pool *pool);
 /* Refuse, with -EREMOTE and a message, a member that another node owns, unless forced. */
-int kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		      u32 add_flags, struct netlink_ext_ack *extack);
+int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack);
 /* Return whether the superblock lacks the current epoch, member list or time. */
 bool kvblk_member_outdated_super(const struct kvblk_member *member);
 /* Recompute pool->align and other limits from the members; pool->admin held. */

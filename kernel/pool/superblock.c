@@ -46,14 +46,14 @@ static u64 super_tail(const struct kvblk_member *member)
 	return bytes > EDGE_BYTES ? bytes - EDGE_BYTES : 0;
 }
 
-/* Read the edge at @pos into @edge, and set @found to OTHER unless it is all zeroes. */
-static int super_blank(struct kvblk_member *member, void *edge, u64 pos, enum kvblk_found *found)
+/* Read the edge at @pos into @edge, and find OTHER unless it is all zeroes. */
+static int super_blank(struct kvblk_member *member, void *edge, u64 pos)
 {
 	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->flash.bdev));
 	int err = kvblk_io_read(&member->flash, pos, edge, len);
 
 	if (err || memchr_inv(edge, 0, len))
-		*found = KVBLK_FOUND_OTHER;
+		member->found = KVBLK_FOUND_OTHER;
 	return err;
 }
 
@@ -78,17 +78,17 @@ static bool super_given_away(const struct kvblk_d_super *place, const struct kvb
 	return true;
 }
 
-int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb, enum kvblk_found *found)
+int kvblk_super_read(struct kvblk_member *member)
 {
+	struct kvblk_d_super *sb = member->log.super, *copies, *copy, *shrunk = NULL;
 	bool damaged = false, newer = false, second = false;
-	struct kvblk_d_super *copies, *copy, *shrunk = NULL;
 	int err, unread = 0, i;
 
 	/* both copies lie in this edge, which super_blank() checks if neither is valid */
 	copies = vzalloc(EDGE_BYTES);
 	if (!copies)
 		return -ENOMEM;
-	*found = KVBLK_FOUND_OTHER;
+	member->found = KVBLK_FOUND_OTHER;
 	for (i = 0; i < 2; i++) {
 		copy = &copies[i];
 		err = kvblk_io_read(&member->flash, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
@@ -103,33 +103,33 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb, enum
 		damaged |= err && err != -ENODATA;
 		if (err == -ERANGE && !kvblk_super_check(copy, U64_MAX))
 			shrunk = copy;
-		if (err || (*found == KVBLK_FOUND_MEMBER &&
+		if (err || (member->found == KVBLK_FOUND_MEMBER &&
 			    le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
 			continue;
 		/* only the second copy is valid */
-		second = *found != KVBLK_FOUND_MEMBER && i;
-		*found = KVBLK_FOUND_MEMBER;
+		second = member->found != KVBLK_FOUND_MEMBER && i;
+		member->found = KVBLK_FOUND_MEMBER;
 		memcpy(sb, copy, sizeof(*sb));
 	}
 	err = 0;
 	/* do not overwrite fields of later versions */
-	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
-		*found = KVBLK_FOUND_NEWER;
-	} else if (*found == KVBLK_FOUND_MEMBER) {
+	if (newer || (member->found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
+		member->found = KVBLK_FOUND_NEWER;
+	} else if (member->found == KVBLK_FOUND_MEMBER) {
 		/* one valid copy is enough; an unreadable first place does not prove other data */
 		if (second && !unread && super_given_away(&copies[0], sb))
-			*found = KVBLK_FOUND_FORMER;
+			member->found = KVBLK_FOUND_FORMER;
 	} else if (unread) {
 		err = unread;
 	} else if (shrunk) {
-		*found = KVBLK_FOUND_SHRUNK;
+		member->found = KVBLK_FOUND_SHRUNK;
 		memcpy(sb, shrunk, sizeof(*sb));
 	} else if (damaged) {
-		*found = KVBLK_FOUND_DAMAGED;
+		member->found = KVBLK_FOUND_DAMAGED;
 	} else {
-		*found = KVBLK_FOUND_BLANK;
-		err = super_blank(member, copies, 0, found) ?:
-		      super_blank(member, copies, super_tail(member), found);
+		member->found = KVBLK_FOUND_BLANK;
+		err = super_blank(member, copies, 0) ?:
+		      super_blank(member, copies, super_tail(member));
 	}
 	vfree(copies);
 	return err;
@@ -297,9 +297,10 @@ static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super 
 	return !strcmp(sb->owner, owner);
 }
 
-int kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		      u32 add_flags, struct netlink_ext_ack *extack)
+int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack)
 {
+	const struct kvblk_d_super *sb = member->log.super;
+
 	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->flash.pool, sb) ||
 	    (add_flags & KVBLK_ADD_FORCE))
 		return 0;
