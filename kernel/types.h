@@ -626,11 +626,12 @@ static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool,
 	u32 i;
 
 	for (i = member ? member->flash.slot : 0; i < KVBLK_MEMBERS_MAX && !next; i++)
-		next = rcu_dereference_check(pool->members[i], lockdep_is_held(&pool->admin));
+		next = rcu_dereference_check(pool->members[i], lockdep_is_held(&pool->admin) ||
+					     percpu_ref_is_zero(&pool->users));
 	return next;
 }
 
-/* Iterates under rcu_read_lock() or pool->admin. */
+/* Iterates under rcu_read_lock() or pool->admin, or once pool->users has been drained. */
 #define kvblk_for_each_member(pool, member)				\
 	for ((member) = kvblk_next_member(pool, NULL); (member);	\
 	     (member) = kvblk_next_member(pool, member))

@@ -876,12 +876,11 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 {
 	struct kvblk_member *member, *failed = NULL;
 	u32 tries;
-	int i, err;
+	int err;
 
-	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
-		member = rcu_dereference_protected(pool->members[i], true);
+	kvblk_for_each_member(pool, member) {
 		/* a returning member is outdated until restore_settle() */
-		if (!member || member == but || member->flash.state == KVBLK_MEMBER_DEAD ||
+		if (member == but || member->flash.state == KVBLK_MEMBER_DEAD ||
 		    member->outdated || member->log.missing)
 			continue;
 		err = -ETIMEDOUT;
@@ -936,10 +935,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	nodes_del(pool, KVBLK_NODES);
 	kvblk_dram_close(pool);
 	kvblk_changes_end(pool);
-	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
-		member = rcu_dereference_protected(pool->members[i], true);
-		if (!member)
-			continue;
+	kvblk_for_each_member(pool, member) {
 		/* remaining callers may still probe a P2P route, which takes member->flash.ref */
 		cmpxchg(&member->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING);
 		cancel_work_sync(&member->log.reclaim_work);
@@ -955,9 +951,8 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 			continue;
 		kvblk_upper_ops->member_down(member);
 		/* a removal may still compare members' epochs */
-		mutex_lock(&pool->admin);
-		RCU_INIT_POINTER(pool->members[i], NULL);
-		mutex_unlock(&pool->admin);
+		scoped_guard(mutex, &pool->admin)
+			RCU_INIT_POINTER(pool->members[i], NULL);
 		synchronize_rcu();
 		kvblk_member_free(member);
 	}
