@@ -362,30 +362,23 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->flash.pool;
-	u32 page, i;
-	int err;
+	int err = 0;
+	u32 i;
 
 	if (member->log.formatted) {
 		/* wipe first, or else a crash leaves old superblocks over new contents */
 		err = kvblk_super_wipe_all(member) ? 0 : -EIO;
-		if (err)
-			goto unwritable;
-		for (page = 0; page * KVBLK_TABLE_ENTRIES < member->flash.nr_segs; page++) {
-			err = kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
-			if (err)
-				goto unwritable;
-		}
-		for (i = 0; i < member->flash.nr_segs; i++)
+		for (i = 0; !err && i < member->flash.nr_segs; i += KVBLK_TABLE_ENTRIES)
+			err = kvblk_table_write(member, i);
+		for (i = 0; !err && i < member->flash.nr_segs; i++)
 			WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
 				   (u16)member->log.segs[i].gen);
 	}
 	/* a returning member's superblock must stay outdated until restore_settle() */
-	if (member->log.missing)
-		return 0;
-	err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
+	if (!err && !member->log.missing)
+		err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
 	if (!err)
 		return 0;
-unwritable:
 	return kvblk_refuse(extack, err, "%s cannot be written (error %d)",
 			    member->flash.name, err);
 }
@@ -618,9 +611,8 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 {
 	int err;
 
-	mutex_lock(&pool->admin);
-	err = remove_begin(pool, name, uuid, extack);
-	mutex_unlock(&pool->admin);
+	scoped_guard(mutex, &pool->admin)
+		err = remove_begin(pool, name, uuid, extack);
 	if (err)
 		return err;
 	kvblk_pool_write_epoch(pool);

@@ -103,6 +103,12 @@ static bool member_behind(const struct kvblk_member *member)
 	return READ_ONCE(member->log.epoch) != READ_ONCE(member->flash.pool->epoch);
 }
 
+/* Return whether the member must record epochs: a returning one waits for restore_settle(). */
+static bool member_records(const struct kvblk_member *member)
+{
+	return kvblk_member_stays(member) && !READ_ONCE(member->log.missing);
+}
+
 bool kvblk_member_outdated_super(const struct kvblk_member *member)
 {
 	const struct kvblk_pool *pool = member->flash.pool;
@@ -111,7 +117,7 @@ bool kvblk_member_outdated_super(const struct kvblk_member *member)
 		READ_ONCE(member->log.member_list_seq) != READ_ONCE(pool->member_list_seq) ||
 		(READ_ONCE(pool->expires) &&
 		 kvblk_clock(pool) > READ_ONCE(member->log.time) + KVBLK_CLOCK_SUPER_S)) &&
-	       kvblk_member_stays(member) && !READ_ONCE(member->log.missing);
+	       member_records(member);
 }
 
 static bool member_super_due(const struct kvblk_member *member)
@@ -133,12 +139,12 @@ void kvblk_pool_write_epoch(struct kvblk_pool *pool)
 bool kvblk_pool_supers_current(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
-	bool all_current = true;
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member)
-		all_current &= !member_super_due(member);
-	return all_current;
+		if (member_super_due(member))
+			return false;
+	return true;
 }
 
 u32 kvblk_member_unsure_end(struct kvblk_member *member)
@@ -218,23 +224,20 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member) {
-		/* a returning member is outdated until restore_settle() */
-		if (!kvblk_member_stays(member) || READ_ONCE(member->log.missing))
+		if (!member_records(member))
 			continue;
-		if (!member_behind(member))
-			current_nr++;
-		else
+		if (member_behind(member))
 			behind++;
+		else
+			current_nr++;
 	}
 	/* every member able to return knows now that lost members are outdated */
 	if (!current_nr || behind)
 		return behind;
-	kvblk_for_each_member(pool, member) {
-		/* a member dying just now may have recorded this very epoch */
-		if (kvblk_member_stays(member) || !member->outdated)
-			continue;
-		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
-	}
+	/* a member dying just now may have recorded this very epoch */
+	kvblk_for_each_member(pool, member)
+		if (!kvblk_member_stays(member) && member->outdated)
+			atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
 	atomic_sub(pool->nr_lost, &pool->unsure);
 	pool->nr_lost = 0;
 	return 0;
@@ -254,8 +257,7 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 		WRITE_ONCE(pool->epoch, next);
 	/* all members must know the epoch, or else the next activation could reuse its seqs */
 	kvblk_for_each_member(pool, member)
-		all_current &= !kvblk_member_stays(member) || READ_ONCE(member->log.missing) ||
-			!member_behind(member);
+		all_current &= !member_records(member) || !member_behind(member);
 	if (all_current)
 		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
 	mutex_unlock(&pool->admin);

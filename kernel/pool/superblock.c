@@ -137,7 +137,7 @@ int kvblk_super_read(struct kvblk_member *member)
 
 static void super_owner(char *owner, size_t size)
 {
-	strscpy(owner, init_utsname()->nodename, size);
+	strscpy_pad(owner, init_utsname()->nodename, size);
 	kvblk_text_clean(owner);
 }
 
@@ -192,7 +192,6 @@ static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *
 	export_uuid(sb->member_uuid, &member->flash.uuid);
 	memcpy(sb->seed, pool->seed, sizeof(sb->seed));
 	strscpy_pad(sb->pool_name, pool->name);
-	memset(sb->owner, 0, sizeof(sb->owner));
 	super_owner(sb->owner, sizeof(sb->owner));
 	memcpy(sb->node, pool->node, sizeof(sb->node));
 	sb->size = cpu_to_le64(member->flash.size);
@@ -238,23 +237,20 @@ void kvblk_super_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, log.super_work);
 	struct kvblk_pool *pool = member->flash.pool;
-
 	bool behind;
-	int err = 0;
 	u64 epoch;
+	int err;
 
-	mutex_lock(&pool->admin);
-	epoch = pool->epoch;
-	behind = kvblk_member_outdated_super(member);
-	mutex_unlock(&pool->admin);
-	if (behind)
-		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
+	scoped_guard(mutex, &pool->admin) {
+		epoch = pool->epoch;
+		behind = kvblk_member_outdated_super(member);
+	}
+	err = behind ? kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch) : 0;
 	if (err)
 		dev_err_ratelimited(&pool->dev, "member %s: cannot write superblock (error %d), retrying; an import after a crash may need \"degraded\"\n",
 				    member->flash.name, err);
-	mutex_lock(&pool->admin);
-	kvblk_pool_settle(pool);
-	mutex_unlock(&pool->admin);
+	scoped_guard(mutex, &pool->admin)
+		kvblk_pool_settle(pool);
 	wake_up_all(&pool->settle_wait);
 	kvblk_member_put(member);
 }
