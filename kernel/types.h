@@ -511,6 +511,12 @@ struct kvblk_leases {
 	struct work_struct work;	/* ends leases at their deadlines */
 };
 
+/* The last activation of a member that wrote more than superblocks. */
+struct kvblk_life {
+	u64 epoch;
+	u64 activation;
+};
+
 /* Device nodes of a pool. */
 enum kvblk_node {
 	KVBLK_NODE_BLOCKS,
@@ -529,8 +535,7 @@ struct kvblk_pool {
 	u64 birth;			/* creation, seconds since 1970 */
 	u64 epoch;
 	u64 activation;			/* random; see format/format.h */
-	u64 prev_epoch;
-	u64 prev_activation;
+	struct kvblk_life prev_life;
 	u8 seed[32];
 	u8 node[16];			/* id of this host, zeroes: unknown */
 	u64 index_slots;		/* as in superblocks; 0: not all blocks fit */

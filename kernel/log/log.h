@@ -311,8 +311,7 @@ struct kvblk_missing {
 	struct list_head link;		/* pool->missing_members; RCU, pool->member_list_lock */
 	uuid_t uuid;
 	u64 incarnation;
-	u64 epoch;			/* in its superblock */
-	u64 activation;			/* in its superblock */
+	struct kvblk_life life;		/* in its superblock */
 	bool clean;			/* others of the activation were stopped cleanly */
 	bool taken;			/* a member returns with this entry; pool->admin */
 	u64 mask;			/* number of bits in @bits, less one */
@@ -339,9 +338,9 @@ bool kvblk_member_list_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_me
 
 /* Starts the filter of a dying member, before its death is visible. May sleep; no I/O. */
 void kvblk_missing_dies(struct kvblk_member *member);
-/* Starts the filter of a member missing at assembly, last active in @epoch and @activation. */
+/* Starts the filter of a member missing at assembly, last active in @life. */
 void kvblk_missing_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
-			    u64 epoch, u64 activation, bool clean);
+			    struct kvblk_life life, bool clean);
 /* Frees the filter of a member that is back or was removed. May sleep. */
 void kvblk_missing_end(struct kvblk_pool *pool, const uuid_t *uuid);
 void kvblk_missing_exit(struct kvblk_pool *pool);

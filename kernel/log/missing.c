@@ -260,8 +260,8 @@ void kvblk_missing_dies(struct kvblk_member *member)
 	if (!missing)
 		return;
 	missing->incarnation = member->flash.incarnation;
-	missing->epoch = READ_ONCE(member->log.epoch);
-	missing->activation = READ_ONCE(member->log.activation);
+	missing->life.epoch = READ_ONCE(member->log.epoch);
+	missing->life.activation = READ_ONCE(member->log.activation);
 	if (!missing_list(member->flash.pool, missing))
 		return;
 	/* pairs with kvblk_member_dies(): notes were missed if the member was dead before */
@@ -271,15 +271,14 @@ void kvblk_missing_dies(struct kvblk_member *member)
 }
 
 void kvblk_missing_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
-			    u64 epoch, u64 activation, bool clean)
+			    struct kvblk_life life, bool clean)
 {
 	struct kvblk_missing *missing = missing_alloc(pool, entry->uuid);
 
 	if (!missing)
 		return;
 	missing->incarnation = le64_to_cpu(entry->incarnation);
-	missing->epoch = epoch;
-	missing->activation = activation;
+	missing->life = life;
 	missing->clean = clean;
 	missing_list(pool, missing);
 }

@@ -607,9 +607,7 @@ static void import_missing(struct kvblk_pool *pool, const struct pool_parts *par
 
 	for (; nr--; entry++)
 		if (!parts_have(parts, entry))
-			kvblk_missing_left_out(pool, entry, parts->life.epoch,
-					       parts->life.activation,
-					       import_clean(parts));
+			kvblk_missing_left_out(pool, entry, parts->life, import_clean(parts));
 }
 
 /*
@@ -653,8 +651,7 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 		pool->birth = le64_to_cpu(sb->birth);
 		/* a new epoch, because seqs begin with it: no seq is assigned twice */
 		pool->epoch = parts->life.epoch + 1;
-		pool->prev_epoch = parts->life.epoch;
-		pool->prev_activation = parts->life.activation;
+		pool->prev_life = parts->life;
 		pool->flags = le32_to_cpu(sb->pool_flags);
 		kvblk_member_list_load(pool, sb);
 	} else {

@@ -667,7 +667,6 @@ static struct kvblk_missing *add_known(const struct kvblk_member *member, const 
 	const struct kvblk_d_super *sb = member->log.super;
 	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_missing *missing;
-	struct kvblk_life life;
 
 	lockdep_assert_held(&pool->admin);
 	/* RCU, because a restore may free @missing: see kvblk_missing_end() */
@@ -676,8 +675,7 @@ static struct kvblk_missing *add_known(const struct kvblk_member *member, const 
 	if (!missing || (missing->taken && !former) ||
 	    missing->incarnation != le64_to_cpu(sb->incarnation))
 		return NULL;
-	life = (struct kvblk_life) { missing->epoch, missing->activation };
-	return kvblk_super_lived(sb, &life) ? missing : NULL;
+	return kvblk_super_lived(sb, &missing->life) ? missing : NULL;
 }
 
 static void add_release(struct kvblk_member *member)

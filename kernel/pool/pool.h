@@ -84,20 +84,20 @@ struct kvblk_pool_spec {
 int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 			struct netlink_ext_ack *extack);
 int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *extack);
+int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec, u32 add_flags,
+		     struct netlink_ext_ack *extack);
+int kvblk_member_remove(struct kvblk_pool *pool, const char *name, const uuid_t *uuid,
+			struct netlink_ext_ack *extack);
 /* Returns the pool called @name on @list, or NULL. kvblk_pools_lock held. */
 struct kvblk_pool *kvblk_pool_named(const struct list_head *list, const char *name);
 /* Returns the pool with a reference on its device, or NULL. */
 struct kvblk_pool *kvblk_pool_find(const char *name);
-int kvblk_member_add(struct kvblk_pool *pool,
-		     struct kvblk_member_spec *spec, u32 add_flags,
-		     struct netlink_ext_ack *extack);
-int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
-			const uuid_t *uuid, struct netlink_ext_ack *extack);
 
 /* Return the longest block that an available member can store. */
 u32 kvblk_pool_value_max(struct kvblk_pool *pool);
 /* Return whether no member, available or not, can store @bytes. */
 bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes);
+
 /* Sums of a pool's members in use; free_bytes and free_segs of members that are UP. */
 struct kvblk_space {
 	u64 bytes;
@@ -107,6 +107,45 @@ struct kvblk_space {
 };
 
 struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool);
+
+/*
+ * Called each second; these do not sleep. pool_seq begins the next epoch if half of the seqs are
+ * used, and takes seqs from it once all members have recorded it. pool_give_up drops unread
+ * segments if a delete was refused for them. pool_write_epoch queues superblock writes on the
+ * available members with an older epoch. flash_watch checks a device's progress and errors.
+ */
+void kvblk_pool_seq(struct kvblk_pool *pool);
+void kvblk_pool_give_up(struct kvblk_pool *pool);
+void kvblk_pool_write_epoch(struct kvblk_pool *pool);
+void kvblk_flash_watch(struct kvblk_flash *flash);
+
+/* ---- pool.c: the following calls need pool->admin ---- */
+
+/* Recompute pool->align and other limits from the members. */
+void kvblk_pool_limits(struct kvblk_pool *pool);
+/*
+ * Subtract lost blocks from pool->unsure if all staying members know the epoch: they cannot return.
+ * Returns the number of lagging members.
+ */
+u32 kvblk_pool_settle(struct kvblk_pool *pool);
+/* Clear @member's counts in pool->unsure. Returns their sum. */
+u32 kvblk_member_unsure_end(struct kvblk_member *member);
+/*
+ * Restart the restore of an UNRESTORED member if nothing was read yet. Returns false if the member
+ * must be removed and added again, with its filter.
+ */
+bool kvblk_member_retry(struct kvblk_member *member);
+/* Read unread segments again; with @forfeit, drop segments that still fail. */
+void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
+
+/* ---- pool.c: without locks ---- */
+
+/* Return whether no available member has a superblock write due. */
+bool kvblk_pool_supers_current(struct kvblk_pool *pool);
+/* Return whether the superblock lacks the current epoch, member list or time. */
+bool kvblk_member_outdated_super(const struct kvblk_member *member);
+/* Return whether a member of this uuid is alive here. Takes kvblk_pools_lock. */
+bool kvblk_member_active(const u8 uuid[16]);
 
 /* ---- member.c, superblock.c, watchdog.c ---- */
 
@@ -119,12 +158,6 @@ enum kvblk_found {
 	KVBLK_FOUND_NEWER,
 	KVBLK_FOUND_FORMER,		/* a former member, overwritten by something else */
 	KVBLK_FOUND_SHRUNK,		/* a member formatted with more bytes */
-};
-
-/* The last activation of a member that wrote more than superblocks. */
-struct kvblk_life {
-	u64 epoch;
-	u64 activation;
 };
 
 struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb);
@@ -157,52 +190,16 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Stop background work and seal open segments if the device accepts writes. */
 void kvblk_member_stop(struct kvblk_member *member);
-/*
- * Read both superblocks, and set member->found. Copies the newest valid one to member->log.super,
- * even a former member's.
- */
+/* Set member->found; copy the newest valid superblock, even a former member's, to log.super. */
 int kvblk_super_read(struct kvblk_member *member);
+/* Refuse, with -EREMOTE and a message, a member that another node owns, unless forced. */
+int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack);
 /* Write both superblocks with @epoch. The caller excludes other writers. */
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* Zero a removed member's superblocks, or all places that other software checks for metadata. */
 bool kvblk_super_wipe(struct kvblk_member *member);
 bool kvblk_super_wipe_all(struct kvblk_member *member);
 void kvblk_super_work(struct work_struct *work);
-/* Queue superblock writes on the available members with an older epoch. Does not sleep. */
-void kvblk_pool_write_epoch(struct kvblk_pool *pool);
-/*
- * Begin the next epoch if half of the seqs are used; take seqs from the new epoch once all members
- * have recorded it. Called each second; does not sleep.
- */
-void kvblk_pool_seq(struct kvblk_pool *pool);
-/* Return whether no available member has a superblock write due. */
-bool kvblk_pool_supers_current(struct kvblk_pool *pool);
-/*
- * Subtract lost blocks from pool->unsure if all staying members know the epoch: they cannot return.
- * Returns the number of lagging members. pool->admin held.
- */
-u32 kvblk_pool_settle(struct kvblk_pool *pool);
-/* Clear @member's counts in pool->unsure. Returns their sum. pool->admin held. */
-u32 kvblk_member_unsure_end(struct kvblk_member *member);
-/*
- * Restart the restore of an UNRESTORED member if nothing was read yet. Returns false if the member
- * must be removed and added again, with its filter. pool->admin held.
- */
-bool kvblk_member_retry(struct kvblk_member *member);
-/* Read unread segments again; with @forfeit, drop segments that still fail. pool->admin held. */
-void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
-/* Drop unread segments if a delete was refused for them. Called each second; does not sleep. */
-void kvblk_pool_give_up(struct kvblk_pool *pool);
-/* Refuse, with -EREMOTE and a message, a member that another node owns, unless forced. */
-int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack);
-/* Return whether the superblock lacks the current epoch, member list or time. */
-bool kvblk_member_outdated_super(const struct kvblk_member *member);
-/* Recompute pool->align and other limits from the members; pool->admin held. */
-void kvblk_pool_limits(struct kvblk_pool *pool);
-/* Return whether a member of this uuid is alive here. Takes kvblk_pools_lock. */
-bool kvblk_member_active(const u8 uuid[16]);
-/* Check the device's progress and errors. Called each second; does not sleep. */
-void kvblk_flash_watch(struct kvblk_flash *flash);
 void kvblk_watch_init(struct kvblk_flash *flash);
 
 #endif

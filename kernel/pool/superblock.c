@@ -12,8 +12,7 @@ struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb)
 
 	return (struct kvblk_life) {
 		.epoch = le64_to_cpu(prev ? sb->prev_epoch : sb->epoch),
-		.activation = le64_to_cpu(prev ? sb->prev_activation :
-						 sb->activation),
+		.activation = le64_to_cpu(prev ? sb->prev_activation : sb->activation),
 	};
 }
 
@@ -200,8 +199,8 @@ static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *
 	sb->nr_segments = cpu_to_le32(member->flash.nr_segs);
 	sb->record_align = cpu_to_le32(member->flash.record_align);
 	sb->activation = cpu_to_le64(pool->activation);
-	sb->prev_epoch = cpu_to_le64(pool->prev_epoch);
-	sb->prev_activation = cpu_to_le64(pool->prev_activation);
+	sb->prev_epoch = cpu_to_le64(pool->prev_life.epoch);
+	sb->prev_activation = cpu_to_le64(pool->prev_life.activation);
 	sb->time = cpu_to_le64(kvblk_clock(pool));
 	sb->wall = cpu_to_le64(ktime_get_real_seconds());
 	sb->index_slots = cpu_to_le64(READ_ONCE(pool->index_slots));
