@@ -133,12 +133,12 @@ static void pool_sweep_work(struct work_struct *work)
 		step = min(left, SWEEP_STEP);
 		pool->sweep_at = kvblk_index_sweep(&pool->index, pool->sweep_at,
 						   step, kvblk_now(pool), &dropped);
-		if (!pool->sweep_at)
-			break;
+		if (!pool->sweep_at) {
+			WRITE_ONCE(pool->sweep_pass, pool->sweep_pass + 1);
+			return;
+		}
 		cond_resched();
 	}
-	if (!pool->sweep_at)
-		WRITE_ONCE(pool->sweep_pass, pool->sweep_pass + 1);
 }
 
 /* ---- creation ---- */
@@ -962,23 +962,13 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 
 #define CLOSE_TIME	(3 * HZ)	/* io_uring closes the node after its process has exited */
 
-static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack *extack)
-{
-	struct kvblk_pool *pool = kvblk_pool_named(&kvblk_pools, name);
-
-	if (!pool)
-		return ERR_PTR(kvblk_refuse(extack, -ENOENT, "there is no pool %s", name));
-	if (pool->dying)
-		return ERR_PTR(kvblk_refuse(extack, -EALREADY,
-					    "the pool is being destroyed already"));
-	return pool;
-}
-
-/* Refuse new openers. Returns 0, or -EBUSY if the node is open and not @force. */
+/* Refuse new openers. Returns 0, or with a message -EALREADY, or -EBUSY if open without @force. */
 static int destroy_begin(struct kvblk_pool *pool, bool force, struct netlink_ext_ack *extack)
 {
 	const struct kvblk_opener *opener;
 
+	if (pool->dying)
+		return kvblk_refuse(extack, -EALREADY, "the pool is being destroyed already");
 	guard(spinlock)(&pool->openers_lock);
 	if (!list_empty(&pool->openers) && !force) {
 		opener = list_first_entry(&pool->openers, struct kvblk_opener, link);
@@ -994,25 +984,19 @@ static int destroy_begin(struct kvblk_pool *pool, bool force, struct netlink_ext
 
 int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool;
+	struct kvblk_pool *pool = kvblk_pool_find(name);
 	int err;
 
-	scoped_guard(mutex, &kvblk_pools_lock) {
-		pool = destroy_find(name, extack);
-		if (IS_ERR(pool))
-			return PTR_ERR(pool);
-		get_device(&pool->dev);
-	}
-	if (!force)
-		wait_event_timeout(pool->settle_wait, list_empty_careful(&pool->openers),
-				   CLOSE_TIME);
-	put_device(&pool->dev);
+	if (pool && !force)
+		wait_event_timeout(pool->settle_wait, READ_ONCE(pool->dying) ||
+				   list_empty_careful(&pool->openers), CLOSE_TIME);
+	if (pool)
+		put_device(&pool->dev);
 	scoped_guard(mutex, &kvblk_pools_lock) {
 		/* look again: the pool may have been destroyed and recreated meanwhile */
-		pool = destroy_find(name, extack);
-		if (IS_ERR(pool))
-			return PTR_ERR(pool);
-		err = destroy_begin(pool, force, extack);
+		pool = kvblk_pool_named(&kvblk_pools, name);
+		err = pool ? destroy_begin(pool, force, extack) :
+			     kvblk_refuse(extack, -ENOENT, "there is no pool %s", name);
 		if (err)
 			return err;
 	}
