@@ -528,6 +528,7 @@ enum kvblk_node {
 struct kvblk_pool {
 	struct device dev;
 	struct cdev cdevs[KVBLK_NODES];
+	struct pool_number *number;	/* of @dev and @cdevs; see pool/assemble.c */
 	struct list_head link;		/* kvblk_pools; kvblk_pools_lock */
 	char name[KVBLK_NAME_MAX];
 	uuid_t uuid;

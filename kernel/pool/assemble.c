@@ -57,18 +57,9 @@ static int number_take(struct kvblk_pool *pool)
 		list_add_tail(&number->link, &pool_numbers);
 	}
 	number->used = true;
+	pool->number = number;
 	pool->dev.devt = MKDEV(MAJOR(pools_devt), number->minor);
 	return 0;
-}
-
-static void number_put(const struct kvblk_pool *pool)
-{
-	struct pool_number *number;
-
-	guard(mutex)(&kvblk_pools_lock);
-	list_for_each_entry(number, &pool_numbers, link)
-		if (number->minor == MINOR(pool->dev.devt))
-			number->used = false;
 }
 
 /* ---- the clock ---- */
@@ -190,7 +181,8 @@ static void nodes_del(struct kvblk_pool *pool, u32 nr)
 			device_destroy(&classes[nr], pool->dev.devt + nr * POOL_MINORS);
 		cdev_del(&pool->cdevs[nr]);
 	}
-	number_put(pool);
+	scoped_guard(mutex, &kvblk_pools_lock)
+		pool->number->used = false;
 }
 
 static int nodes_add(struct kvblk_pool *pool)
@@ -311,12 +303,9 @@ free:
 	return ERR_PTR(-ENOMEM);
 }
 
-/* longest lag of a segment table behind the clock after a crash */
-#define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)
-/* longest downtime that is added to the pool's clock: the host's clock may be wrong */
-#define CLOCK_DOWN_S	(90 * 24 * 3600)
-/* largest difference of members of one life: superblocks record the time each day */
-#define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_SUPER_S)
+#define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)	/* longest lag of a table after a crash */
+#define CLOCK_DOWN_S	(90 * 24 * 3600)	/* most downtime: the host's clock may be wrong */
+#define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_SUPER_S) /* supers of one life record the time each day */
 
 struct pool_parts {
 	u32 nr;
@@ -348,17 +337,27 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 	return 0;
 }
 
+/* Free a stopped member of a pool whose users are drained. */
+static void member_end(struct kvblk_pool *pool, struct kvblk_member *member)
+{
+	kvblk_upper_ops->member_down(member);
+	/* a removal may still compare members' epochs */
+	scoped_guard(mutex, &pool->admin)
+		RCU_INIT_POINTER(pool->members[member->flash.slot - 1], NULL);
+	synchronize_rcu();
+	kvblk_member_free(member);
+}
+
 /* Undo kvblk_member_start(), and free the member. */
 static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
 {
-	if (member->flash.slot &&
-	    rcu_access_pointer(pool->members[member->flash.slot - 1]) == member) {
+	if (!member->flash.slot ||
+	    rcu_access_pointer(pool->members[member->flash.slot - 1]) != member) {
+		kvblk_member_free(member);
+	} else {
 		kvblk_member_stop(member);
-		kvblk_upper_ops->member_down(member);
-		RCU_INIT_POINTER(pool->members[member->flash.slot - 1], NULL);
-		synchronize_rcu();
+		member_end(pool, member);
 	}
-	kvblk_member_free(member);
 }
 
 static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts)
@@ -782,20 +781,13 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
 	memcpy(pool->node, spec->node, sizeof(pool->node));
-	err = dev_set_name(&pool->dev, "%s", name);
-	if (!err)
-		err = pool_reserve(pool, extack);
+	err = dev_set_name(&pool->dev, "%s", name) ?: pool_reserve(pool, extack);
 	if (err)
 		goto put;
 	/* 8 works a member: none waits for another. Frozen: a hibernation image must stay true */
 	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND | WQ_FREEZABLE,
 				   8 * KVBLK_MEMBERS_MAX, name);
-	if (!pool->wq) {
-		err = -ENOMEM;
-		goto unlist;
-	}
-
-	err = parts_open(pool, parts, specs, nr_specs, extack);
+	err = pool->wq ? parts_open(pool, parts, specs, nr_specs, extack) : -ENOMEM;
 	if (!err)
 		err = spec->import ? import_survey(pool, parts, add_flags, extack) :
 				     new_survey(parts, add_flags, extack);
@@ -854,8 +846,8 @@ del:
 	nodes_del(pool, KVBLK_NODES);
 free:
 	parts_free(pool, parts);
-	destroy_workqueue(pool->wq);
-unlist:
+	if (pool->wq)
+		destroy_workqueue(pool->wq);
 	pool_unlist(pool);
 put:
 	put_device(&pool->dev);
@@ -942,16 +934,11 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		cancel_delayed_work_sync(&member->dead);
 	}
 	members_stop(pool, extack);
+	/* not kvblk_for_each_member(), which continues from the member that is freed here */
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
-		if (!member)
-			continue;
-		kvblk_upper_ops->member_down(member);
-		/* a removal may still compare members' epochs */
-		scoped_guard(mutex, &pool->admin)
-			RCU_INIT_POINTER(pool->members[i], NULL);
-		synchronize_rcu();
-		kvblk_member_free(member);
+		if (member)
+			member_end(pool, member);
 	}
 	destroy_workqueue(pool->wq);
 	pool_memory_free(pool);

@@ -503,7 +503,6 @@ static void member_remove_work(struct work_struct *work)
 	kvblk_pool_settle(pool);
 	if (!member->delisted && member->log.missing)
 		member->log.missing->taken = false;
-	member->log.missing = NULL;
 	rcu_assign_pointer(pool->members[member->flash.slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
@@ -678,14 +677,6 @@ static struct kvblk_missing *add_known(const struct kvblk_member *member, const 
 	return kvblk_super_lived(sb, &missing->life) ? missing : NULL;
 }
 
-static void add_release(struct kvblk_member *member)
-{
-	lockdep_assert_held(&member->flash.pool->admin);
-	if (member->log.missing)
-		member->log.missing->taken = false;
-	member->log.missing = NULL;
-}
-
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
 	return kvblk_refuse(extack, -ESTALE, "%.18s is out of date: its blocks are stale; \"format\" adds it empty",
@@ -797,7 +788,8 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 			kvblk_missing_end(pool, &member->flash.uuid);
 		}
 		scoped_guard(mutex, &pool->admin)
-			add_release(member);
+			if (member->log.missing)
+				member->log.missing->taken = false;
 		kvblk_member_free(member);
 	}
 	return err;
