@@ -795,22 +795,6 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	return err;
 }
 
-static struct kvblk_member *member_on(struct kvblk_pool *pool, dev_t dev)
-{
-	struct kvblk_member *member;
-
-	kvblk_for_each_member(pool, member)
-		if (member->flash.dev == dev)
-			return member;
-	return NULL;
-}
-
-static bool dev_is_free(struct kvblk_pool *pool, dev_t dev)
-{
-	guard(rcu)();
-	return !member_on(pool, dev);
-}
-
 /*
  * Restart the restore of an unreadable member. Returns 1 if restarted, 0 if the caller must add the
  * device, or an error.
@@ -819,9 +803,12 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 {
 	struct kvblk_member *member;
 	int err = 0;
+	uuid_t uuid;
 
 	scoped_guard(mutex, &pool->admin) {
-		member = member_on(pool, dev);
+		kvblk_for_each_member(pool, member)
+			if (member->flash.dev == dev)
+				break;
 		if (member && READ_ONCE(member->log.nr_unread) && kvblk_member_is_up(member)) {
 			kvblk_member_reread(member, false);
 			return 1;
@@ -834,9 +821,10 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 			return kvblk_refuse(extack, -ENOMEM, "no memory to track what the member missed: destroy and import the pool");
 		if (!member->removing)
 			err = leave_begin(member, false, extack);
+		uuid_copy(&uuid, &member->flash.uuid);
 	}
 	if (!err)
-		wait_event_idle(pool->settle_wait, dev_is_free(pool, dev));
+		wait_event_idle(pool->settle_wait, add_former_gone(pool, &uuid));
 	return err;
 }
 
