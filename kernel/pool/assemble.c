@@ -316,10 +316,8 @@ struct pool_parts {
 	bool anew;				/* a new pool with the old segment sizes */
 };
 
-/* Open the devices and read their superblocks. Changes nothing on them. */
 static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
-		      struct kvblk_member_spec *specs, u32 nr,
-		      struct netlink_ext_ack *extack)
+		      struct kvblk_member_spec *specs, u32 nr, struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
 	u32 i;
@@ -391,7 +389,6 @@ static int new_survey(struct pool_parts *parts, u32 flags, struct netlink_ext_ac
 	return 0;
 }
 
-/* Check that a device is a member of the pool to import, and not a copy. */
 static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, u32 i,
 		       u32 flags, struct netlink_ext_ack *extack)
 {
@@ -468,7 +465,6 @@ static bool import_doubtful(const struct pool_parts *parts, const struct kvblk_d
 	       parts->clean;
 }
 
-/* Choose the newest member list of the last life, from a member that is not an old copy. */
 static void import_newest(struct pool_parts *parts, u32 flags)
 {
 	const struct kvblk_d_super *sb;
@@ -598,7 +594,6 @@ static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 
 	       import_epoch(pool, parts, flags, extack);
 }
 
-/* Create filters for missing members, so that they may return while the pool is up. */
 static void import_missing(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	const struct kvblk_d_member *entry = parts->newest->members;
@@ -610,9 +605,8 @@ static void import_missing(struct kvblk_pool *pool, const struct pool_parts *par
 }
 
 /*
- * Resume the pool's clock: the latest recorded time, plus the time since then by the host's clock,
- * within bounds. Use the latest recorded host time, or else a false superblock with an old one
- * would add downtime and could expire other members' blocks.
+ * Resume the pool's clock by the latest recorded host time, or else a false superblock with an old
+ * one would add downtime and could expire other members' blocks.
  */
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
@@ -662,15 +656,11 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 	/* in step with the host's seconds: a restart loses no fraction; coarse as kvblk_clock() */
 	pool->clock_boot = ktime_get_coarse_boottime_ns() -
 			   ktime_get_coarse_real_ns() % NSEC_PER_SEC;
-	/* newer than all seqs on the members, because an activation's seqs begin with its epoch */
 	atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
 	kvblk_secret_derive(&pool->secret, pool->seed);
 }
 
-/*
- * Return the former number of index slots, 0 if unknown: the members' largest, as fewer would lose
- * blocks, bounded by the capacity, as a false number must not cost memory.
- */
+/* Return the most slots that a member recorded, or 0. A false number must not cost memory. */
 static u64 import_slots(const struct pool_parts *parts, u64 capacity)
 {
 	u64 slots = 0;
@@ -734,8 +724,7 @@ static void pool_unlist(struct kvblk_pool *pool)
 }
 
 static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
-		       const struct kvblk_member_spec *specs,
-		       struct netlink_ext_ack *extack)
+		       const struct kvblk_member_spec *specs, struct netlink_ext_ack *extack)
 {
 	u32 i, size;
 	int err;
@@ -888,9 +877,8 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 }
 
 /*
- * Mark all members clean, or none, or else one without the mark looks like an old copy. After a
- * failure, mark the rest active again, with a newer member list, because the failed write may have
- * arrived.
+ * Mark all members clean or none: one without the mark looks like an old copy. After a failure,
+ * mark the rest active in a newer member list, because the failed write may have arrived.
  */
 static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {

@@ -17,7 +17,6 @@
 #include <linux/ctype.h>
 #include <linux/netlink.h>
 #include <linux/slab.h>
-#include <linux/utsname.h>
 #include <linux/vmalloc.h>
 
 #include "pool/pool.h"
@@ -534,7 +533,6 @@ static int leave_begin(struct kvblk_member *member, bool delist, struct netlink_
 		member->unsure = true;
 	else
 		atomic_dec(&pool->unsure);
-	/* deletes no longer reach this member: make its recorded epoch an old one */
 	WRITE_ONCE(pool->epoch, pool->epoch + 1);
 	member->outdated = true;
 	INIT_WORK(&member->remove, member_remove_work);
@@ -562,7 +560,6 @@ static bool is_coming(struct kvblk_pool *pool, const uuid_t *uuid)
 	return false;
 }
 
-/* Remove a missing member from the member list. pool->admin held. */
 static int remove_missing(struct kvblk_pool *pool, const char *name,
 			  const uuid_t *uuid, struct netlink_ext_ack *extack)
 {
@@ -656,10 +653,7 @@ static bool add_former_gone(struct kvblk_pool *pool, const uuid_t *uuid)
 	return !former || !READ_ONCE(former->removing);
 }
 
-/*
- * Find the filter of a returning member. @former: its dead predecessor, or NULL. Returns NULL if
- * the member is outdated.
- */
+/* Return a returning member's filter, NULL: outdated. @former: its dead predecessor, or NULL. */
 static struct kvblk_missing *add_known(const struct kvblk_member *member, const uuid_t *uuid,
 				       const struct kvblk_member *former)
 {
@@ -683,7 +677,6 @@ static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *
 			    member->flash.name);
 }
 
-/* Accept a returning member if the pool has a filter for its blocks. */
 static int add_back(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack)
 {
 	const struct kvblk_d_super *sb = member->log.super;
@@ -719,7 +712,6 @@ static int add_back(struct kvblk_member *member, u32 add_flags, struct netlink_e
 	return 0;
 }
 
-/* Decide whether a device is added as a new member, or as one that returns. */
 static int add_check(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		     u32 add_flags, struct netlink_ext_ack *extack)
 {
@@ -795,10 +787,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	return err;
 }
 
-/*
- * Restart the restore of an unreadable member. Returns 1 if restarted, 0 if the caller must add the
- * device, or an error.
- */
+/* Retry the restore of an unreadable member. Returns 1 if begun, 0: add the device, or an errno. */
 static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;

@@ -14,8 +14,7 @@ static u32 member_value_max(const struct kvblk_member *member)
 
 	if (units >= kvblk_record_units(KVBLK_VALUE_MAX, align))
 		return KVBLK_VALUE_MAX;
-	return (units - kvblk_header_units(units << KVBLK_UNIT_SHIFT)) <<
-		KVBLK_UNIT_SHIFT;
+	return (units - kvblk_header_units(units << KVBLK_UNIT_SHIFT)) << KVBLK_UNIT_SHIFT;
 }
 
 static u32 value_max(struct kvblk_pool *pool, bool any)
