@@ -389,12 +389,22 @@ static int new_survey(struct pool_parts *parts, u32 flags, struct netlink_ext_ac
 	return 0;
 }
 
+/* Find a member by uuid among the first @nr. */
+static struct kvblk_member *part_of(const struct pool_parts *parts, u32 nr, const u8 *uuid)
+{
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		if (!memcmp(parts->members[i]->log.super->member_uuid, uuid, UUID_SIZE))
+			return parts->members[i];
+	return NULL;
+}
+
 static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, u32 i,
 		       u32 flags, struct netlink_ext_ack *extack)
 {
-	struct kvblk_member *member = parts->members[i];
+	struct kvblk_member *member = parts->members[i], *other;
 	const struct kvblk_d_super *sb = member->log.super;
-	u32 j;
 
 	switch (member->found) {
 	case KVBLK_FOUND_MEMBER:
@@ -419,10 +429,10 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 	if (kvblk_member_active(sb->member_uuid))
 		return kvblk_refuse(extack, -EEXIST, "%s is a copy of an active member",
 				    member->flash.name);
-	for (j = 0; j < i; j++)
-		if (!memcmp(parts->members[j]->log.super->member_uuid, sb->member_uuid, UUID_SIZE))
-			return kvblk_refuse(extack, -EEXIST, "%.24s is a copy of %.23s: use one of them",
-					    member->flash.name, parts->members[j]->flash.name);
+	other = part_of(parts, i, sb->member_uuid);
+	if (other)
+		return kvblk_refuse(extack, -EEXIST, "%.24s is a copy of %.23s: use one of them",
+				    member->flash.name, other->flash.name);
 	return kvblk_super_owned(member, flags, extack);
 }
 
@@ -536,28 +546,16 @@ static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32
 	return 0;
 }
 
-static bool parts_have(const struct pool_parts *parts, const struct kvblk_d_member *entry)
-{
-	u32 i;
-
-	for (i = 0; i < parts->nr; i++)
-		if (!memcmp(parts->members[i]->log.super->member_uuid, entry->uuid, UUID_SIZE))
-			return true;
-	return false;
-}
-
 static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 			u32 flags, struct netlink_ext_ack *extack)
 {
 	const struct kvblk_d_member *entry = parts->newest->members;
 	u32 nr = le32_to_cpu(parts->newest->nr_members);
 
-	for (; nr--; entry++) {
-		if (flags & KVBLK_ADD_DEGRADED || parts_have(parts, entry))
-			continue;
-		return kvblk_refuse(extack, -ENODEV, "member %.24s is missing: connect it, or pass \"degraded\"",
-				    entry->name);
-	}
+	for (; nr--; entry++)
+		if (!(flags & KVBLK_ADD_DEGRADED) && !part_of(parts, parts->nr, entry->uuid))
+			return kvblk_refuse(extack, -ENODEV, "member %.24s is missing: connect it, or pass \"degraded\"",
+					    entry->name);
 	return 0;
 }
 
@@ -600,7 +598,7 @@ static void import_missing(struct kvblk_pool *pool, const struct pool_parts *par
 	u32 nr = le32_to_cpu(parts->newest->nr_members);
 
 	for (; nr--; entry++)
-		if (!parts_have(parts, entry))
+		if (!part_of(parts, parts->nr, entry->uuid))
 			kvblk_missing_left_out(pool, entry, parts->life, import_clean(parts));
 }
 
@@ -660,26 +658,20 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 	kvblk_secret_derive(&pool->secret, pool->seed);
 }
 
-/* Return the most slots that a member recorded, or 0. A false number must not cost memory. */
-static u64 import_slots(const struct pool_parts *parts, u64 capacity)
-{
-	u64 slots = 0;
-	u32 i;
-
-	for (i = 0; parts->newest && i < parts->nr; i++)
-		slots = max(slots, le64_to_cpu(parts->members[i]->log.super->index_slots));
-	return min(slots, max(capacity >> KVBLK_UNIT_SHIFT, KVBLK_SLOTS_MIN));
-}
-
 static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
 		      u32 flags, struct netlink_ext_ack *extack)
 {
-	u64 capacity = 0, recorded;
+	u64 capacity = 0, recorded = 0;
 	u32 i;
 
-	for (i = 0; i < parts->nr; i++)
+	for (i = 0; i < parts->nr; i++) {
 		capacity += parts->members[i]->flash.size;
-	recorded = import_slots(parts, capacity);
+		if (parts->newest)
+			recorded = max(recorded,
+				       le64_to_cpu(parts->members[i]->log.super->index_slots));
+	}
+	/* a false number must not cost memory */
+	recorded = min(recorded, max(capacity >> KVBLK_UNIT_SHIFT, KVBLK_SLOTS_MIN));
 	if (!slots)
 		slots = recorded ?: kvblk_default_slots(capacity);
 	if (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX)
@@ -715,12 +707,6 @@ static int pool_reserve(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 		return kvblk_refuse(extack, -EEXIST, "there is a pool %s already", pool->name);
 	list_add_tail(&pool->link, &pools_coming);
 	return 0;
-}
-
-static void pool_unlist(struct kvblk_pool *pool)
-{
-	guard(mutex)(&kvblk_pools_lock);
-	list_del(&pool->link);
 }
 
 static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
@@ -837,7 +823,8 @@ free:
 	parts_free(pool, parts);
 	if (pool->wq)
 		destroy_workqueue(pool->wq);
-	pool_unlist(pool);
+	scoped_guard(mutex, &kvblk_pools_lock)
+		list_del(&pool->link);
 put:
 	put_device(&pool->dev);
 	return err;
@@ -930,8 +917,9 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	}
 	destroy_workqueue(pool->wq);
 	pool_memory_free(pool);
-	/* unlist last, because the list reserves the name */
-	pool_unlist(pool);
+	/* last, because the list reserves the name */
+	scoped_guard(mutex, &kvblk_pools_lock)
+		list_del(&pool->link);
 	put_device(&pool->dev);
 }
 

@@ -756,17 +756,14 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	if (IS_ERR(member))
 		return PTR_ERR(member);
 	import_uuid(&before, member->log.super->member_uuid);
-	err = add_check(member, spec, add_flags, extack);
-	if (!err)
-		err = kvblk_member_setup(member, !member->log.missing, spec->segment_size, extack);
-	if (!err)
-		err = kvblk_member_place(member, extack);
+	err = add_check(member, spec, add_flags, extack) ?:
+	      kvblk_member_setup(member, !member->log.missing, spec->segment_size, extack) ?:
+	      kvblk_member_place(member, extack);
 	scoped_guard(mutex, &pool->admin)
 		uuid_copy(&coming->uuid, &member->flash.uuid);
 	if (!err)
-		err = kvblk_member_list(member, spec, extack);
-	if (!err)
-		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
+		err = kvblk_member_list(member, spec, extack) ?:
+		      kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
 	/* read first: once started, the member may be removed and freed */
 	overwrote = member->log.formatted && member->found == KVBLK_FOUND_MEMBER;
 	if (!err)
