@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Superblocks of members: read, check, write, wipe. */
 #include <linux/netlink.h>
+#include <linux/slab.h>
 #include <linux/utsname.h>
 #include <linux/vmalloc.h>
 
@@ -79,12 +80,12 @@ static bool super_given_away(const struct kvblk_d_super *place, const struct kvb
 
 int kvblk_super_read(struct kvblk_member *member)
 {
-	struct kvblk_d_super *sb = member->log.super, *copies, *copy, *shrunk = NULL;
+	/* both copies lie in this edge, which super_blank() checks if neither is valid */
+	struct kvblk_d_super *copies __free(kvfree) = vzalloc(EDGE_BYTES);
+	struct kvblk_d_super *sb = member->log.super, *copy, *shrunk = NULL;
 	bool damaged = false, newer = false, second = false;
 	int err, unread = 0, i;
 
-	/* both copies lie in this edge, which super_blank() checks if neither is valid */
-	copies = vzalloc(EDGE_BYTES);
 	if (!copies)
 		return -ENOMEM;
 	member->found = KVBLK_FOUND_OTHER;
@@ -130,7 +131,6 @@ int kvblk_super_read(struct kvblk_member *member)
 		err = super_blank(member, copies, 0) ?:
 		      super_blank(member, copies, super_tail(member));
 	}
-	vfree(copies);
 	return err;
 }
 
@@ -228,9 +228,8 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 }
 
 /*
- * Write the pool's epoch to the superblock; drops flash->ref. No other task writes those of a
- * published member. A member that is removed must not get this epoch: it could return with blocks
- * deleted since.
+ * Write the pool's epoch to the superblock, as the only writer of a published member. A member that
+ * is removed must not get this epoch: it could return with blocks deleted since.
  */
 void kvblk_super_work(struct work_struct *work)
 {
@@ -256,7 +255,7 @@ void kvblk_super_work(struct work_struct *work)
 
 static bool super_zero(struct kvblk_member *member, u64 pos, u64 end)
 {
-	void *zero = vzalloc(EDGE_BYTES);
+	void *zero __free(kvfree) = vzalloc(EDGE_BYTES);
 	int err = zero ? 0 : -ENOMEM;
 	size_t len;
 
@@ -264,7 +263,6 @@ static bool super_zero(struct kvblk_member *member, u64 pos, u64 end)
 		len = min_t(u64, end - pos, EDGE_BYTES);
 		err = kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META, pos, zero, len);
 	}
-	vfree(zero);
 	return !err;
 }
 
