@@ -559,20 +559,6 @@ static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 	return 0;
 }
 
-/* Check that an epoch is left. If not, no block can return: with "force", make a new pool. */
-static int import_epoch(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
-			struct netlink_ext_ack *extack)
-{
-	if (parts->life.epoch < KVBLK_EPOCH_UP_MAX)
-		return 0;
-	if (!(flags & KVBLK_ADD_FORCE))
-		return kvblk_refuse(extack, -EOVERFLOW, "no epoch is left: \"force\" makes a new pool and drops all blocks");
-	pool->flags = le32_to_cpu(parts->newest->pool_flags);
-	parts->anew = true;
-	parts->newest = NULL;
-	return 0;
-}
-
 static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			 struct netlink_ext_ack *extack)
 {
@@ -587,9 +573,17 @@ static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 
 	import_life(parts);
 	parts->clean = import_clean(parts);
 	import_newest(parts, flags);
-	err = import_current(pool, parts, flags, extack);
-	return err ?: import_whole(pool, parts, flags, extack) ?:
-	       import_epoch(pool, parts, flags, extack);
+	err = import_current(pool, parts, flags, extack) ?:
+	      import_whole(pool, parts, flags, extack);
+	if (err || parts->life.epoch < KVBLK_EPOCH_UP_MAX)
+		return err;
+	/* no block can return without a new epoch */
+	if (!(flags & KVBLK_ADD_FORCE))
+		return kvblk_refuse(extack, -EOVERFLOW, "no epoch is left: \"force\" makes a new pool and drops all blocks");
+	pool->flags = le32_to_cpu(parts->newest->pool_flags);
+	parts->anew = true;
+	parts->newest = NULL;
+	return 0;
 }
 
 static void import_missing(struct kvblk_pool *pool, const struct pool_parts *parts)
@@ -721,7 +715,7 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 		size = parts->anew ? le32_to_cpu(member->log.super->segment_units) <<
 				     KVBLK_UNIT_SHIFT : specs[i].segment_size;
 		err = kvblk_member_setup(member, !parts->newest, size, extack) ?:
-		      kvblk_member_list(member, parts->newest ? NULL : &specs[i], extack);
+		      kvblk_member_list(member, &specs[i], extack);
 		if (err)
 			return err;
 	}

@@ -319,7 +319,7 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack)
 {
-	int err = kvblk_member_list_add(member->flash.pool, member, spec && spec->name[0]);
+	int err = kvblk_member_list_add(member->flash.pool, member, spec->name[0]);
 
 	if (!err)
 		return 0;

@@ -216,30 +216,29 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 	mutex_unlock(&pool->admin);
 }
 
-u32 kvblk_pool_settle(struct kvblk_pool *pool)
+bool kvblk_pool_settle(struct kvblk_pool *pool)
 {
-	u32 current_nr = 0, behind = 0;
 	struct kvblk_member *member;
+	bool recorded = false;
 
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member) {
 		if (!member_records(member))
 			continue;
 		if (member_behind(member))
-			behind++;
-		else
-			current_nr++;
+			return true;
+		recorded = true;
 	}
 	/* every member able to return knows now that lost members are outdated */
-	if (!current_nr || behind)
-		return behind;
+	if (!recorded)
+		return false;
 	/* a member dying just now may have recorded this very epoch */
 	kvblk_for_each_member(pool, member)
 		if (!kvblk_member_stays(member) && member->outdated)
 			atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
 	atomic_sub(pool->nr_lost, &pool->unsure);
 	pool->nr_lost = 0;
-	return 0;
+	return false;
 }
 
 void kvblk_pool_seq(struct kvblk_pool *pool)

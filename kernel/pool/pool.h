@@ -68,18 +68,16 @@ struct kvblk_pool_spec {
 /*
  * The calls of administrators may sleep, take pool->admin, and set a message on every error.
  *
- * pool_assemble: -EEXIST name in use, -EINVAL bad name, and errors of kvblk_member_add(). Adds
- *	all members or none. An import also returns -ENODATA a device is no member, -EXDEV it is of
- *	another pool, -ENODEV a member is missing, -ESTALE a member is outdated, -ENOSPC fewer index
- *	slots than before without KVBLK_ADD_FORCE.
+ * pool_assemble: all members or none. -EEXIST name in use, -EINVAL bad name, and errors of
+ *	member_add. Import: -ENODATA a device is no member, -EXDEV it is of another pool, -ENODEV a
+ *	member is missing, -ENOSPC fewer index slots than before without KVBLK_ADD_FORCE.
  * pool_destroy: -ENOENT, -EBUSY the node is open, without @force. Returns 0 with a message if a
  *	superblock could not be written.
  * member_add: -EEXIST the member is active, -EBUSY device in use, -EINVAL unsuitable device,
  *	-ENOTEMPTY other data, -EUCLEAN damaged, -EPROTONOSUPPORT newer version, -EREMOTE
  *	owned by another node, -ESTALE a member of this pool with outdated blocks.
- * member_remove: by @uuid or, if NULL, by @name. -ENOENT. Asynchronous: an event reports the
- *	end, unless the member is missing. Returns 0 with a message if deletes fail because
- *	the other members could not record the new epoch.
+ * member_remove: by @uuid or, if NULL, by @name. -ENOENT. An event reports the end, unless the
+ *	member is missing. Returns 0 with a message if the others cannot record the new epoch.
  */
 int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 			struct netlink_ext_ack *extack);
@@ -125,9 +123,9 @@ void kvblk_flash_watch(struct kvblk_flash *flash);
 void kvblk_pool_limits(struct kvblk_pool *pool);
 /*
  * Subtract lost blocks from pool->unsure if all staying members know the epoch: they cannot return.
- * Returns the number of lagging members.
+ * Returns whether a member lags.
  */
-u32 kvblk_pool_settle(struct kvblk_pool *pool);
+bool kvblk_pool_settle(struct kvblk_pool *pool);
 /* Clear @member's counts in pool->unsure. Returns their sum. */
 u32 kvblk_member_unsure_end(struct kvblk_member *member);
 /*
@@ -177,8 +175,8 @@ int kvblk_found_unfit(struct kvblk_member *member, u32 add_flags, struct netlink
 int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		       struct netlink_ext_ack *extack);
 /*
- * Add the member to the member list, with its listed name or, if new, the one in @spec, if any.
- * Returns 0, or with a message -EEXIST or -ENOSPC.
+ * Add the member to the member list, with its listed name or, if new, the one in @spec, or "" for
+ * any. Returns 0, or with a message -EEXIST or -ENOSPC.
  */
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack);
