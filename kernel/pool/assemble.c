@@ -782,8 +782,6 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	err = kvblk_upper_ops->pool_up(pool);
 	if (err)
 		goto del;
-	for (i = 0; i < parts->nr && !err; i++)
-		err = kvblk_member_place(parts->members[i], extack);
 	/* ACTIVATING first: a crash between the two passes leaves no outdated member */
 	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING, extack);

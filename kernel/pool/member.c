@@ -253,6 +253,36 @@ int kvblk_found_unfit(struct kvblk_member *member, u32 add_flags, struct netlink
 	return 0;
 }
 
+/* Take a slot and segment numbers. */
+static int member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
+{
+	struct kvblk_stats __percpu *stats = alloc_percpu(struct kvblk_stats);
+	struct kvblk_pool *pool = member->flash.pool;
+	u32 want = DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT);
+	u32 slot, at, run = 0;
+
+	if (!stats)
+		return kvblk_refuse(extack, -ENOMEM, "no memory for the member's counters");
+	guard(mutex)(&pool->admin);
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		if (!memchr(pool->granule, slot + 1, KVBLK_GRANULES))
+			break;
+	for (at = 0; at < KVBLK_GRANULES && run < want; at++)
+		run = pool->granule[at] ? 0 : run + 1;
+	if (slot == KVBLK_MEMBERS_MAX || run < want) {
+		free_percpu(stats);
+		if (slot == KVBLK_MEMBERS_MAX)
+			return kvblk_refuse(extack, -ENOSPC, "the pool is full: it has 64 members; remove one");
+		return kvblk_refuse(extack, -ENOSPC, "the pool cannot take %u more segments: pass a larger segment size",
+				    member->flash.nr_segs);
+	}
+	member->flash.slot = slot + 1;
+	member->flash.seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
+	kvblk_stats_join(member, stats);
+	memset(&pool->granule[at - want], member->flash.slot, want);
+	return 0;
+}
+
 int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		       struct netlink_ext_ack *extack)
 {
@@ -311,7 +341,7 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		INIT_LIST_HEAD(&member->log.segs[i].link);
 		member->log.segs[i].gen = 1;
 	}
-	return 0;
+	return member_place(member, extack);
 }
 
 /* ---- addition ---- */
@@ -327,35 +357,6 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 		return kvblk_refuse(extack, err, "the pool has a member %.18s, present or missing: pass another name",
 				    member->flash.name);
 	return kvblk_refuse(extack, err, "the pool is full: it lists 64 members, missing ones included; remove one");
-}
-
-int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
-{
-	struct kvblk_stats __percpu *stats = alloc_percpu(struct kvblk_stats);
-	struct kvblk_pool *pool = member->flash.pool;
-	u32 want = DIV_ROUND_UP(member->flash.nr_segs, 1u << KVBLK_GRANULE_SHIFT);
-	u32 slot, at, run = 0;
-
-	if (!stats)
-		return kvblk_refuse(extack, -ENOMEM, "no memory for the member's counters");
-	guard(mutex)(&pool->admin);
-	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
-		if (!memchr(pool->granule, slot + 1, KVBLK_GRANULES))
-			break;
-	for (at = 0; at < KVBLK_GRANULES && run < want; at++)
-		run = pool->granule[at] ? 0 : run + 1;
-	if (slot == KVBLK_MEMBERS_MAX || run < want) {
-		free_percpu(stats);
-		if (slot == KVBLK_MEMBERS_MAX)
-			return kvblk_refuse(extack, -ENOSPC, "the pool is full: it has 64 members; remove one");
-		return kvblk_refuse(extack, -ENOSPC, "the pool cannot take %u more segments: pass a larger segment size",
-				    member->flash.nr_segs);
-	}
-	member->flash.slot = slot + 1;
-	member->flash.seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
-	kvblk_stats_join(member, stats);
-	memset(&pool->granule[at - want], member->flash.slot, want);
-	return 0;
 }
 
 int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_ext_ack *extack)
@@ -757,8 +758,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		return PTR_ERR(member);
 	import_uuid(&before, member->log.super->member_uuid);
 	err = add_check(member, spec, add_flags, extack) ?:
-	      kvblk_member_setup(member, !member->log.missing, spec->segment_size, extack) ?:
-	      kvblk_member_place(member, extack);
+	      kvblk_member_setup(member, !member->log.missing, spec->segment_size, extack);
 	scoped_guard(mutex, &pool->admin)
 		uuid_copy(&coming->uuid, &member->flash.uuid);
 	if (!err)

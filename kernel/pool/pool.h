@@ -171,7 +171,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_mem
 void kvblk_member_free(struct kvblk_member *member);
 /* Refuse, with a message, to use or overwrite a device with these contents. */
 int kvblk_found_unfit(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack);
-/* Set the geometry in memory: of a new member, or as in the superblock. */
+/* Set the geometry in memory, of a @new member or as in the superblock, and take a slot. */
 int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		       struct netlink_ext_ack *extack);
 /*
@@ -180,8 +180,6 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
  */
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack);
-/* Allocate the member's slot and segment numbers. */
-int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Format the device if the member is new, and write its superblocks. */
 int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_ext_ack *extack);
 /* Publish the member and start its restore. pool->users held. */
