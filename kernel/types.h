@@ -619,6 +619,9 @@ static inline struct kvblk_pool *kvblk_dev_pool(struct device *dev)
 	return container_of(dev, struct kvblk_pool, dev);
 }
 
+/* Returns the pool of an open node of kind @node. */
+#define kvblk_inode_pool(inode, node)	container_of((inode)->i_cdev, struct kvblk_pool, cdevs[node])
+
 static inline struct kvblk_align kvblk_pool_align(const struct kvblk_pool *pool)
 {
 	return (struct kvblk_align) { .both = READ_ONCE(pool->align.both) };

@@ -45,10 +45,7 @@ int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, st
 
 static int kvblk_open_node(struct inode *inode, struct file *filp)
 {
-	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool,
-					       cdevs[KVBLK_NODE_BLOCKS]);
-
-	return kvblk_file_open(pool, 0, inode, filp);
+	return kvblk_file_open(kvblk_inode_pool(inode, KVBLK_NODE_BLOCKS), 0, inode, filp);
 }
 
 int kvblk_file_flush(struct file *filp, fl_owner_t id)

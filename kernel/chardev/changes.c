@@ -10,8 +10,7 @@ static_assert(sizeof(struct kvblk_change) == KVBLK_CHANGE_SIZE_VER0);
 
 static int changes_open(struct inode *inode, struct file *filp)
 {
-	return kvblk_changes_open(container_of(inode->i_cdev, struct kvblk_pool,
-					       cdevs[KVBLK_NODE_CHANGES]), filp) ?:
+	return kvblk_changes_open(kvblk_inode_pool(inode, KVBLK_NODE_CHANGES), filp) ?:
 	       nonseekable_open(inode, filp);
 }
 

@@ -480,10 +480,8 @@ static int nvme_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 
 static int nvme_open(struct inode *inode, struct file *filp)
 {
-	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool,
-					       cdevs[KVBLK_NODE_NVME]);
-
-	return kvblk_file_open(pool, KVBLK_NVME_TENANT, inode, filp);
+	return kvblk_file_open(kvblk_inode_pool(inode, KVBLK_NODE_NVME), KVBLK_NVME_TENANT,
+			       inode, filp);
 }
 
 const struct file_operations kvblk_nvme_fops = {
