@@ -259,7 +259,6 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	spin_lock_init(&pool->openers_lock);
 	INIT_LIST_HEAD(&pool->openers);
 	INIT_LIST_HEAD(&pool->missing_members);
-	INIT_LIST_HEAD(&pool->link);
 	INIT_LIST_HEAD(&pool->coming);
 	kvblk_changes_init(pool);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);

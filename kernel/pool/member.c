@@ -73,8 +73,7 @@ static void member_name(struct kvblk_member *member, const char *given)
 
 	if (given[0]) {
 		strscpy(member->flash.name, given);
-	} else if (strlen(last) < sizeof(member->flash.name) &&
-		   kvblk_name_valid((const u8 *)last, sizeof(member->flash.name))) {
+	} else if (kvblk_name_valid((const u8 *)last, sizeof(member->flash.name))) {
 		strscpy(member->flash.name, last);
 	} else {
 		strscpy(member->flash.name, member->flash.device);
