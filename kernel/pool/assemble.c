@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Assembly of pools: create, import, destroy.
- *
- * The rules:
+ * Assembly of pools: create, import, destroy. The rules:
  * - A pool is created or imported as a whole, or not at all. Create takes blank devices, and
  *   others only with "format". Import formats nothing.
  * - The newest life (highest epoch) counts; of its superblocks, the one with the newest member
@@ -10,8 +8,8 @@
  *   members only with "degraded". So a bad superblock costs at most its own member's blocks.
  * - The pool's clock resumes where it stopped, plus the time that passed on the host's clock.
  *   Expired blocks must not come back.
- * - Destroy kills and drains pool->users, stops background work and writes "clean" to the
- *   superblocks. An open file then keeps struct kvblk_pool and its counters only.
+ * - Destroy drains pool->users, stops background work and writes "clean" to the superblocks. An
+ *   open file then keeps struct kvblk_pool and its counters only.
  * - A device number belongs to one pool uuid until the module is unloaded: a node that was
  *   copied into a container opens that pool or none.
  */
@@ -203,7 +201,7 @@ static void users_release(struct percpu_ref *ref)
 	complete(&container_of(ref, struct kvblk_pool, users)->users_done);
 }
 
-/* Free what only holders of pool->users access. pool->users is drained. */
+/* Free what only holders of pool->users access, once those are drained. */
 static void pool_memory_free(struct kvblk_pool *pool)
 {
 	if (!pool->seg_gen)
@@ -334,7 +332,7 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 	return 0;
 }
 
-/* Free a stopped member of a pool whose users are drained. */
+/* Free a stopped member; pool->users is drained. */
 static void member_end(struct kvblk_pool *pool, struct kvblk_member *member)
 {
 	kvblk_upper_ops->member_down(member);

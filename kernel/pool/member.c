@@ -6,7 +6,6 @@
  *           \     \-> DEAD (device gone) -> REMOVING
  *            \-> UNRESTORED (can't be read now) -> REMOVING, DEAD
  *
- * The rules:
  * - A member holds its device exclusively from open to free. The device is overwritten only
  *   if it is blank, or if the administrator passed "format".
  * - A member that missed an activation, or a sibling's removal or death, has an older epoch:
