@@ -125,7 +125,7 @@ u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios)
 	return sum.submitted - sum.done;
 }
 
-static void io_drop(struct kvblk_io *io)
+void kvblk_io_end(struct kvblk_io *io)
 {
 	if (atomic_dec_and_test(&io->pending))
 		io->done(io);
@@ -159,7 +159,7 @@ static void io_end_bio(struct bio *bio)
 	}
 	io_unaccount(io, bio);
 	bio_put(bio);
-	io_drop(io);
+	kvblk_io_end(io);
 }
 
 void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
@@ -355,11 +355,6 @@ void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 	io->whole = whole;
 	io->ioprio = whole->ioprio;
 	atomic_inc(&whole->pending);
-}
-
-void kvblk_io_end(struct kvblk_io *io)
-{
-	io_drop(io);
 }
 
 struct io_waiter {
