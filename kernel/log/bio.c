@@ -46,11 +46,6 @@ void kvblk_io_exit(void)
 	destroy_workqueue(io_wq);
 }
 
-static void io_account(struct kvblk_flash *flash)
-{
-	this_cpu_inc(flash->ios->submitted);
-}
-
 /* Notes more than a bad block: failures in a row, or one at the end of a silence. */
 static noinline void io_failed(struct kvblk_flash *flash, bool write, bool first)
 {
@@ -302,7 +297,7 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 	bio->bi_ioprio = io->ioprio;
 	io_fill(bio, io, bv);
 	atomic_inc(&io->pending);
-	io_account(flash);
+	this_cpu_inc(flash->ios->submitted);
 	kvblk_count_at(flash->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
 							KVBLK_C_READ_BYTES, iter.bi_size);
 	if (unlikely(READ_ONCE(flash->queues[op_is_write(opf)].nr)))
@@ -331,10 +326,8 @@ void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		part = io_fits(io, bv, iter);
 		iter.bi_size = part;
 		io_submit_bio(io, opf, bv, iter);
-		if (left > part) {
-			bvec_iter_advance(bv, &iter, part);
-			iter.bi_sector += part >> SECTOR_SHIFT;
-		}
+		bvec_iter_advance(bv, &iter, part);
+		iter.bi_sector += part >> SECTOR_SHIFT;
 	}
 }
 
@@ -515,7 +508,7 @@ static int io_sync_bare(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, u32 b
 	bio->bi_private = &waiter.io;
 	bio->bi_end_io = io_end_bio;
 	atomic_inc(&waiter.io.pending);
-	io_account(flash);
+	this_cpu_inc(flash->ios->submitted);
 	submit_bio(bio);
 	return io_wait(&waiter);
 }
