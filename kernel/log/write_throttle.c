@@ -60,33 +60,22 @@ static u64 queued_window(const struct kvblk_member *member, const struct kvblk_q
 	       kvblk_flash_may_read(&member->flash) ? THROTTLE_IDLE * put : window;
 }
 
+#ifdef CONFIG_BLK_CGROUP
 /* Returns the task's io cgroup: compared, never dereferenced, since no reference is held. */
 static const struct cgroup_subsys_state *current_cgroup(void)
 {
-#ifdef CONFIG_BLK_CGROUP
 	guard(rcu)();
 	return task_css(current, io_cgrp_id);
-#else
-	return NULL;
-#endif
 }
 
 static struct cgroup_subsys_state *current_css(void)
 {
-#ifdef CONFIG_BLK_CGROUP
 	return task_get_css(current, io_cgrp_id);
+}
 #else
-	return NULL;
+static const struct cgroup_subsys_state *current_cgroup(void) { return NULL; }
+static struct cgroup_subsys_state *current_css(void) { return NULL; }
 #endif
-}
-
-static void throttle_count(struct kvblk_member *member, struct kvblk_queued_io *queued)
-{
-	queued->since = jiffies;
-	member->log.throttle.bytes += queued->bytes;
-	list_add_tail(&queued->counted, &member->log.throttle.counted);
-	WRITE_ONCE(queued->member, member);
-}
 
 static void throttle_uncount(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
@@ -95,17 +84,6 @@ static void throttle_uncount(struct kvblk_member *member, struct kvblk_queued_io
 	member->log.throttle.bytes -= queued->bytes;
 	/* last, because @queued may be freed from here on */
 	smp_store_release(&queued->member, NULL);
-}
-
-static bool throttle_late(const struct kvblk_queued_io *queued)
-{
-	return time_after_eq(jiffies, queued->since + THROTTLE_PATIENCE +
-			     (unsigned long)(queued->bytes * HZ >> THROTTLE_RATE_SHIFT));
-}
-
-static bool cgroup_queue_is_poor(const struct kvblk_cgroup_queue *queue)
-{
-	return time_before(jiffies, queue->poor_until);
 }
 
 /* Returns the queue of @cgroup; if there is none and @take is set, a free queue, else NULL. */
@@ -119,7 +97,7 @@ static struct kvblk_cgroup_queue *cgroup_queue_of(struct kvblk_member *member, c
 	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
 		if (queue->cgroup == cgroup)
 			return queue;
-		if (take && !queue->busy && !cgroup_queue_is_poor(queue))
+		if (take && !queue->busy && !time_before(jiffies, queue->poor_until))
 			spare = queue;
 	}
 	if (spare)
@@ -130,23 +108,23 @@ static struct kvblk_cgroup_queue *cgroup_queue_of(struct kvblk_member *member, c
 /* Stops counting puts after too long. @answers: the device responds, so a cgroup is over budget. */
 static void throttle_forget(struct kvblk_member *member, bool answers)
 {
-	struct kvblk_queued_io *queued, *next, *first, *other;
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
+	struct kvblk_queued_io *queued, *next, *first;
 	struct kvblk_cgroup_queue *queue;
+	bool mixed = false;
 
-	first = list_first_entry(&member->log.throttle.queue, struct kvblk_queued_io, link);
-	list_for_each_entry(other, &member->log.throttle.queue, link)
-		if (other->cgroup != first->cgroup)
-			break;
-	list_for_each_entry_safe(queued, next, &member->log.throttle.counted, counted) {
-		if (!throttle_late(queued))
+	first = list_first_entry_or_null(&throttle->queue, struct kvblk_queued_io, link);
+	list_for_each_entry(queued, &throttle->queue, link)
+		mixed |= queued->cgroup != first->cgroup;
+	list_for_each_entry_safe(queued, next, &throttle->counted, counted) {
+		if (time_before(jiffies, queued->since + THROTTLE_PATIENCE +
+				(unsigned long)(queued->bytes * HZ >> THROTTLE_RATE_SHIFT)))
 			continue;
-		queue = NULL;
-		if (answers && !list_empty(&member->log.throttle.queue) &&
-		    (first->cgroup != queued->cgroup ||
-		     !list_entry_is_head(other, &member->log.throttle.queue, link)))
+		if (answers && first && (mixed || first->cgroup != queued->cgroup)) {
 			queue = cgroup_queue_of(member, queued->cgroup, true);
-		if (queue)
-			queue->poor_until = jiffies + THROTTLE_POOR;
+			if (queue)
+				queue->poor_until = jiffies + THROTTLE_POOR;
+		}
 		throttle_uncount(member, queued);
 	}
 }
@@ -154,58 +132,58 @@ static void throttle_forget(struct kvblk_member *member, bool answers)
 static bool throttle_pass(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
 {
 	const struct kvblk_cgroup_queue *queue = cgroup_queue_of(member, queued->cgroup, false);
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
 
-	if (queue && cgroup_queue_is_poor(queue))
+	if (queue && time_before(jiffies, queue->poor_until))
 		return true;
-	if (member->log.throttle.bytes && (queued->bytes > window ||
-					   member->log.throttle.bytes > window - queued->bytes))
+	if (throttle->bytes &&
+	    (queued->bytes > window || throttle->bytes > window - queued->bytes))
 		return false;
-	throttle_count(member, queued);
+	queued->since = jiffies;
+	throttle->bytes += queued->bytes;
+	list_add_tail(&queued->counted, &throttle->counted);
+	WRITE_ONCE(queued->member, member);
 	return true;
 }
 
 /* Adds @bytes to the queue's total. A full queue accepts writes again at three quarters. */
 static void throttle_account(struct kvblk_member *member, s64 bytes)
 {
-	u64 limit = READ_ONCE(member->flash.pool->tun.queue_bytes);
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
 	struct kvblk_pool *pool = member->flash.pool;
+	u64 limit = READ_ONCE(pool->tun.queue_bytes);
 
-	lockdep_assert_held(&member->log.throttle.lock);
-	member->log.throttle.waiting += bytes;
-	if (member->log.throttle.waiting > limit) {
-		WRITE_ONCE(member->log.throttle.full, true);
-	} else if (member->log.throttle.full && member->log.throttle.waiting <= limit - limit / 4) {
-		WRITE_ONCE(member->log.throttle.full, false);
+	lockdep_assert_held(&throttle->lock);
+	throttle->waiting += bytes;
+	if (throttle->waiting > limit) {
+		WRITE_ONCE(throttle->full, true);
+	} else if (throttle->full && throttle->waiting <= limit - limit / 4) {
+		WRITE_ONCE(throttle->full, false);
 		atomic_inc(&pool->space_seq);
 		wake_up_all(&pool->space_wait);
 	}
 }
 
-/* Queues @queued behind writes of its priority, and behind those queued for THROTTLE_LOOK. */
-static void throttle_enqueue(struct kvblk_member *member, struct kvblk_queued_io *queued)
+static bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
 {
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
 	struct kvblk_queued_io *other;
 
+	queued->cgroup = current_cgroup();
+	guard(spinlock_irqsave)(&throttle->lock);
+	if (list_empty(&throttle->queue) && throttle_pass(member, queued, window))
+		return true;
+	queued->css = current_css();
+	queued->ioprio = get_current_ioprio();
 	queued->since = jiffies;
-	list_for_each_entry_reverse(other, &member->log.throttle.queue, link)
+	throttle_account(member, queued->bytes);
+	list_for_each_entry_reverse(other, &throttle->queue, link)
 		if (other->priority >= queued->priority ||
 		    time_after(jiffies, other->since + THROTTLE_LOOK))
 			break;
 	list_add(&queued->link, &other->link);
-	member->log.throttle.puts += !queued->prefetch;
-}
-
-static bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
-{
-	queued->cgroup = current_cgroup();
-	guard(spinlock_irqsave)(&member->log.throttle.lock);
-	if (list_empty(&member->log.throttle.queue) && throttle_pass(member, queued, window))
-		return true;
-	queued->css = current_css();
-	queued->ioprio = get_current_ioprio();
-	throttle_account(member, queued->bytes);
-	throttle_enqueue(member, queued);
-	queue_delayed_work(member->flash.pool->wq, &member->log.throttle.work, THROTTLE_LOOK);
+	throttle->puts += !queued->prefetch;
+	queue_delayed_work(member->flash.pool->wq, &throttle->work, THROTTLE_LOOK);
 	return false;
 }
 
@@ -266,9 +244,8 @@ static void cgroup_queue_work(struct work_struct *work)
 
 static void cgroup_queue_add(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
-	struct kvblk_cgroup_queue *queue =
-		cgroup_queue_of(member, queued->cgroup, true) ?:
-			member->log.throttle.cgroup_queues;
+	struct kvblk_cgroup_queue *queue = cgroup_queue_of(member, queued->cgroup, true) ?:
+					   member->log.throttle.cgroup_queues;
 
 	member->log.throttle.puts -= !queued->prefetch;
 	list_move_tail(&queued->link, &queue->queued_ios);
@@ -293,36 +270,37 @@ static void throttle_drop(struct kvblk_member *member, struct list_head *queued_
 
 static void throttle_look(struct kvblk_member *member, struct list_head *go)
 {
-	bool recent = time_before(jiffies, member->log.throttle.looked + 3 * THROTTLE_LOOK);
-	struct kvblk_cgroup_queue *queue;
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
+	bool recent = time_before(jiffies, throttle->looked + 3 * THROTTLE_LOOK);
 	struct kvblk_ios ios;
+	u32 i;
 
 	kvblk_flash_inflight(&member->flash, &ios);
-	throttle_forget(member, recent && ios.done != member->log.throttle.done);
-	member->log.throttle.done = ios.done;
-	member->log.throttle.looked = jiffies;
-	throttle_drop(member, &member->log.throttle.queue, go);
-	for (queue = member->log.throttle.cgroup_queues;
-	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
-		throttle_drop(member, &queue->queued_ios, go);
+	throttle_forget(member, recent && ios.done != throttle->done);
+	throttle->done = ios.done;
+	throttle->looked = jiffies;
+	throttle_drop(member, &throttle->queue, go);
+	for (i = 0; i < KVBLK_CGROUP_QUEUES; i++)
+		throttle_drop(member, &throttle->cgroup_queues[i].queued_ios, go);
 }
 
 static void throttle_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(to_delayed_work(work),
 						   struct kvblk_member, log.throttle.work);
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
 	u64 window = kvblk_put_window(member);
 	struct kvblk_queued_io *queued, *next;
 	bool prefetch_waits = false;
 	LIST_HEAD(go);
 
-	scoped_guard(spinlock_irq, &member->log.throttle.lock) {
-		if (time_after_eq(jiffies, member->log.throttle.looked + THROTTLE_LOOK))
+	scoped_guard(spinlock_irq, &throttle->lock) {
+		if (time_after_eq(jiffies, throttle->looked + THROTTLE_LOOK))
 			throttle_look(member, &go);
 		/* keep the order, except that puts pass prefetches while no gets are submitted */
-		list_for_each_entry_safe(queued, next, &member->log.throttle.queue, link) {
+		list_for_each_entry_safe(queued, next, &throttle->queue, link) {
 			/* or else each completion would walk all prefetches under the lock */
-			if (prefetch_waits && !member->log.throttle.puts)
+			if (prefetch_waits && !throttle->puts)
 				break;
 			if (prefetch_waits && queued->prefetch)
 				continue;
@@ -333,9 +311,8 @@ static void throttle_work(struct work_struct *work)
 			else
 				break;
 		}
-		if (member->log.throttle.waiting)
-			queue_delayed_work(member->flash.pool->wq, &member->log.throttle.work,
-					   THROTTLE_LOOK);
+		if (throttle->waiting)
+			queue_delayed_work(member->flash.pool->wq, &throttle->work, THROTTLE_LOOK);
 	}
 	/* canceled writes submit no I/O */
 	list_for_each_entry_safe(queued, next, &go, link)
@@ -344,14 +321,16 @@ static void throttle_work(struct work_struct *work)
 
 void kvblk_throttle_member_init(struct kvblk_member *member)
 {
-	struct kvblk_cgroup_queue *queue;
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
+	u32 i;
 
-	spin_lock_init(&member->log.throttle.lock);
-	INIT_LIST_HEAD(&member->log.throttle.queue);
-	INIT_LIST_HEAD(&member->log.throttle.counted);
-	INIT_DELAYED_WORK(&member->log.throttle.work, throttle_work);
-	for (queue = member->log.throttle.cgroup_queues;
-	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
+	spin_lock_init(&throttle->lock);
+	INIT_LIST_HEAD(&throttle->queue);
+	INIT_LIST_HEAD(&throttle->counted);
+	INIT_DELAYED_WORK(&throttle->work, throttle_work);
+	for (i = 0; i < KVBLK_CGROUP_QUEUES; i++) {
+		struct kvblk_cgroup_queue *queue = &throttle->cgroup_queues[i];
+
 		queue->member = member;
 		queue->poor_until = jiffies;
 		INIT_LIST_HEAD(&queue->queued_ios);
@@ -361,10 +340,9 @@ void kvblk_throttle_member_init(struct kvblk_member *member)
 
 void kvblk_throttle_member_exit(struct kvblk_member *member)
 {
-	struct kvblk_cgroup_queue *queue;
+	u32 i;
 
 	cancel_delayed_work_sync(&member->log.throttle.work);
-	for (queue = member->log.throttle.cgroup_queues;
-	     queue < member->log.throttle.cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
-		cancel_work_sync(&queue->work);
+	for (i = 0; i < KVBLK_CGROUP_QUEUES; i++)
+		cancel_work_sync(&member->log.throttle.cgroup_queues[i].work);
 }
