@@ -109,7 +109,7 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 			bool sum);
 /*
  * Submits reads of @slot's record, of its payload from byte @from on, before the caller's
- * kvblk_io_end(). @sum: compute checksums on arrival. Returns these, to be freed when @io is
+ * kvblk_io_end(). @sum: compute checksums on arrival. Returns these, for kvfree() when @io is
  * complete, or NULL. May sleep.
  */
 struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
@@ -121,7 +121,6 @@ struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slo
  */
 bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const void *header,
 			   struct kvblk_trust trust, struct kvblk_rec *rec);
-void kvblk_sums_free(struct kvblk_sums *sums);
 /* Returns whether all chunks match @crcs. @sums: computed on arrival, or NULL. */
 bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *sums, u8 integrity,
 			const __le32 *crcs);

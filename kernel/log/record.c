@@ -160,8 +160,7 @@ static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem
 	u32 size = part_size(mem), parts = DIV_ROUND_UP(mem->bytes, size);
 	struct kvblk_sums *sums;
 
-	sums = kvmalloc(struct_size(sums, parts, parts) +
-			kvblk_crcs_bytes(mem->bytes),
+	sums = kvmalloc(struct_size(sums, parts, parts) + kvblk_crcs_bytes(mem->bytes),
 			GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!sums)
 		return NULL;
@@ -202,16 +201,14 @@ struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slo
 	u64 data = pos + bytes + from;
 
 	bvec_set_virt(&mem->bv[0], header, bytes);
-	if (!from && !sums) {
-		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, mem->nr);
-		return NULL;
-	}
 	if (from)
 		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, 1);
 	if (sums)
 		parts_read(sums, mem, data, !from);
-	else
+	else if (from)
 		kvblk_io_submit(io, REQ_OP_READ, data, mem->bv + 1, mem->nr - 1);
+	else
+		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, mem->nr);
 	return sums;
 }
 
@@ -228,9 +225,4 @@ bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *su
 	if (sums && kvblk_proofs[integrity].crc32c)
 		return !memcmp(sums->crcs, crcs, kvblk_crcs_bytes(mem->bytes));
 	return kvblk_proof_open(integrity, mem->bv, kvblk_mem_payload(mem), crcs);
-}
-
-void kvblk_sums_free(struct kvblk_sums *sums)
-{
-	kvfree(sums);
 }

@@ -333,7 +333,7 @@ void kvblk_media_end(struct kvblk_req *req)
 		kvblk_segment_put(media->member, media->seg);
 	media->seg = NULL;
 	if (media->sums)
-		kvblk_sums_free(media->sums);
+		kvfree(media->sums);
 	media->sums = NULL;
 	if (!media->begun)
 		return;
