@@ -146,13 +146,7 @@ struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index)
 	return &sum->entries[index % KVBLK_SUMMARY_ENTRIES];
 }
 
-static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg, u32 page)
-{
-	return kvblk_seg_pos(&member->flash, seg - member->log.segs,
-			     member->flash.segment_units - 1 - page);
-}
-
-/* Writes pages @from to @to - 1, at most SUMMARY_BATCH. @buf has the last page first. */
+/* Writes pages @from to @to - 1, at most SUMMARY_BATCH. @buf: the last page first, as on media. */
 static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			 u32 from, u32 to, const struct kvblk_sum *sum,
 			 struct kvblk_d_summary *buf, blk_opf_t opf)
@@ -170,8 +164,9 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 		kvblk_summary_encode(copy, page, sum, &place, &member->flash.pool->secret);
 	}
 	return kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META | opf,
-			     summary_pos(member, seg, to - 1), buf,
-			     (to - from) * sizeof(*buf));
+			     kvblk_seg_pos(&member->flash, place.segment,
+					   member->flash.segment_units - to),
+			     buf, (to - from) * sizeof(*buf));
 }
 
 /* Returns whether the member's cache may have lost records of @seg. */
@@ -217,11 +212,11 @@ void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
 /* Page 0, which states "sealed", is written after the flush of payloads and other pages. */
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 {
-	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_sum sum = { .nr_records = seg->nr_records, .sealed = true };
-	u64 gen = seg->gen;
+	u32 segment = seg - member->log.segs;
 	struct kvblk_open *open = seg->open;
 	struct kvblk_d_summary *buf;
+	u64 gen = seg->gen;
 	bool doubtful;
 	int err;
 
@@ -233,16 +228,14 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 		kvblk_segment_doubt(member, seg);
 	/* a restart trusts a sealed segment unless the table marks it unproven */
 	if (!err && doubtful)
-		err = kvblk_table_write(member, seg - member->log.segs);
+		err = kvblk_table_write(member, segment);
 	if (!err)
 		err = summary_write(member, seg, 0, 1, &sum, buf, REQ_FUA);
 	mutex_unlock(&open->writing);
 	kvfree(buf);
-	if (err) {
-		/* a restart walks the headers; until then reclaim reads @open */
-		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, seg - member->log.segs);
-	}
-
+	/* a restart walks the headers; until then reclaim reads @open */
+	if (err)
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, segment);
 	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_SEALED, 1);
 	spin_lock(&member->log.lock);
 	if (!err)
@@ -252,8 +245,8 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	member->log.nr_open--;
 	member->log.nr_sealed++;
 	spin_unlock(&member->log.lock);
-	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->log.segs,
-			    gen, KVBLK_SEG_SEALED);
+	trace_kvblk_segment(member->flash.pool->name, member->flash.slot, segment, gen,
+			    KVBLK_SEG_SEALED);
 	if (!err)
 		kvblk_open_free(open);
 	return err;
@@ -290,14 +283,16 @@ static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
 	return NULL;
 }
 
+DEFINE_FREE(kvblk_open_free, struct kvblk_open *, kvblk_open_free(_T))
+
 int kvblk_segment_open(struct kvblk_member *member, u8 class)
 {
-	struct kvblk_segment *seg, **place;
+	struct kvblk_open *open __free(kvblk_open_free) = kvblk_open_alloc(member);
 	struct kvblk_pool *pool = member->flash.pool;
-	struct kvblk_open *open;
+	struct kvblk_segment *seg, **place;
+	u32 segment;
 	int err;
 
-	open = kvblk_open_alloc(member);
 	if (!open)
 		return -ENOMEM;
 	spin_lock(&member->log.lock);
@@ -321,33 +316,29 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->opened = ++member->log.opened;
 	}
 	spin_unlock(&member->log.lock);
-	if (!seg) {
-		kvblk_open_free(open);
+	if (!seg)
 		return -ENOSPC;
-	}
 
-	seg->open = open;
+	segment = seg - member->log.segs;
 	seg->stamp = kvblk_policy_open(&pool->policy, class,
 				       kvblk_flash_segment_bytes(&member->flash));
 	atomic_set(&seg->live_units, 0);
 	atomic64_set(&seg->cursor, 0);
-	err = kvblk_table_write(member, seg - member->log.segs);
+	err = kvblk_table_write(member, segment);
 	if (err) {
-		seg->open = NULL;
 		spin_lock(&member->log.lock);
 		seg->state = KVBLK_SEG_FREE;
 		list_add_tail(&seg->link, &member->log.free);
 		member->log.nr_free++;
 		member->log.nr_open--;
 		spin_unlock(&member->log.lock);
-		kvblk_open_free(open);
-		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, seg - member->log.segs);
+		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, segment);
 		return err;
 	}
 
+	seg->open = no_free_ptr(open);
 	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_OPENED, 1);
-	trace_kvblk_segment(pool->name, member->flash.slot, seg - member->log.segs,
-			    seg->gen, KVBLK_SEG_OPEN);
+	trace_kvblk_segment(pool->name, member->flash.slot, segment, seg->gen, KVBLK_SEG_OPEN);
 	spin_lock(&member->log.lock);
 	atomic_set_release(&seg->writers, 1);
 	place = log_empty(member, class);
@@ -374,9 +365,8 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	if (!atomic_dec_and_test(&seg->writers))
 		return;
-	spin_lock(&member->log.lock);
-	list_add_tail(&seg->link, &member->log.closing);
-	spin_unlock(&member->log.lock);
+	scoped_guard(spinlock, &member->log.lock)
+		list_add_tail(&seg->link, &member->log.closing);
 	queue_work(member->flash.pool->wq, &member->log.work);
 }
 
@@ -385,12 +375,10 @@ static void segment_rotate(struct kvblk_member *member, struct kvblk_segment *ol
 {
 	struct kvblk_segment *next;
 	bool closed = false;
-	s64 cursor;
 
 	spin_lock(&member->log.lock);
 	if (old && member->log.current_seg[log] == old) {
-		cursor = atomic64_xchg(&old->cursor, KVBLK_CURSOR_CLOSED);
-		old->nr_records = kvblk_cursor_nr(cursor);
+		old->nr_records = kvblk_cursor_nr(atomic64_xchg(&old->cursor, KVBLK_CURSOR_CLOSED));
 		WRITE_ONCE(member->log.current_seg[log], NULL);
 		closed = true;
 	}
@@ -415,8 +403,7 @@ void kvblk_log_close(struct kvblk_member *member)
 		segment_rotate(member, READ_ONCE(member->log.current_seg[log]), log);
 }
 
-static bool segment_reserve(struct kvblk_member *member,
-			    struct kvblk_segment *seg, u32 units,
+static bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *seg, u32 units,
 			    struct kvblk_reservation *resv)
 {
 	/* closed and drained since it was read */
@@ -549,10 +536,9 @@ void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvbl
 		entry->unit = cpu_to_le32(resv->unit);
 		entry->length = cpu_to_le32(resv->units);
 		entry->flags = KVBLK_ENTF_HOLE;
+		atomic_sub(resv->units, &seg->live_units);
 	}
 	spin_unlock(&seg->open->lock);
-	if (!rec)
-		atomic_sub(resv->units, &seg->live_units);
 	resv->seg = NULL;
 	writer_drop(member, seg);
 	kvblk_member_put(member);
@@ -606,8 +592,7 @@ void kvblk_log_work(struct work_struct *work)
 }
 
 /* Writes changed pages, so that a restart need not walk the open segment. */
-static void checkpoint_segment(struct kvblk_member *member,
-			       struct kvblk_segment *seg,
+static void checkpoint_segment(struct kvblk_member *member, struct kvblk_segment *seg,
 			       struct kvblk_d_summary *buf)
 {
 	struct kvblk_open *open = seg->open;
@@ -659,8 +644,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		if (!seg || !atomic_inc_not_zero(&seg->writers))
 			continue;
 		/* the reference as a writer prevents a seal meanwhile */
-		if (atomic64_read(&seg->cursor) != KVBLK_CURSOR_CLOSED)
-			checkpoint_segment(member, seg, buf);
+		checkpoint_segment(member, seg, buf);
 		writer_drop(member, seg);
 	}
 	kvfree(buf);
@@ -673,7 +657,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 
 /* ---- what the flash asks ---- */
 
-/* Writes a page of the segment table, which may be rewritten at any time. */
+/* Pages of the segment table may be rewritten at any time. */
 static int log_write_probe(struct kvblk_flash *flash)
 {
 	struct kvblk_member *member = kvblk_flash_member(flash);
