@@ -4,8 +4,8 @@
  * TLS are up to its driver.
  *
  * The rules:
- * - Each bio is counted in flash->ios before submission and at completion, so that the watchdog
- *   sees a silent device whatever the request was.
+ * - flash->ios counts each bio before submission and at completion, or else the watchdog would not
+ *   see a silent device.
  * - Only the member's own works wait for a tag or a frozen queue, because deadlines, cancel and
  *   SIGKILL do not reach a submitter there. So bios are REQ_NOWAIT, and a work submits bios that
  *   would wait, in order. The work runs in the root cgroup, or else an exhausted budget stops all.
@@ -46,7 +46,7 @@ void kvblk_io_exit(void)
 	destroy_workqueue(io_wq);
 }
 
-/* Notes more than a bad block: failures in a row, or one at the end of a silence. */
+/* Notes failures in a row, or one at the end of a silence: more than a bad block. */
 static noinline void io_failed(struct kvblk_flash *flash, bool write, bool first)
 {
 	u32 limit = READ_ONCE(flash->pool->tun.failing_run), run;
@@ -89,8 +89,7 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 		/* an error of another device's memory proves nothing about the cache */
 		if (bio_op(bio) == REQ_OP_WRITE && !whole->p2p)
 			atomic_inc(&flash->write_errors);
-		if (!whole->p2p && status != BLK_STS_PROTECTION &&
-		    bio_op(bio) != REQ_OP_DISCARD &&
+		if (!whole->p2p && status != BLK_STS_PROTECTION && bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
 			io_failed(flash, write, first);
 	} else if (unlikely(atomic_read(&flash->error_run[write]))) {
@@ -272,11 +271,10 @@ void kvblk_io_limits(struct kvblk_flash *flash)
 	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
 	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
 	u32 segments;
-	bool nowait;
 
 	/* some releases of md take BLK_STS_AGAIN of a leg for a failure */
-	nowait = bdev_nowait(flash->bdev) && flash->bdev->bd_disk->major != MD_MAJOR;
-	WRITE_ONCE(flash->nowait, nowait ? REQ_NOWAIT : 0);
+	WRITE_ONCE(flash->nowait, bdev_nowait(flash->bdev) &&
+		   flash->bdev->bd_disk->major != MD_MAJOR ? REQ_NOWAIT : 0);
 	most = most > physical && !queue->limits.chunk_sectors ?
 	       (most - physical) << SECTOR_SHIFT : 0;
 	segments = most / queue_max_segment_size(queue) + 1;
@@ -403,7 +401,6 @@ static int io_sync_vectors(struct kvblk_flash *flash, blk_opf_t opf, u64 pos,
 int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, size_t len)
 {
 	struct bio_vec bv[64];
-	u32 nr = 0, bytes = 0;
 	int err = 0;
 
 	if (!is_vmalloc_addr(buf)) {
@@ -411,18 +408,17 @@ int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, 
 		return io_sync_vectors(flash, opf, pos, bv, 1);
 	}
 	while (len && !err) {
-		u32 part = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
+		u32 nr, part, bytes = 0;
 
-		bvec_set_page(&bv[nr++], vmalloc_to_page(buf), part, offset_in_page(buf));
-		buf += part;
-		bytes += part;
-		len -= part;
-		if (len && nr < ARRAY_SIZE(bv))
-			continue;
+		for (nr = 0; nr < ARRAY_SIZE(bv) && bytes < len; nr++) {
+			part = min_t(size_t, len - bytes, PAGE_SIZE - offset_in_page(buf));
+			bvec_set_page(&bv[nr], vmalloc_to_page(buf), part, offset_in_page(buf));
+			buf += part;
+			bytes += part;
+		}
 		err = io_sync_vectors(flash, opf, pos, bv, nr);
 		pos += bytes;
-		nr = 0;
-		bytes = 0;
+		len -= bytes;
 	}
 	return err;
 }
@@ -545,8 +541,7 @@ void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 
 	shield->was_pending = sigismember(&current->pending.signal, SIGPIPE);
 	shield->masked = !sigismember(&current->blocked, SIGPIPE) &&
-			 READ_ONCE(sighand->action[SIGPIPE - 1].sa.sa_handler) !=
-			 SIG_IGN;
+			 READ_ONCE(sighand->action[SIGPIPE - 1].sa.sa_handler) != SIG_IGN;
 	if (shield->masked)
 		sigpipe_mask(shield);
 }

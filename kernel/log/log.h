@@ -11,10 +11,7 @@ struct kvblk_req;
 
 /* ---- bio.c ---- */
 
-/*
- * Waits. @buf: page-aligned, from kmalloc or vmalloc. Returns 0, -EIO if the place is bad, or an
- * errno if out of reach.
- */
+/* Waits. @buf: page-aligned. Returns 0, -EIO if the place is bad, or an errno if out of reach. */
 int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, size_t len);
 /* Reads and returns as kvblk_io_sync(), with retries. */
 int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len);
@@ -113,8 +110,7 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
  * complete, or NULL. May sleep.
  */
 struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
-				     void *header, const struct kvblk_mem *mem, u32 from,
-				     bool sum);
+				     void *header, const struct kvblk_mem *mem, u32 from, bool sum);
 /*
  * Returns whether @trust proves @header, read at @place, to be of a record of @length bytes. Sets
  * @rec, which points into @header. The caller verifies the payload.
@@ -126,9 +122,9 @@ bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *su
 			const __le32 *crcs);
 
 /*
- * Returns whether to write a record past the member's volatile cache, which may lose a payload and
- * keep its header: unnoticed by a running host, and a get without verification would return
- * garbage. Gets rely on rec->durable, because the policy may change.
+ * Returns whether to write a record past the member's volatile cache, which may lose a payload but
+ * not its header: a get without verification would return garbage. Gets rely on rec->durable,
+ * because the policy may change.
  */
 static inline bool kvblk_durable(const struct kvblk_flash *flash, u8 integrity)
 {
@@ -243,8 +239,7 @@ static inline u32 kvblk_member_avail(const struct kvblk_member *member)
 }
 
 /* References segment and @member of @slot. Returns NULL if retired or not kvblk_flash_in_use(). */
-struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
-					const struct kvblk_slot *slot,
+struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool, const struct kvblk_slot *slot,
 					struct kvblk_member **member, u64 *gen);
 void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 
@@ -398,8 +393,7 @@ int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg, u64 
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *slot, struct kvblk_slot *old);
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
-			 const struct kvblk_slot *old,
-			 const struct kvblk_slot *new);
+			 const struct kvblk_slot *old, const struct kvblk_slot *new);
 /* Removes an expired entry, without invalidation. Returns false if @old is outdated. */
 bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old);
 /*
@@ -418,10 +412,7 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct
  */
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
 void kvblk_kill_work(struct work_struct *work);
-/*
- * Each second, and when members leave: retries, drops what is needless, fails stuck deletes. Does
- * not sleep.
- */
+/* Each second: retries, drops needless entries, fails stuck deletes. Does not sleep. */
 void kvblk_kill_retry(struct kvblk_pool *pool);
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {

@@ -192,8 +192,7 @@ static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64
 }
 
 struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
-				     void *header, const struct kvblk_mem *mem, u32 from,
-				     bool sum)
+				     void *header, const struct kvblk_mem *mem, u32 from, bool sum)
 {
 	struct kvblk_sums *sums = sum ? sums_alloc(io, mem) : NULL;
 	u64 pos = kvblk_slot_pos(io->flash, slot);

@@ -694,8 +694,7 @@ const struct kvblk_flash_ops kvblk_log_flash_ops = {
 
 /* ---- readers ---- */
 
-struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
-					const struct kvblk_slot *slot,
+struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool, const struct kvblk_slot *slot,
 					struct kvblk_member **memberp, u64 *gen)
 {
 	struct kvblk_member *member = kvblk_member_get(pool, slot->seg);

@@ -56,14 +56,13 @@ static int walk_read_units(struct kvblk_walk *walk)
 static int walk_read(struct kvblk_walk *walk)
 {
 	const struct kvblk_reader *reader = walk->reader;
+	u64 pos = kvblk_reader_pos(reader, walk->place.segment, walk->place.unit);
 	int err;
 
 	walk->have_from = walk->place.unit;
 	walk->have_to = min(walk->place.unit + KVBLK_WALK_UNITS, reader->segment_units);
 	bitmap_zero(walk->bad, KVBLK_WALK_UNITS);
-	err = reader->ops->read(reader, kvblk_reader_pos(reader, walk->place.segment,
-							 walk->have_from),
-				walk->buf,
+	err = reader->ops->read(reader, pos, walk->buf,
 				(walk->have_to - walk->have_from) << KVBLK_UNIT_SHIFT);
 	cond_resched();
 	return err == -EIO ? walk_read_units(walk) : err;
@@ -84,8 +83,7 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 			if (err)
 				return err;
 		}
-		dec = kvblk_record_decode(walk->buf + ((*at - walk->have_from) <<
-						       KVBLK_UNIT_SHIFT),
+		dec = kvblk_record_decode(walk->buf + ((*at - walk->have_from) << KVBLK_UNIT_SHIFT),
 					  (walk->have_to - *at) << KVBLK_UNIT_SHIFT,
 					  &walk->place, kvblk_trust_mac(reader->secret), rec);
 		*unit = *at;
