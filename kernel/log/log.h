@@ -67,10 +67,7 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct b
 /* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
-/*
- * Starts @io as a part of @whole, which gets its errors and is in flight until @done, in any
- * context, calls kvblk_io_end(@whole).
- */
+/* Starts @io as a part of @whole, which gets its errors. @done must call kvblk_io_end(@whole). */
 void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 			 void (*done)(struct kvblk_io *io));
 /* Ends the submission of bios, or a part of @io. Calls @done if everything is complete. */

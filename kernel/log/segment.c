@@ -57,7 +57,6 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 
 int kvblk_table_write(struct kvblk_member *member, u32 segment)
 {
-	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_d_table *table = member->log.table_buf;
 	u32 page = segment / KVBLK_TABLE_ENTRIES, i;
 	int err;
@@ -70,7 +69,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
 	table->incarnation = cpu_to_le64(member->flash.incarnation);
 	table->page = cpu_to_le32(page);
-	table->time = cpu_to_le32(kvblk_now(pool));
+	table->time = cpu_to_le32(kvblk_now(member->flash.pool));
 	scoped_guard(spinlock, &member->log.lock) {
 		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
 			u32 n = page * KVBLK_TABLE_ENTRIES + i;
@@ -95,25 +94,25 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 
 /* ---- summaries of open segments ---- */
 
+DEFINE_FREE(kvblk_open_free, struct kvblk_open *, kvblk_open_free(_T))
+
 struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member)
 {
 	/* a segment has no more records than units */
 	u32 nr = DIV_ROUND_UP(member->flash.segment_units, KVBLK_SUMMARY_ENTRIES + 1);
-	struct kvblk_open *open;
+	struct kvblk_open *open __free(kvblk_open_free) =
+		kvzalloc(struct_size(open, pages, nr), GFP_KERNEL);
 
-	open = kvzalloc(struct_size(open, pages, nr), GFP_KERNEL);
 	if (!open)
 		return NULL;
 	open->durable = kvcalloc(BITS_TO_LONGS(member->flash.segment_units), sizeof(long),
 				 GFP_KERNEL);
-	if (!open->durable) {
-		kvfree(open);
+	if (!open->durable)
 		return NULL;
-	}
 	spin_lock_init(&open->lock);
 	mutex_init(&open->writing);
 	open->nr_pages = nr;
-	return open;
+	return no_free_ptr(open);
 }
 
 void kvblk_open_free(struct kvblk_open *open)
@@ -282,8 +281,6 @@ static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
 			return &member->log.current_seg[log];
 	return NULL;
 }
-
-DEFINE_FREE(kvblk_open_free, struct kvblk_open *, kvblk_open_free(_T))
 
 int kvblk_segment_open(struct kvblk_member *member, u8 class)
 {
