@@ -62,10 +62,9 @@ struct kvblk_reservation;
 /* Summary of an open segment while it fills; page i lists records from 63 * i. */
 struct kvblk_open {
 	spinlock_t lock;		/* protects the contents of pages */
-	struct mutex writing;		/* held while pages are written */
 	u32 nr_pages;
-	u32 settled;			/* records on full pages that are on media */
-	u32 listed;			/* number of records if all of them are listed on media */
+	u32 settled;			/* records on full pages on media; only log->checkpoint */
+	u32 listed;			/* records if media lists all; only log->checkpoint */
 	unsigned long *durable;		/* by unit: the record there survives a crash */
 	struct kvblk_d_summary *pages[];/* each set once, by cmpxchg */
 };

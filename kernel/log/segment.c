@@ -110,7 +110,6 @@ struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member)
 	if (!open->durable)
 		return NULL;
 	spin_lock_init(&open->lock);
-	mutex_init(&open->writing);
 	open->nr_pages = nr;
 	return no_free_ptr(open);
 }
@@ -220,7 +219,6 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	int err;
 
 	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_NOIO | __GFP_NOFAIL);
-	mutex_lock(&open->writing);
 	err = summary_flush(member, seg, &sum, buf);
 	doubtful = err || segment_lossy(member, seg);
 	if (doubtful)
@@ -230,11 +228,11 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 		err = kvblk_table_write(member, segment);
 	if (!err)
 		err = summary_write(member, seg, 0, 1, &sum, buf, REQ_FUA);
-	mutex_unlock(&open->writing);
 	kvfree(buf);
 	/* a restart walks the headers; until then reclaim reads @open */
 	if (err)
 		kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, segment);
+
 	kvblk_count_at(member->flash.stats, KVBLK_C_SEGMENTS_SEALED, 1);
 	spin_lock(&member->log.lock);
 	if (!err)
@@ -593,13 +591,11 @@ static void checkpoint_segment(struct kvblk_member *member, struct kvblk_segment
 			       struct kvblk_d_summary *buf)
 {
 	struct kvblk_open *open = seg->open;
+	s64 cursor = atomic64_read(&seg->cursor);
 	struct kvblk_sum sum = {};
-	bool complete = true;
-	s64 cursor;
 	u32 page, i, from, to;
+	bool complete = true;
 
-	guard(mutex)(&open->writing);
-	cursor = atomic64_read(&seg->cursor);
 	if (cursor == KVBLK_CURSOR_CLOSED || kvblk_cursor_nr(cursor) == open->listed)
 		return;
 	sum.nr_records = kvblk_cursor_nr(cursor);
@@ -640,7 +636,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		seg = READ_ONCE(member->log.current_seg[log]);
 		if (!seg || !atomic_inc_not_zero(&seg->writers))
 			continue;
-		/* the reference as a writer prevents a seal meanwhile */
+		/* as a writer, which prevents a seal meanwhile, or else both would write pages */
 		checkpoint_segment(member, seg, buf);
 		writer_drop(member, seg);
 	}
