@@ -409,7 +409,10 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct
  */
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
 void kvblk_kill_work(struct work_struct *work);
-/* Each second: retries, drops needless entries, fails stuck deletes. Does not sleep. */
+/*
+ * Each second, and when members leave: retries, drops what is needless, fails stuck deletes. Does
+ * not sleep.
+ */
 void kvblk_kill_retry(struct kvblk_pool *pool);
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {

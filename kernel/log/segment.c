@@ -636,7 +636,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		seg = READ_ONCE(member->log.current_seg[log]);
 		if (!seg || !atomic_inc_not_zero(&seg->writers))
 			continue;
-		/* as a writer, which prevents a seal meanwhile, or else both would write pages */
+		/* hold a reference as a writer, or else a seal would write the pages meanwhile */
 		checkpoint_segment(member, seg, buf);
 		writer_drop(member, seg);
 	}
