@@ -626,23 +626,24 @@ static inline struct kvblk_align kvblk_pool_align(const struct kvblk_pool *pool)
 	return (struct kvblk_align) { .both = READ_ONCE(pool->align.both) };
 }
 
-/* Returns the member after @member, or the first one if NULL. Returns NULL after the last one. */
-static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool,
-						     const struct kvblk_member *member)
+/* Returns the first member at pool->members[@i] or later, or NULL. */
+static inline struct kvblk_member *kvblk_member_from(struct kvblk_pool *pool, u32 i)
 {
-	struct kvblk_member *next = NULL;
-	u32 i;
+	struct kvblk_member *member = NULL;
 
-	for (i = member ? member->flash.slot : 0; i < KVBLK_MEMBERS_MAX && !next; i++)
-		next = rcu_dereference_check(pool->members[i], lockdep_is_held(&pool->admin) ||
-					     percpu_ref_is_zero(&pool->users));
-	return next;
+	for (; i < KVBLK_MEMBERS_MAX && !member; i++)
+		member = rcu_dereference_check(pool->members[i], lockdep_is_held(&pool->admin) ||
+					       percpu_ref_is_zero(&pool->users));
+	return member;
 }
 
-/* Iterates under rcu_read_lock() or pool->admin, or once pool->users has been drained. */
+/*
+ * Iterates under rcu_read_lock() or pool->admin, or once pool->users has been drained. The loop may
+ * not free @member.
+ */
 #define kvblk_for_each_member(pool, member)				\
-	for ((member) = kvblk_next_member(pool, NULL); (member);	\
-	     (member) = kvblk_next_member(pool, member))
+	for ((member) = kvblk_member_from(pool, 0); (member);		\
+	     (member) = kvblk_member_from(pool, (member)->flash.slot))
 
 /*
  * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns @pool, or NULL

@@ -699,12 +699,13 @@ static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
 	int err;
 
 	scoped_guard(rcu) {
-		for (; (member = kvblk_next_member(pool, part)); (*part)++) {
+		for (; (member = kvblk_member_from(pool, *part)); *part = member->flash.slot) {
 			err = nl_fill_member(skb, info, member, monitor);
 			if (err)
 				return err;
 		}
 	}
+	*part = max(*part, KVBLK_MEMBERS_MAX);
 	for (; *part < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*part)++) {
 		if (!kvblk_member_list_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry, place))
 			continue;

@@ -203,7 +203,7 @@ static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
 	if (scope == KVBLK_STATS_SCOPE_POOL)
 		return fill_stats(skb, info, pool, NULL, sum);
 	guard(rcu)();
-	for (; (member = kvblk_next_member(pool, part)); (*part)++) {
+	for (; (member = kvblk_member_from(pool, *part)); *part = member->flash.slot) {
 		err = fill_stats(skb, info, pool, member, sum);
 		if (err)
 			return err;

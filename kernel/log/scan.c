@@ -106,18 +106,6 @@ int kvblk_scan_table(struct kvblk_scan *scan)
 	return known ? 0 : err;
 }
 
-int kvblk_reader_unit(const struct kvblk_reader *reader, u32 segment, u32 unit, void *buf)
-{
-	int err = reader->ops->read(reader, kvblk_reader_pos(reader, segment, unit), buf,
-				    KVBLK_UNIT);
-
-	if (err) {
-		reader->ops->bad(reader, segment);
-		memset(buf, 0, KVBLK_UNIT);
-	}
-	return err;
-}
-
 /* Reads headers one by one. @unread: bitmap of unreadable ones. */
 static int headers_read(struct kvblk_scan *scan, u32 segment, u32 nr, u64 *unread)
 {

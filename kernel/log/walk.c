@@ -7,6 +7,7 @@
 #include <linux/limits.h>
 #include <linux/minmax.h>
 #include <linux/sched.h>
+#include <linux/string.h>
 #include <linux/vmalloc.h>
 
 #include "log/scan.h"
@@ -34,6 +35,18 @@ void kvblk_walk_segment(struct kvblk_walk *walk, const struct kvblk_place *place
 	walk->have_to = 0;
 	walk->nr_unread = 0;
 	walk->missed = U32_MAX;
+}
+
+int kvblk_reader_unit(const struct kvblk_reader *reader, u32 segment, u32 unit, void *buf)
+{
+	int err = reader->ops->read(reader, kvblk_reader_pos(reader, segment, unit), buf,
+				    KVBLK_UNIT);
+
+	if (err) {
+		reader->ops->bad(reader, segment);
+		memset(buf, 0, KVBLK_UNIT);
+	}
+	return err;
 }
 
 static int walk_read_units(struct kvblk_walk *walk)
