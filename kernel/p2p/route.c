@@ -259,11 +259,13 @@ static struct kvblk_route *route_find(phys_addr_t addr, struct kvblk_flash *flas
 /* Returns the reason why a route cannot be direct, or NULL if a probe must decide. */
 static const char *route_look(struct pci_dev *pdev, struct kvblk_flash *flash, int *distance)
 {
-	struct device *dev = flash_device(flash);
+	struct device *dev;
 
 	*distance = -1;
 	if (!blk_queue_pci_p2pdma(bdev_get_queue(flash->bdev)))
 		return "queue";
+	/* of other drivers' disks the parents may be gone */
+	dev = flash_device(flash);
 	if (!dev)
 		return flash_is_multipath(flash) ? NULL : "unreachable";
 	*distance = pci_p2pdma_distance(pdev, dev, false);

@@ -109,8 +109,9 @@ int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille)
 
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
 {
-	guard(spinlock_bh)(&p->lock);
+	spin_lock_bh(&p->lock);
 	p->capacity = capacity;
+	spin_unlock_bh(&p->lock);
 }
 
 /* Return a unique stamp, ordered by time: the tick, @age ticks ago, in the high half. */
@@ -127,9 +128,9 @@ static u32 stamp_tick(u64 stamp)
 
 u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64 bytes)
 {
-	u64 step, ticks;
+	u64 step, ticks, stamp;
 
-	guard(spinlock_bh)(&p->lock);
+	spin_lock_bh(&p->lock);
 	step = max_t(u64, div_u64(p->capacity, KVBLK_POLICY_TURN), 1);
 	p->opened_bytes += bytes;
 	ticks = div64_u64(p->opened_bytes, step);
@@ -139,7 +140,9 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64
 		p->budget += div_u64(bytes * READ_ONCE(p->reinsert_permille), 1000);
 		p->budget = min(p->budget, (s64)(p->capacity >> BUDGET_SHIFT));
 	}
-	return next_stamp(p, 0);
+	stamp = next_stamp(p, 0);
+	spin_unlock_bh(&p->lock);
+	return stamp;
 }
 
 /* Return the ticks since @heat was set; wraps with the heat. */
@@ -548,8 +551,9 @@ static void seg_renew(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 			low = age + 1;
 	}
 	atomic64_inc(&p->stats.renewed);
-	guard(spinlock_bh)(&p->lock);
+	spin_lock_bh(&p->lock);
 	seg->stamp = next_stamp(p, min(low, p->now - stamp_tick(seg->stamp)));
+	spin_unlock_bh(&p->lock);
 }
 
 int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
