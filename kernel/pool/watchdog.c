@@ -25,15 +25,12 @@ static void flash_probe(struct work_struct *work)
 	/* devices may read and still hang on writes */
 	if (!err)
 		err = flash->ops->write_probe(flash);
-	if (!READ_ONCE(wd->failing_reported) && !READ_ONCE(wd->read_only_reported)) {
-		/* a suspect member only has to complete the probe */
-	} else if (!err) {
-		wd->probe_next = jiffies + HZ;
-		wd->probes_well++;
-	} else {
-		wd->probes_well = 0;
-		wd->probe_gap = min(2 * wd->probe_gap, PROBE_GAP_MAX);
-		wd->probe_next = jiffies + wd->probe_gap;
+	/* a suspect member only has to complete the probe */
+	if (READ_ONCE(wd->failing_reported) || READ_ONCE(wd->read_only_reported)) {
+		if (err)
+			wd->probe_gap = min(2 * wd->probe_gap, PROBE_GAP_MAX);
+		wd->probe_next = jiffies + (err ? wd->probe_gap : HZ);
+		wd->probes_well = err ? 0 : wd->probes_well + 1;
 	}
 	free_page((unsigned long)page);
 	percpu_ref_put(&flash->ref);
