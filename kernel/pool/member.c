@@ -525,10 +525,11 @@ static int leave_begin(struct kvblk_member *member, bool delist, struct netlink_
 	member->delisted = delist && kvblk_member_list_del(pool, &member->flash.uuid);
 	/* count before the blocks become misses; a dead member is counted already */
 	atomic_inc(&pool->unsure);
-	if (cmpxchg(&member->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
-	    KVBLK_MEMBER_UP ||
-	    cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING,
-		    KVBLK_MEMBER_REMOVING) == KVBLK_MEMBER_RESTORING)
+	/* in this order, because a restore may end between the two */
+	if (cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_REMOVING) ==
+	    KVBLK_MEMBER_RESTORING ||
+	    cmpxchg(&member->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
+	    KVBLK_MEMBER_UP)
 		member->unsure = true;
 	else
 		atomic_dec(&pool->unsure);
