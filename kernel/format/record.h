@@ -56,6 +56,7 @@ static inline u32 kvblk_header_bytes(u32 length)
 	return kvblk_header_units(length) << KVBLK_UNIT_SHIFT;
 }
 
+/* @length, as below: at most KVBLK_VALUE_MAX, or else the sum wraps. */
 static inline u32 kvblk_nr_chunks(u32 length)
 {
 	return DIV_ROUND_UP(length, 1u << KVBLK_CHUNK_SHIFT);
