@@ -619,7 +619,8 @@ static inline struct kvblk_pool *kvblk_dev_pool(struct device *dev)
 }
 
 /* Returns the pool of an open node of kind @node. */
-#define kvblk_inode_pool(inode, node)	container_of((inode)->i_cdev, struct kvblk_pool, cdevs[node])
+#define kvblk_inode_pool(inode, node)	\
+	container_of((inode)->i_cdev, struct kvblk_pool, cdevs[node])
 
 static inline struct kvblk_align kvblk_pool_align(const struct kvblk_pool *pool)
 {
