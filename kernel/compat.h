@@ -8,9 +8,8 @@
 
 /*
  * 6.14: a command that is issued again uses a copy of the SQE. In older kernels the ring's owner
- * may have reused the SQE for another command. Linked commands, and those behind IOSQE_IO_DRAIN,
- * are affected at first issue, and only IOSQE_ASYNC helps. kvblk_sqe_own() rejects an SQE that
- * obviously belongs to another command.
+ * may have reused the SQE for another command; kvblk_sqe_own() rejects obvious cases. Linked
+ * commands, and those behind IOSQE_IO_DRAIN, are affected at first issue: only IOSQE_ASYNC helps.
  */
 #ifndef KVBLK_HAVE_STABLE_SQE
 #include <linux/io_uring_types.h>
@@ -53,10 +52,7 @@ static inline bool kvblk_sqe_own(const struct io_uring_cmd *cmd)
 #define io_uring_cmd_done32	io_uring_cmd_done
 #endif
 
-/*
- * 6.19: task work gets a struct io_tw_req. KVBLK_TASK_WORK(name) defines a callback for
- * io_uring_cmd_complete_in_task() that calls name_cmd(cmd, issue_flags).
- */
+/* 6.19: task work gets a struct io_tw_req. KVBLK_TASK_WORK(name) makes name_cmd() task work. */
 #ifdef KVBLK_HAVE_IO_TW_REQ
 #define KVBLK_TASK_WORK(name)						\
 static void name(struct io_tw_req req, io_tw_token_t token)		\

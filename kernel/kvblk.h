@@ -23,16 +23,13 @@
  * A layer calls itself and lower layers, and is called back through pointers: struct
  * kvblk_upper_ops, struct kvblk_op_type, and those in struct kvblk_req, _io, _queued_io and
  * _bounce. selftests/layers checks this. Files are included by their path from here: "log/log.h".
- * The header of a layer has the layer's name; that of ops is request.h, which p2p and dram
- * may include. types.h has the structures of all layers.
+ * A layer's header has the layer's name; that of ops is request.h: p2p and dram may include it.
  *
  * A member is a flash, struct kvblk_flash (device, geometry, I/O, health), with a log on it, struct
  * kvblk_log (segments, superblock, works). bio.c and the watchdog know the flash only.
  *
- * Data flows one way:
- *
- *   batch, uring -> put, get, delete -> index, segment (reservation) -> io (bios) ->
- *   member's device -> put, get, delete, in the task that waits
+ * Data flows one way: batch, uring -> put, get, delete -> index, segment (reservation) -> io (bios)
+ * -> member's device -> put, get, delete, in the task that waits.
  *
  * Locks, outermost first:
  *   drainer->draining mutex: one drain of a file at a time; trylock only

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * kvblk: pools of NVMe-oF namespaces for the KV cache of language models. This file loads and
- * unloads the module, and gives lower layers their callbacks. kvblk.h is the map.
- */
+/* Loads and unloads the module, and gives lower layers their callbacks. kvblk.h is the map. */
 #include <linux/module.h>
 
 #include "admin/admin.h"

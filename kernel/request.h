@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Operations: the request, and what each layer does with it.
- *
  * An operation has two halves. The media half, struct kvblk_media, belongs to a member: segment,
  * reservation, WRITING slot, bios. It ends soon after the bios complete, whatever the caller does
  * meanwhile. The caller half is the rest: memory, copies, result. It may take as long as the caller
@@ -52,9 +50,8 @@ static inline u64 kvblk_file_limit(const struct kvblk_file *file)
 	return READ_ONCE(file->pool->tun.queue_bytes);
 }
 
-/* Operations of one CPU, by phase. */
 struct kvblk_drainer_count {
-	u64 started[2];
+	u64 started[2];			/* number of operations, by phase */
 	u64 completed[2];
 };
 
@@ -81,8 +78,7 @@ enum kvblk_by {
  *   FIND ─┬─► INFLIGHT ─► CHECKED ─► COPY or SUMS ─► DONE
  *         └─► RECALL ─► COPY or SUMS, from DRAM; INFLIGHT if DRAM dropped the block
  *
- * A read that cannot be used leads from CHECKED to AGAIN, then INFLIGHT or, from DRAM, COPY or
- * SUMS.
+ * An unusable read leads from CHECKED to AGAIN, then INFLIGHT or, from DRAM, COPY or SUMS.
  */
 enum kvblk_read_state {
 	KVBLK_READ_FIND,		/* find the block and start the read */
@@ -95,7 +91,6 @@ enum kvblk_read_state {
 	KVBLK_READ_DONE,		/* nothing, the get has its result */
 };
 
-/* A get or prefetch. */
 struct kvblk_read {
 	const struct kvblk_source *source; /* where the block is, see read/read.h */
 	const struct kvblk_sink *sink;	/* where the payload goes */
@@ -190,8 +185,7 @@ struct kvblk_req {
 	struct io_uring_cmd *cmd;
 	/* notifies the submitter, which has to finish the request; any context */
 	void (*completed)(struct kvblk_req *req);
-	/* frees a detached request when its bios have completed */
-	void (*release)(struct kvblk_req *req);
+	void (*release)(struct kvblk_req *req);	/* frees a detached request after its bios */
 	/* under file->lock, with @canceled set: completes now if its memory is the kernel's */
 	void (*cancel)(struct kvblk_req *req);
 	/*
@@ -255,10 +249,7 @@ struct kvblk_req {
 u64 kvblk_deadline(u64 theirs);
 /* Converts a time of ktime_get() to the caller's CLOCK_MONOTONIC. */
 u64 kvblk_time_out(u64 ns);
-/*
- * Copies a structure that begins with its size from user space into the @size bytes at @to. Returns
- * 0, -EFAULT, -EINVAL if shorter than @least, or -E2BIG if unknown fields are not zero.
- */
+/* copy_struct_from_user() with the size that @from begins with. Returns -EINVAL if below @least. */
 int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from);
 /* Makes a request, with any error in req->result.res. Returns NULL without memory. May sleep. */
 struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
@@ -275,7 +266,6 @@ struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *
 
 int kvblk_req_init(void);
 void kvblk_req_exit(void);
-/* Allocates the completion lists of a pool. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_req_pool_init(struct kvblk_pool *pool);
 void kvblk_req_pool_exit(struct kvblk_pool *pool);
 /* Returns a request of zeroes with empty lists, or NULL. May sleep if @gfp allows. */
@@ -285,22 +275,13 @@ void kvblk_req_free(struct kvblk_req *req);
 void kvblk_req_trim(struct kvblk_req *req);
 /* Returns as &kvblk_op_type.start, with the media half ended unless in flight. */
 int kvblk_req_start(struct kvblk_req *req);
-/*
- * Waits after -EAGAIN, with nothing of the batch in flight. Returns 0 to start again, -EINTR, or
- * the error to complete the operation with.
- */
+/* Waits after -EAGAIN; the batch has no I/O in flight. Returns 0: retry; -EINTR; or the result. */
 int kvblk_req_wait(struct kvblk_req *req);
 /* Called when bios submitted by &kvblk_op_type.finish have completed; any context. */
 void kvblk_req_completed(struct kvblk_req *req);
-/*
- * Detaches a request in flight, which may outlive the file; the memory that it holds counts in
- * budget.detached until it completes. Returns as kvblk_ownership_detach(). Any context.
- */
+/* Detaches a request: it may outlive the file. Returns as kvblk_ownership_detach(). Any context. */
 bool kvblk_req_detach(struct kvblk_req *req);
-/*
- * Waits, killed or not, until no device writes to shared memory for operations that the owner of
- * @files submitted to a ring before.
- */
+/* Waits, killed or not, until no earlier ring operation of @files' owner writes shared memory. */
 void kvblk_file_quiesce(struct kvblk_file *file, const void *files);
 void kvblk_file_put(struct kvblk_file *file);
 
@@ -313,10 +294,9 @@ void kvblk_req_resume(struct kvblk_req *req);
 
 /* Returns whether an older record may come back, from a lost member or an unread segment. */
 bool kvblk_pool_unsure(struct kvblk_pool *pool);
-/* Returns whether a get of @tenant would find the block. Process context. */
+/* Return whether a get of @tenant would find the block; the second in any context. */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);
-/* Returns whether a get of @tenant would find the block of the entry @slot. Any context. */
 bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
 
 /* ---- for implementations of operations ---- */
@@ -340,12 +320,8 @@ int kvblk_req_header_alloc(struct kvblk_req *req, u32 length);
  */
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
-/* Frees header and payload memory, if any. */
-void kvblk_req_buffers_drop(struct kvblk_req *req);
-/*
- * Allocates a DRAM block as the request's memory, charged as by kvblk_req_mem_alloc(). Returns 0,
- * -EAGAIN with @wants_memory, or -ENOSPC.
- */
+void kvblk_req_buffers_drop(struct kvblk_req *req);	/* header and payload memory */
+/* As kvblk_req_mem_alloc(), but allocates a DRAM block, and returns -ENOSPC without memory. */
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length);
 void kvblk_req_dram_block_drop(struct kvblk_req *req);
 /* Copies @rec with its checksums, if any, into the block. Returns false without memory. */
@@ -408,7 +384,6 @@ void kvblk_drainer_put(struct kvblk_drainer *drainer);
 /* Waits for operations in flight. Returns 0, -ETIME or -ERESTARTSYS. */
 int kvblk_drainer_wait(struct kvblk_drainer *drainer, u64 deadline_ns);
 
-/* Counts an operation in flight, until kvblk_req_free(). */
 static inline void kvblk_drainer_enter(struct kvblk_req *req)
 {
 	req->drainer = req->owner->drainer;
@@ -428,7 +403,6 @@ static inline void kvblk_drainer_leave(struct kvblk_drainer *drainer, u8 phase)
 int kvblk_lease_init(struct kvblk_pool *pool);
 void kvblk_lease_exit(struct kvblk_pool *pool);
 
-/* An index entry with the id of its block. */
 struct kvblk_entry {
 	struct kvblk_id id;
 	struct kvblk_slot slot;

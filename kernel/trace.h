@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Tracepoints of completed operations and of segment states. Pools are identified by name,
- * blocks by the low half of their id.
- */
+/* Tracepoints. Pools are identified by name, blocks by the low half of their id. */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM kvblk
 
@@ -72,7 +69,6 @@ TRACE_EVENT(kvblk_lookup,
 			__entry->gen = gen
 #define SEGMENT_ARGS	__entry->pool, __entry->member, __entry->segment, __entry->gen
 
-/* A segment of a member changed to @state. */
 TRACE_EVENT(kvblk_segment,
 	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 state),
 	    TP_ARGS(pool, member, segment, gen, state),

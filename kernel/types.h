@@ -22,10 +22,7 @@ enum kvblk_hist {
 
 #define KVBLK_HIST_BUCKETS	40	/* bucket i: 2^i <= ns < 2^(i+1) */
 
-/*
- * Counters of a member, or of a pool without its members. Each CPU writes its own, readers sum
- * them. Nothing but u64, see report/stats.c.
- */
+/* Counters of a member, or of a pool without its members, per CPU. Only u64, see report/stats.c. */
 struct kvblk_stats {
 	u64 counters[KVBLK_COUNTERS];
 	u64 hists[KVBLK_HISTS][KVBLK_HIST_BUCKETS];
@@ -638,18 +635,14 @@ static inline struct kvblk_member *kvblk_member_from(struct kvblk_pool *pool, u3
 	return member;
 }
 
-/*
- * Iterates under rcu_read_lock() or pool->admin, or once pool->users has been drained. The loop may
- * not free @member.
- */
+/* Iterates under RCU or pool->admin, or once pool->users is drained. Must not free @member. */
 #define kvblk_for_each_member(pool, member)				\
 	for ((member) = kvblk_member_from(pool, 0); (member);		\
 	     (member) = kvblk_member_from(pool, (member)->flash.slot))
 
 /*
- * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns @pool, or NULL
- * if it is going away. A caller that waits for user memory must not hold them, or else "pool
- * destroy" waits, too.
+ * Keeps index, policy and DRAM blocks until kvblk_pool_leave(). Returns NULL if the pool goes away.
+ * Do not wait for user memory meanwhile, or else "pool destroy" waits, too.
  */
 static inline struct kvblk_pool *kvblk_pool_enter(struct kvblk_pool *pool)
 {
@@ -731,7 +724,6 @@ static inline u32 kvblk_segment_number(const struct kvblk_member *member,
 	return member->flash.seg_base + (seg - member->log.segs);
 }
 
-/* Returns the bytes of each segment. */
 static inline u64 kvblk_flash_segment_bytes(const struct kvblk_flash *flash)
 {
 	return (u64)flash->segment_units << KVBLK_UNIT_SHIFT;
