@@ -11,7 +11,6 @@ bool kvblk_pool_unsure(struct kvblk_pool *pool)
 	return true;
 }
 
-/* Deletes with the media half active; returns as &kvblk_op_type.start. */
 static int delete_begun(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Drains: KVBLK_IOC_DRAIN waits for operations of an open file in flight at the call, not for later
- * ones. It polls: operations count per CPU, and wake no drain, so that they cost almost nothing.
- *
- * An operation counts from allocation to free, in the phase that was current at its start. A drain
- * waits until the other phase is empty, makes it current, and waits until the previous phase is
- * empty. All earlier operations are complete then.
+ * KVBLK_IOC_DRAIN waits for operations of an open file in flight at the call, not for later ones.
+ * It polls: operations count per CPU, and wake no drain, so that they cost almost nothing. Each
+ * counts from allocation to free, in the phase that was current at its start. A drain waits until
+ * the other phase is empty, makes it current, and waits until the previous phase is empty.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -48,7 +46,6 @@ static bool phase_completed(struct kvblk_drainer *drainer, u8 phase)
 	return started == completed;
 }
 
-/* Sleeps for @step and doubles it. Returns 0, -ETIME or -ERESTARTSYS. */
 static int drain_pause(u64 deadline_ns, unsigned long *step)
 {
 	u64 now = ktime_get_ns();

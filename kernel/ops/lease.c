@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Leases: a promise that found blocks stay readable for a while.
- *
- * A lease pins index entries, not segments: reclaim copies a leased block forward. It belongs to
- * an open file and ends with the file, by deadline, or when released.
+ * A lease promises that found blocks stay readable for a while. It pins index entries, not
+ * segments: reclaim copies a leased block forward. It belongs to an open file and ends with the
+ * file, by deadline, or when released.
  *
  * The rules, all under pool->lease.lock:
  * - An id counts the files that hold it; a hold counts the leases of its file that list the id.
  *   Both may outlive the entry, whose leased bit never outlives the counts.
- * - The lock is held for LEASE_STEP keys at most, and memory for keys is allocated outside, so no
- *   caller delays others for long.
+ * - The lock is held for LEASE_STEP keys at most, or else a caller could delay others for long.
  * - lease_permille of each member's bytes, and of DRAM, may be leased, so reclaim always finds
  *   blocks to drop. A new key may take a file to half of the share that other files leave, so no
  *   file makes other files' leases fail. An id that is leased already costs nothing.
@@ -22,7 +20,6 @@
 
 #include "request.h"
 
-/* A leased id. */
 struct lease_key {
 	struct rhash_head node;		/* in pool->lease.keys, by @id */
 	struct list_head memory;	/* in pool->lease.in_memory if @at is KVBLK_LEASE_MEMORY */
@@ -48,7 +45,6 @@ struct lease_hold {
 
 static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void *));
 
-/* Keys that were leased together. */
 struct lease {
 	struct rb_node node;		/* in pool->lease.by_end, by @end_ns */
 	struct kvblk_file *file;	/* charged for @holds, with a reference */
@@ -58,10 +54,8 @@ struct lease {
 	struct lease_hold *holds[];
 };
 
-/* Keys processed under one hold of the lock. */
-#define LEASE_STEP	64u
-/* Leased DRAM blocks checked in a second; the rest is checked in later ones. */
-#define LEASE_LOOK	65536u
+#define LEASE_STEP	64u		/* keys processed under one hold of the lock */
+#define LEASE_LOOK	65536u		/* leased DRAM blocks checked in a second, others later */
 
 static const struct rhashtable_params lease_params = {
 	.key_len = sizeof(struct kvblk_id),
@@ -95,7 +89,6 @@ static int fresh_fill(struct lease_fresh *fresh, u32 nr)
 	return 0;
 }
 
-/* Returns the place of a block: 1 + the index of its member, or KVBLK_LEASE_MEMORY. */
 static u8 place_of(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
 	return READ_ONCE(pool->granule[slot->seg >> KVBLK_GRANULE_SHIFT]);
@@ -131,12 +124,10 @@ static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id 
 	struct kvblk_pool *pool = file->pool;
 	u64 bytes = key_bytes(pool, slot);
 
-	/* an id that is leased already takes nothing from others */
 	if (rhashtable_lookup_fast(&pool->lease.keys, &id, lease_params))
 		return true;
 	if (file->leased[place] + pool->lease.bytes[place] + bytes > place_most(pool, place))
 		return false;
-	/* the block will leave DRAM for a member, whose share may be used up by then */
 	return place != KVBLK_LEASE_MEMORY ||
 	       file->leased_bytes + pool->lease.total + bytes <=
 		       share_of(pool, kvblk_pool_space(pool).bytes);

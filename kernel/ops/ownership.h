@@ -46,7 +46,6 @@ struct kvblk_completion_list {
 	u64 nr_shared;			/* number of the last one in sharing */
 };
 
-/* Ownership of a request. */
 struct kvblk_ownership {
 	struct list_head link;		/* in completions->waiting */
 	struct kvblk_completion_list *completions;	/* for the task; unused by a batch */

@@ -15,10 +15,7 @@
 #include "request.h"
 #include "trace.h"
 
-/*
- * Next step of a put that has not been submitted. Each step leads to a later one or to STEP_LOOK;
- * the first three are none, but results of &kvblk_op_type.start.
- */
+/* Next step: a later one or STEP_LOOK. The first three are results of &kvblk_op_type.start. */
 enum put_step {
 	STEP_WAIT = -EAGAIN,
 	STEP_INFLIGHT = 0,		/* the request may be freed */
@@ -144,10 +141,7 @@ static int put_pin(struct kvblk_req *req, u32 policy)
 	return req->mem.direct ? 0 : put_copy_in(req);
 }
 
-/*
- * Copies the payload into a DRAM block; without space, req->block stays NULL. Returns 0, -EINTR or
- * -EFAULT.
- */
+/* Copies the payload into req->block, NULL if DRAM has no space. Returns 0, -EINTR or -EFAULT. */
 static int put_fill(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj;
@@ -219,7 +213,6 @@ static int put_memory(struct kvblk_req *req)
 	return 0;
 }
 
-/* Called when the write throttle releases the put. */
 static void put_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
@@ -358,10 +351,7 @@ static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *o
 	return req->write.replaces ? STEP_FETCH : STEP_ADMIT;
 }
 
-/*
- * Makes a present block durable, because only the member's volatile cache may have it, or writes it
- * again if no flush helps.
- */
+/* Flushes a block that only a volatile cache may have, or writes it again if no flush helps. */
 static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	struct kvblk_media *media = &req->media;
@@ -502,7 +492,6 @@ static enum put_step put_admit(struct kvblk_req *req)
 	return kvblk_req_over(req, -ENOBUFS);
 }
 
-/* Makes the index store caller tags. Returns 0, -ENOMEM, -ENODEV or -EAGAIN. */
 static int put_tag(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool __free(kvblk_pool_leave) = NULL;
@@ -682,7 +671,6 @@ static enum put_step put_keep(struct kvblk_req *req)
 	return put_over(req, put_done(req));
 }
 
-/* Runs the steps; returns as &kvblk_op_type.start. */
 static int put_try(struct kvblk_req *req)
 {
 	struct kvblk_slot old;
@@ -708,10 +696,7 @@ static int put_start(struct kvblk_req *req)
 {
 	int ret = put_try(req);
 
-	/*
-	 * While a put waits, pin no device memory, and hold no kernel memory that others of
-	 * its file wait for, unless an older block was removed already.
-	 */
+	/* a waiting put holds no device memory, nor budget unless an older block was removed */
 	if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held && !req->write.cleared)))
 		kvblk_req_buffers_drop(req);
 	return ret;

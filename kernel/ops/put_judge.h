@@ -15,7 +15,6 @@ enum kvblk_older {
 	KVBLK_OLDER_MUST,	/* as KVBLK_OLDER_GOES, but -ENOENT if no block is present */
 };
 
-/* What to do about the entry. */
 enum kvblk_put_verdict {
 	KVBLK_PUT_WRITE,	/* no block is present: write one */
 	KVBLK_PUT_EXPIRE,	/* remove the expired entry, then write */
@@ -29,7 +28,6 @@ enum kvblk_put_verdict {
 	KVBLK_PUT_WAIT,		/* look up again when the entry has settled */
 };
 
-/* A put, and the entry of its key. */
 struct kvblk_put_case {
 	u8 state;	/* of the entry; KVBLK_SLOT_FREE: none, and the rest of it is unused */
 	bool served;	/* the entry's member responds, or the block is in DRAM only */
@@ -51,7 +49,6 @@ static inline bool kvblk_put_clears(u8 older, bool retried)
 	return older != KVBLK_OLDER_STAYS && !retried;
 }
 
-/* Returns whether a durable put found its block in DRAM only. */
 static inline bool kvblk_put_undurable(const struct kvblk_put_case *put)
 {
 	return put->durable && put->in_dram && !put->foreign;

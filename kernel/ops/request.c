@@ -4,8 +4,7 @@
 
 #include "request.h"
 
-/* Longest wait of puts for space, deletes for invalidations, ring operations for memory. */
-#define WAIT_MS		10000
+#define WAIT_MS		10000	/* longest wait for space, invalidations or a ring's memory */
 
 int kvblk_req_expire(struct kvblk_req *req)
 {
@@ -159,7 +158,6 @@ void kvblk_file_put(struct kvblk_file *file)
 		kfree(file);
 }
 
-/* Charges @bytes to the file. Returns 0, or -EAGAIN with @wants_memory; see request.h for @must. */
 static int req_hold(struct kvblk_req *req, u32 bytes, bool must)
 {
 	struct kvblk_file *file = req->owner;
@@ -362,9 +360,8 @@ static void req_work(struct work_struct *work)
 }
 
 /*
- * Memory that others may use after the caller has exited (see kvblk_mem_map()). An ioctl returns
- * only when the device has finished with it. A ring's process may exit with operations in flight,
- * so closing the node, by process exit at the latest, waits for these.
+ * Others may use shared memory after the caller has exited, see kvblk_mem_map(). An ioctl returns
+ * when the device has finished with it. For a ring, closing the node waits, at exit at the latest.
  */
 static void sharing_begin(struct kvblk_req *req)
 {
@@ -415,7 +412,6 @@ void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
 	}
 }
 
-/* Called when all bios have completed; any context. */
 static void media_completed(struct kvblk_io *io)
 {
 	struct kvblk_req *req = container_of(io, struct kvblk_req, media.io);
@@ -449,10 +445,8 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash)
 
 /* ---- ring operations whose task does not run ---- */
 
-/* Time for a task to finish an operation before the media half is ended for it. */
-#define LANDED_PATIENCE		HZ
-/* Pages that operations on one CPU's completion list may keep pinned until then. */
-#define COMPLETED_PAGES		((64u << 20) >> PAGE_SHIFT)
+#define LANDED_PATIENCE		HZ	/* time of a task until the media half is ended for it */
+#define COMPLETED_PAGES		((64u << 20) >> PAGE_SHIFT) /* pinned until then, by CPU */
 
 bool kvblk_req_land(struct kvblk_req *req)
 {
@@ -569,7 +563,6 @@ static bool file_has_memory(const struct kvblk_req *req)
 				 kvblk_file_limit(req->owner));
 }
 
-/* Returns whether neither the operation nor its file's budget made progress for WAIT_MS. */
 static bool req_stuck(const struct kvblk_req *req)
 {
 	return ktime_ms_delta(ktime_get(), req->waiting) > WAIT_MS &&
