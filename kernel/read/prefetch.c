@@ -34,7 +34,6 @@ static int prefetch_memory(struct kvblk_req *req)
 	return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->read.want);
 }
 
-/* Called when the write throttle releases the prefetch. */
 static void prefetch_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gets: the states (enum kvblk_read_state) between a source, which has the block (source_*.c), and
- * a sink, which takes its bytes (sink*.c).
+ * Gets: from a source, which has the block (source_*.c), to a sink, which takes it (sink*.c).
  *
  * The rule: a get succeeds only after header and payload were verified. On any other result the
  * destination is zero or untouched, unless the caller has exited: the memory may be another task's.
@@ -10,7 +9,6 @@
 
 #include "read/read.h"
 
-/* A get that starts; its task uses kvblk_read_sources. */
 static const struct kvblk_source *const start_sources[] = {
 	&kvblk_source_recall, &kvblk_source_record, NULL
 };
@@ -57,7 +55,6 @@ int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sou
 									  KVBLK_C_MISS_MEMBER);
 }
 
-/* Returns 0, -ERANGE or -EMSGSIZE. */
 static int get_range(struct kvblk_req *req)
 {
 	struct kvblk_op *op = &req->op;
@@ -171,10 +168,9 @@ static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 }
 
 /*
- * Verifies the read, ends the media half. Returns 0: the block is in the caller's memory or, with
- * state COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again through kernel
- * memory; or an error, with the caller's memory zero or @partly bytes to clear. The CPU writes
- * there only for KVBLK_BY_CALLER, or else the memory may be another task's.
+ * Verifies the read, ends the media half. Returns 0: the caller or, with state COPY, the kernel has
+ * the block; -EINPROGRESS: in flight again; -EAGAIN; or an error, with user memory zero or @partly
+ * bytes to clear. The CPU writes there only for KVBLK_BY_CALLER: later, another task may own it.
  */
 static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {

@@ -83,14 +83,12 @@ static inline bool kvblk_read_restarted(const struct kvblk_req *req)
 	return req->read.state != KVBLK_READ_FIND;
 }
 
-/* Returns the end of the chunks that cover the requested bytes. */
 static inline u32 kvblk_read_end(const struct kvblk_req *req)
 {
 	return min_t(u64, round_up((u64)req->op.offset + req->read.want,
 				   1u << KVBLK_CHUNK_SHIFT), req->slot.len);
 }
 
-/* Returns the checksums of the chunks that are read. */
 static inline const __le32 *kvblk_read_crcs(const struct kvblk_req *req)
 {
 	const __le32 *crcs = req->header ? kvblk_header_crcs(req->header) : req->block->rec.crcs;
@@ -110,20 +108,18 @@ static inline enum kvblk_verdict kvblk_read_judge(const struct kvblk_req *req, u
 	});
 }
 
-/* Returns whether the CPU must see the payload, even with CRC32C, the best. */
+/* Returns whether the CPU must see the payload, even with the best checksums. */
 static inline bool kvblk_read_must_see(const struct kvblk_req *req)
 {
 	return kvblk_read_judge(req, KVBLK_INTEGRITY_CRC32C, true, false) != KVBLK_SERVE;
 }
 
-/* Implements &kvblk_sink.check for memory that the CPU sees. */
 static inline int kvblk_sink_check(struct kvblk_req *req)
 {
 	return kvblk_payload_open(&req->mem, req->media.sums, req->integrity,
 				  kvblk_read_crcs(req)) ? 0 : -EBADMSG;
 }
 
-/* Returns why the read must end, or 0. */
 static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by)
 {
 	/* also a bounce that is partly copied: the caller must not keep half a block */
@@ -134,13 +130,11 @@ static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by
 	return kvblk_req_late(req) ? -ETIME : 0;
 }
 
-/* Begins the media half. Returns 0, -ETIME, -ENOMEM or -ENODEV. */
 int kvblk_read_begin(struct kvblk_req *req);
 /* Finds and holds the block. Returns 0 with req->read.source, or -ENOENT with req->read.miss. */
 int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources);
-/* Completes a get that failed before any I/O was submitted. Returns 1. */
+/* Complete a get: failed before any I/O; with @err or its number of bytes. Return 1. */
 int kvblk_read_fail(struct kvblk_req *req, int err);
-/* Completes a get with @err or its number of bytes. Returns 1. */
 int kvblk_read_over(struct kvblk_req *req, int err);
 /* Notes @rec, if it is of the requested block. Returns 0, or -ENOENT with req->read.miss. */
 int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec);

@@ -14,12 +14,11 @@ static int copy_deliver(struct kvblk_req *req)
 				  &req->src, false);
 }
 
-/* finish: the second read of a trial goes here */
 const struct kvblk_sink kvblk_sink_copy = {
 	.cpu_sees = true,
 	.prepare = copy_prepare,
 	.check = kvblk_sink_check,
-	.finish = kvblk_sink_try,
+	.finish = kvblk_sink_try,	/* for the second read of a trial */
 	.deliver = copy_deliver,
 };
 
@@ -33,7 +32,6 @@ static const struct kvblk_sink *const sinks[] = {
 
 int kvblk_sink_prepare(struct kvblk_req *req)
 {
-	/* read again through kernel memory */
 	u32 i = req->read.state == KVBLK_READ_AGAIN ? ARRAY_SIZE(sinks) - 1 : 0;
 	int err;
 

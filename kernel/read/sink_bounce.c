@@ -19,7 +19,6 @@ static int bounce_prepare(struct kvblk_req *req)
 	return 0;
 }
 
-/* Has each part verified before its copy. */
 static int bounce_check(struct kvblk_req *req)
 {
 	kvblk_bounce_check(req->media.bounce, kvblk_header_crcs(req->header));

@@ -84,7 +84,6 @@ int kvblk_sink_try(struct kvblk_req *req, enum kvblk_by by, int err)
 	return -EAGAIN;
 }
 
-/* Chosen by direct_prepare(). */
 const struct kvblk_sink kvblk_sink_device = {
 	.failed = device_failed,
 	.check = device_check,

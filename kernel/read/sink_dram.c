@@ -2,7 +2,6 @@
 /* A DRAM block as a sink: promotion of a block that is requested again, and prefetches. */
 #include "read/read.h"
 
-/* Returns whether to read a block that is requested again into DRAM, for later gets. */
 static bool dram_promotes(struct kvblk_req *req)
 {
 	const struct kvblk_tunables *tun = &req->pool->tun;

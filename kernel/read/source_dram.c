@@ -82,7 +82,6 @@ static int dram_copy(struct kvblk_req *req)
 	       0 : -EBADMSG;
 }
 
-/* Drops a damaged DRAM block. Returns 1, or -EAGAIN if a member has the block. */
 static int dram_damaged(struct kvblk_req *req)
 {
 	kvblk_dram_block_damaged(req->pool, req->block);

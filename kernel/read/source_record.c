@@ -81,9 +81,8 @@ static bool record_drop(struct kvblk_req *req)
 }
 
 /*
- * Handles a record that is not the requested block. If the entry is unchanged, reports damage and
- * removes the entry; otherwise the block was deleted or moved. A @producer's wrong checksums count
- * apart, because the flash is not to blame. Returns -ENOENT.
+ * Removes the entry and reports damage, unless it changed: the block was deleted or moved. A
+ * @producer's wrong checksums count apart, because the flash is not to blame. Returns -ENOENT.
  */
 static int record_wrong(struct kvblk_req *req, bool producer)
 {
