@@ -15,7 +15,6 @@
  *
  * Listeners are notified of each entry that becomes LIVE or leaves, under the lock of its stripe,
  * so that the changes of one id are in order. A dead entry leaves when its slot is reused or swept.
- *
  * Pure logic: compiled for user space by selftests/host and `kvblk replay`.
  */
 #ifndef KVBLK_INDEX_H
@@ -35,7 +34,6 @@
 #define KVBLK_INDEX_TENANT_BITS	14
 #define KVBLK_INDEX_BUCKET	3	/* slots in a bucket */
 
-/* Owner of a slot. */
 enum kvblk_slot_state {
 	KVBLK_SLOT_FREE,	/* no owner; any insert may take it */
 	KVBLK_SLOT_WRITING,	/* owned by the put that inserted it, until its I/O completes */
@@ -43,7 +41,6 @@ enum kvblk_slot_state {
 	KVBLK_SLOT_MOVING,	/* owned by reclaim, which copies the record; readable */
 };
 
-/* An unpacked slot. */
 struct kvblk_slot {
 	u32 seg;	/* pool-wide segment number */
 	u32 off;	/* of the record in the segment, 4 KiB units */
@@ -65,7 +62,6 @@ struct kvblk_index_entry {
 	struct kvblk_id name;	/* stored bits of the id, unique at a time; @hi: bucket */
 };
 
-/* Return whether both slots are of the same record, in whatever states. */
 static inline bool kvblk_same_record(const struct kvblk_slot *a, const struct kvblk_slot *b)
 {
 	return a->seg == b->seg && a->off == b->off && a->gen == b->gen;
@@ -102,15 +98,13 @@ struct kvblk_index {
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
 };
 
-/* Set the sizes for @nr_slots. */
-void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots);
+void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots);	/* set the sizes */
 /* Initialize an index of at least @nr_slots. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, u32 nr_segs);
 /* Allocate the caller tags, before the first insert with one. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_index_keep_tags(struct kvblk_index *idx);
 bool kvblk_index_keeps_tags(const struct kvblk_index *idx);
-/* Free the index; safe after a failed init and on a zeroed struct. */
-void kvblk_index_destroy(struct kvblk_index *idx);
+void kvblk_index_destroy(struct kvblk_index *idx);	/* safe after a failed init and if zeroed */
 /*
  * Copy the LIVE and MOVING entries of @bucket that are neither dead nor expired at @now to
  * @entries. Returns their number. A walk over all buckets while @listened is set misses no entry.
@@ -118,11 +112,8 @@ void kvblk_index_destroy(struct kvblk_index *idx);
 unsigned int kvblk_index_entries(struct kvblk_index *idx, u64 bucket, u32 now,
 				 struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET]);
 u64 kvblk_index_bytes(const struct kvblk_index *idx);
-/* Return the number of slots, at least what kvblk_index_init() was given. */
-u64 kvblk_index_slots(const struct kvblk_index *idx);
-/* Return the number of slots that are not FREE; dead ones count until they are swept. */
-u64 kvblk_index_used(const struct kvblk_index *idx);
-/* Prefetch the cache lines of @id, ahead of a batch. */
+u64 kvblk_index_slots(const struct kvblk_index *idx);	/* @nr_slots of the init, or more */
+u64 kvblk_index_used(const struct kvblk_index *idx);	/* not FREE: with dead ones until swept */
 void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
 /* Prefetch what else an insert reads. Call it half as far ahead as kvblk_index_prefetch(). */
 void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id);
@@ -133,14 +124,12 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *
 			  unsigned int nr, struct kvblk_slot *slots);
 /* Return the stored bits of @id. Ids with equal ones share an entry; headers have the full key. */
 u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id);
-/* Return the stripe of @id. Its entry never leaves this stripe. */
-u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);
+u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);	/* never changes */
 /*
  * Insert @slot (any state but FREE, every field in its range) for @id. Returns 0; -EEXIST with
  * the present entry in @old; -ENOSPC if every candidate is WRITING, MOVING, leased or pinned, or
- * (without @evict) live; 1 with an evicted live entry in @old, whose record on media the caller
- * must invalidate, or else it could come back after a restart. Victims: lowest prio first, then
- * never touched, then oldest touch.
+ * (without @evict) live; 1 with an evicted live entry in @old, whose record the caller must
+ * invalidate. Victims: lowest prio first, then never touched, then oldest touch.
  */
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict);
@@ -159,9 +148,8 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 /* Touch the entry of a found @slot at @tick, 1 to 255. Without a lock: may touch another entry. */
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick);
 /*
- * Free dead and expired slots of @nr buckets from @start on, and add their number to @dropped.
- * Expired LIVE entries are freed even if leased; MOVING ones belong to their owner. Returns the
- * bucket to continue with, 0 after the last one.
+ * Free dead slots and expired LIVE ones, even if leased, of @nr buckets from @start on. Add their
+ * number to @dropped. Returns the bucket to continue with, 0 after the last one.
  */
 u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *dropped);
 
