@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Bios. All I/O uses submit_bio() on the member's block device: queues, multipath, reconnects and
- * TLS are up to its driver.
- *
- * The rules:
- * - flash->ios counts each bio before submission and at completion, or else the watchdog would not
- *   see a silent device.
+ * TLS are up to its driver. The rules:
+ * - flash->ios counts bios before submission and at completion: the watchdog sees a silent device.
  * - Only the member's own works wait for a tag or a frozen queue, because deadlines, cancel and
  *   SIGKILL do not reach a submitter there. So bios are REQ_NOWAIT, and a work submits bios that
  *   would wait, in order. The work runs in the root cgroup, or else an exhausted budget stops all.
@@ -17,8 +14,7 @@
 #include "log/log.h"
 #include "trace.h"
 
-/* Limit of a bio, because the watchdog sees progress by completed bios only. */
-#define BIO_BYTES	(4u << 20)
+#define BIO_BYTES	(4u << 20)	/* a limit, because the watchdog sees completed bios only */
 
 /* A bio, and its range and flags, which drivers change in the bio, to submit it again. */
 struct kvblk_bio {
@@ -32,8 +28,7 @@ static struct kvblk_bio *io_own(struct bio *bio)
 	return container_of(bio, struct kvblk_bio, bio);
 }
 
-/* Not freezable, because the work only continues what tasks have submitted. */
-static struct workqueue_struct *io_wq;
+static struct workqueue_struct *io_wq;	/* not freezable: continues what tasks have submitted */
 
 int kvblk_io_init(void)
 {
@@ -136,7 +131,6 @@ static noinline void io_postpone(struct kvblk_flash *flash, struct bio *bio)
 	queue_work(io_wq, &queue->work);
 }
 
-/* Returns whether the bio failed only because of REQ_NOWAIT. */
 static bool io_would_wait(struct bio *bio)
 {
 	return io_own(bio)->opf & REQ_NOWAIT &&
@@ -423,9 +417,8 @@ int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, 
 	return err;
 }
 
-/* Tries at a bad place, and waits of a second for a device out of reach. */
-#define READ_TRIES	3
-#define READ_WAITS	10
+#define READ_TRIES	3		/* at a bad place */
+#define READ_WAITS	10		/* for a device out of reach, seconds */
 
 int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len)
 {
@@ -530,10 +523,9 @@ static noinline void sigpipe_mask(struct kvblk_sigpipe *shield)
 }
 
 /*
- * Blocks SIGPIPE: nvme-tcp sends from the submitter's context without MSG_NOSIGNAL, and a dying
- * target would kill the runtime. A new SIGPIPE is removed at the end, after a flush of the plug. A
- * task that blocks or ignores SIGPIPE, as Python does, takes no lock and keeps its plug: it must
- * do so until its operations complete.
+ * Blocks SIGPIPE: nvme-tcp sends in the submitter's context without MSG_NOSIGNAL; a dying target
+ * would kill the runtime. A new SIGPIPE is removed after a flush of the plug. A task that blocks or
+ * ignores SIGPIPE until its operations complete, as Python does, takes no lock and keeps its plug.
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {

@@ -220,7 +220,6 @@ static void kill_start(struct kvblk_kill *kill)
 	kvblk_io_end(&kill->io);
 }
 
-/* Ends a try. Returns false if there will be another. */
 static bool kill_end(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;

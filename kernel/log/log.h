@@ -13,12 +13,10 @@ struct kvblk_req;
 
 /* Waits. @buf: page-aligned. Returns 0, -EIO if the place is bad, or an errno if out of reach. */
 int kvblk_io_sync(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, void *buf, size_t len);
-/* Reads and returns as kvblk_io_sync(), with retries. */
-int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len);
+int kvblk_io_read(struct kvblk_flash *flash, u64 pos, void *buf, size_t len);	/* with retries */
 struct kvblk_reader kvblk_flash_reader(struct kvblk_flash *flash);
 int kvblk_io_flush(struct kvblk_flash *flash);
-/* Waits; ignores errors. */
-void kvblk_io_discard(struct kvblk_flash *flash, u64 pos, u32 bytes);
+void kvblk_io_discard(struct kvblk_flash *flash, u64 pos, u32 bytes);	/* waits; ignores errors */
 
 /* Signal state of a task that submits: a dying target must not kill it by SIGPIPE. */
 struct kvblk_sigpipe {
@@ -40,8 +38,7 @@ int kvblk_io_init(void);
 void kvblk_io_exit(void);
 int kvblk_io_flash_init(struct kvblk_flash *flash);
 void kvblk_io_limits(struct kvblk_flash *flash);
-/* Needs no bio in flight. */
-void kvblk_io_flash_exit(struct kvblk_flash *flash);
+void kvblk_io_flash_exit(struct kvblk_flash *flash);	/* needs no bio in flight */
 
 /* Returns the number of bios in flight, and in @ios, unless NULL, the sums of all CPUs. */
 u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios);
@@ -59,10 +56,7 @@ struct kvblk_io {
 
 void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
 		    void (*done)(struct kvblk_io *io));
-/*
- * Submits bios over @nr vectors, which must not change before @done. May sleep for memory or the
- * io.cost budget of the caller's cgroup, never for a device.
- */
+/* @bv: unchanged until @done. May sleep for memory or the cgroup's io.cost, not for a device. */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct bio_vec *bv, u32 nr);
 /* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
@@ -94,17 +88,15 @@ static inline void kvblk_header_free(void *header, u32 length)
 /* Sets a header's checksums to @crcs, or to none. Returns false if they must be computed. */
 bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs);
 /*
- * Encodes @rec into @header and submits header and payload, before the caller's kvblk_io_end().
- * @opf: further flags. @sum: compute the header's checksums, only with &kvblk_proof.seal. May sleep
- * as kvblk_io_submit().
+ * Encodes @rec into @header and submits header and payload, before the caller's kvblk_io_end(). May
+ * sleep. @opf: further flags. @sum: compute the header's checksums, only with &kvblk_proof.seal.
  */
 void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_reservation *resv,
 			const struct kvblk_rec *rec, void *header, const struct kvblk_mem *mem,
 			bool sum);
 /*
- * Submits reads of @slot's record, of its payload from byte @from on, before the caller's
- * kvblk_io_end(). @sum: compute checksums on arrival. Returns these, for kvfree() when @io is
- * complete, or NULL. May sleep.
+ * Submits reads of @slot's record, of its payload from @from on, before kvblk_io_end(). May sleep.
+ * @sum: compute checksums on arrival. Returns these, for kvfree() when @io is complete, or NULL.
  */
 struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
 				     void *header, const struct kvblk_mem *mem, u32 from, bool sum);
@@ -119,9 +111,8 @@ bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *su
 			const __le32 *crcs);
 
 /*
- * Returns whether to write a record past the member's volatile cache, which may lose a payload but
- * not its header: a get without verification would return garbage. Gets rely on rec->durable,
- * because the policy may change.
+ * Returns whether to write a record past the volatile cache, which may lose only the payload: a get
+ * that does not verify returns garbage. Gets rely on rec->durable, because the policy may change.
  */
 static inline bool kvblk_durable(const struct kvblk_flash *flash, u8 integrity)
 {
@@ -203,7 +194,6 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       struct kvblk_reservation *resv);
 /* Returns whether to write past the cache, always if @lasts. Notes what a crash may do. */
 bool kvblk_reservation_durable(struct kvblk_reservation *resv, u8 integrity, bool lasts);
-/* Sets the place of @slot. */
 void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot);
 /* The caller holds the segment. */
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
@@ -222,14 +212,12 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg);
 void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg);
 struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member);
 void kvblk_open_free(struct kvblk_open *open);
-/* Returns the entry of record @index; allocates its page. May sleep. */
-struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index);
+struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index);	/* may sleep */
 extern const struct kvblk_flash_ops kvblk_log_flash_ops;
 void kvblk_log_kick(struct kvblk_member *member);
 void kvblk_log_work(struct work_struct *work);
 void kvblk_checkpoint_work(struct work_struct *work);
-/* Closes all open segments. The last writer of each has it sealed. */
-void kvblk_log_close(struct kvblk_member *member);
+void kvblk_log_close(struct kvblk_member *member);	/* last writers have segments sealed */
 static inline u32 kvblk_member_avail(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->log.nr_free) + READ_ONCE(member->log.nr_ready);
@@ -240,14 +228,11 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool, const struct kv
 					struct kvblk_member **member, u64 *gen);
 void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 
-/* ---- restore.c ---- */
+/* ---- restore.c, reclaim.c ---- */
 
 /* Reads the low bits of the clock saved on media. Returns 0, -ENOMEM, or -ENODATA. */
 int kvblk_table_time(struct kvblk_member *member, u32 *time);
 void kvblk_member_restore(struct work_struct *work);
-
-/* ---- reclaim.c ---- */
-
 void kvblk_reclaim_work(struct work_struct *work);
 
 /* ---- write_throttle.c: reads before writes ---- */
@@ -265,15 +250,13 @@ struct kvblk_queued_io {
 	const struct cgroup_subsys_state *cgroup;	/* compared only: no reference is held */
 	u16 ioprio;			/* of the submitting task if queued, else 0 */
 	struct cgroup_subsys_state *css;	/* @cgroup with a reference, if queued */
-	/* submits the write, or completes it if canceled; may sleep */
-	void (*submit)(struct kvblk_queued_io *queued);
+	void (*submit)(struct kvblk_queued_io *queued);	/* or completes if canceled; may sleep */
 };
 
 int kvblk_throttle_init(void);
 void kvblk_throttle_exit(void);
 void kvblk_throttle_member_init(struct kvblk_member *member);
-/* Needs no put in flight. May sleep. */
-void kvblk_throttle_member_exit(struct kvblk_member *member);
+void kvblk_throttle_member_exit(struct kvblk_member *member);	/* no put in flight; may sleep */
 /* Returns whether new puts must wait, on pool->space_wait, before they reserve space. */
 static inline bool kvblk_throttle_full(const struct kvblk_member *member)
 {
@@ -292,8 +275,7 @@ static inline void kvblk_throttle_leave(struct kvblk_queued_io *queued)
 		__kvblk_throttle_leave(queued, member);
 }
 
-/* Returns the bytes of puts that @member may have in flight now, or U64_MAX. */
-u64 kvblk_put_window(const struct kvblk_member *member);
+u64 kvblk_put_window(const struct kvblk_member *member);	/* bytes allowed, or U64_MAX */
 
 /* ---- missing.c ---- */
 
@@ -315,12 +297,8 @@ struct kvblk_member *kvblk_member_named(struct kvblk_pool *pool, const char *nam
 void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
 /* Returns the number of the list that is stored. */
 u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
-/* Gives the member list a newer number, though no member has changed. */
-void kvblk_member_list_renew(struct kvblk_pool *pool);
-/*
- * Lists @member and sets its name: the listed one, or with a number appended unless @given.
- * Returns 0, -EEXIST (@given name taken) or -ENOSPC.
- */
+void kvblk_member_list_renew(struct kvblk_pool *pool);	/* newer number, same members */
+/* Sets the listed name, or a unique one unless @given. Returns 0, -EEXIST (taken) or -ENOSPC. */
 int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given);
 bool kvblk_member_list_del(struct kvblk_pool *pool, const uuid_t *uuid);
 /* Returns whether the member at @i is missing; copies entry and place (or NULL). Not under RCU. */
@@ -383,10 +361,7 @@ struct kvblk_kill {
 
 /* Marks @seg durably, before a record in its summary is invalidated. Returns 0 or an errno. */
 int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg, u64 gen);
-/*
- * Change an entry as index/index.h does, and queue the invalidation of the stale record: deletes
- * of its id wait. May sleep for memory.
- */
+/* Change an entry as the index does, and queue the stale record's invalidation. May sleep. */
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *slot, struct kvblk_slot *old);
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
@@ -403,16 +378,10 @@ int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 /* Permits to invalidate a record whose put is complete and whose slot was taken over. */
 void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
-/*
- * Returns 0 if no stale record of @id is left, 1 if an invalidation is pending (it wakes
- * pool->settle_wait), or -EIO if a record cannot be invalidated now.
- */
+/* Returns 0 if @id has no stale record, 1 to wait on pool->settle_wait, or -EIO if one is stuck. */
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
 void kvblk_kill_work(struct work_struct *work);
-/*
- * Each second, and when members leave: retries, drops what is needless, fails stuck deletes. Does
- * not sleep.
- */
+/* Called each second and when members leave. Also fails stuck deletes. Does not sleep. */
 void kvblk_kill_retry(struct kvblk_pool *pool);
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {

@@ -18,9 +18,8 @@
 
 #include "log/log.h"
 
-/* Bits of a filter for each index slot, and for an id: at most 2.4 % false positives if full. */
-#define FILTER_BITS	8
-#define FILTER_HASHES	4
+#define FILTER_BITS	8		/* for each index slot */
+#define FILTER_HASHES	4		/* for each id: at most 2.4 % false positives if full */
 #define FILTER_MIN	BIT_ULL(19)
 #define FILTER_MAX	BIT_ULL(29)
 

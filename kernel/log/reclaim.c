@@ -365,10 +365,7 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 	};
 }
 
-/*
- * Finds the live records and what the policy keeps. Returns 0; 1 if the policy renewed the segment,
- * unless @force; -EAGAIN if records are not known now or leases pin too many.
- */
+/* Returns 0; 1 if the policy renewed the segment, unless @force; -EAGAIN if it must stay now. */
 static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool force)
 {
 	struct kvblk_segment *seg = v->seg;
@@ -429,7 +426,6 @@ static int victim_claim(struct victim *v)
 	return err;
 }
 
-/* Makes the copies durable. Returns 0, or -EAGAIN if some may be lost. */
 static int victim_flush(struct victim *v)
 {
 	if (v->nr_copied && kvblk_io_flush(&v->member->flash))
@@ -501,7 +497,7 @@ static void victim_count(const struct victim *v, u64 bytes)
 			    v->live_units, v->nr_copied, v->nr - v->nr_copied);
 }
 
-/* Returns as victim_judge(); -EAGAIN also if @seg must stay for another reason. */
+/* Returns as victim_judge(). */
 static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg, bool force)
 {
 	struct kvblk_policy_seg pseg = policy_view(member, seg);
@@ -563,8 +559,7 @@ static void retired_free(struct kvblk_member *member)
 		kvblk_log_kick(member);
 }
 
-/* Segments examined before the lock is released, or else puts would wait for all. */
-#define PICK_STEP	256
+#define PICK_STEP	256	/* segments examined in one hold of the lock, for which puts wait */
 
 static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 {

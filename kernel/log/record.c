@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Records between memory and members, sealed and summed part by part.
- *
- * The rules:
+ * Records between memory and members, sealed and summed part by part. The rules:
  * - Reading a byte from memory twice costs more than the checksum. So a large payload is split into
  *   parts that fit a CPU's cache. The checksum of a put's part is computed just before submission,
  *   of a get's part on completion, while other parts are in flight.
@@ -16,8 +14,7 @@
 #include "log/log.h"
 #include "memory/memory.h"
 
-/* Limit for a payload: more requests would cost other operations more than they gain. */
-#define PARTS_MAX	16
+#define PARTS_MAX	16	/* of a payload: more cost other operations more than they gain */
 
 /* A part of a payload being read. */
 struct part {

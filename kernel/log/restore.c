@@ -20,8 +20,7 @@
 #define RESTORE_WAITS	10		/* waits for memory, seconds */
 #define RESTORE_UNREAD	16u		/* unreadable segments before the restore fails */
 #define RESTORE_AHEAD	16u		/* entries between prefetch and use of index lines */
-/* Seconds since 1970, in 2026: earlier than any clock that is set. */
-#define NOT_BEFORE	1790000000ll
+#define NOT_BEFORE	1790000000ll	/* Unix time in 2026: earlier than any clock that is set */
 
 struct restore {
 	struct kvblk_scan scan;
@@ -53,7 +52,6 @@ int kvblk_table_time(struct kvblk_member *member, u32 *time)
 	return table ? 0 : -ENODATA;
 }
 
-/* Returns the segment behind those of the page that begins with @first. */
 static u32 table_end(const struct kvblk_member *member, u32 first)
 {
 	return min(first + KVBLK_TABLE_ENTRIES, member->flash.nr_segs);

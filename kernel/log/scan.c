@@ -259,7 +259,6 @@ static int scan_listed(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, 
 	return min(err, 0);
 }
 
-/* Reports the records behind those that are listed, by their headers. */
 static int scan_headers(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, u32 unit)
 {
 	struct kvblk_place from = seg->place;

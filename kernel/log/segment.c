@@ -16,16 +16,11 @@
 #include "log/log.h"
 #include "trace.h"
 
-/* Free segments that puts leave to reclaim, which must copy records. */
-#define RESERVED_SEGMENTS	1
+#define RESERVED_SEGMENTS	1	/* free ones that puts leave to reclaim, for copies */
 #define SUMMARY_BATCH		16u
-/* Data after which a checkpoint is due at once: 16 MiB. */
-#define CHECKPOINT_UNIT_SHIFT	12
+#define CHECKPOINT_UNIT_SHIFT	12	/* data until a checkpoint is due at once: 16 MiB */
 
-/*
- * Writes both slots in turn: either is enough to read. Returns 0 if one is written. Out of reach,
- * the device may have a torn slot: the next try begins there.
- */
+/* Writes both slots; one is enough. Out of reach, a slot may be torn: the next try begins there. */
 static int table_write_slots(struct kvblk_member *member, u32 page)
 {
 	struct kvblk_d_table *table = member->log.table_buf;
@@ -167,7 +162,6 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			     buf, (to - from) * sizeof(*buf));
 }
 
-/* Returns whether the member's cache may have lost records of @seg. */
 static bool segment_lossy(const struct kvblk_member *member, const struct kvblk_segment *seg)
 {
 	int cached = READ_ONCE(seg->cached);
@@ -355,7 +349,6 @@ void kvblk_log_kick(struct kvblk_member *member)
 		queue_work(member->flash.pool->wq, &member->log.work);
 }
 
-/* The last writer of a closed segment queues the segment for sealing. */
 static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	if (!atomic_dec_and_test(&seg->writers))
@@ -365,7 +358,6 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 	queue_work(member->flash.pool->wq, &member->log.work);
 }
 
-/* Closes @old if current, and opens a ready segment in its place. */
 static void segment_rotate(struct kvblk_member *member, struct kvblk_segment *old, u32 log)
 {
 	struct kvblk_segment *next;

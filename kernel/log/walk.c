@@ -12,8 +12,7 @@
 
 #include "log/scan.h"
 
-/* Unreadable places that a segment may have. */
-#define WALK_UNREAD	64u
+#define WALK_UNREAD	64u	/* unreadable places that a segment may have */
 
 int kvblk_walk_begin(struct kvblk_walk *walk, const struct kvblk_reader *reader, gfp_t gfp)
 {

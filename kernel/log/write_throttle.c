@@ -2,9 +2,7 @@
 /*
  * Write throttle: reads before writes. A get waits behind all that a device has accepted. So while
  * gets are submitted, a member has at most a window of puts in flight, and further puts are queued
- * here. At least one put is admitted: its completion admits the next.
- *
- * The rules:
+ * here. At least one put is admitted: its completion admits the next. The rules:
  * - No write passes a queued write. But a queued put holds a reservation, and a prefetch memory.
  *   So beyond queue_bytes the throttle is full, and new writes wait before they take either.
  * - A put is counted for a limited time, because the device may not respond, or the cgroup may
@@ -50,7 +48,6 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 	       window : U64_MAX;
 }
 
-/* Returns @window; for a prefetch THROTTLE_IDLE put windows if unlimited. */
 static u64 queued_window(const struct kvblk_member *member, const struct kvblk_queued_io *queued,
 			 u64 window)
 {
