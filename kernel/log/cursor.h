@@ -23,7 +23,10 @@ static inline u32 kvblk_cursor_nr(s64 cursor)
 	return cursor;
 }
 
-/* Leaves space for the seal's summary. Returns false if closed or full. Any context. */
+/*
+ * Reserves @units at @unit for record @index, and leaves space for the summary. Returns false if the
+ * segment is closed or full. Any context.
+ */
 static inline bool kvblk_cursor_take(atomic64_t *cursor, u32 units,
 				     u32 segment_units, u32 *unit, u32 *index)
 {

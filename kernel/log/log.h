@@ -56,7 +56,10 @@ struct kvblk_io {
 
 void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
 		    void (*done)(struct kvblk_io *io));
-/* @bv: unchanged until @done. May sleep for memory or the cgroup's io.cost, not for a device. */
+/*
+ * Submits bios over @nr vectors, which must not change before @done. May sleep for memory or the
+ * cgroup's io.cost budget, never for a device.
+ */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct bio_vec *bv, u32 nr);
 /* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,

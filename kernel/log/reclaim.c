@@ -365,7 +365,10 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 	};
 }
 
-/* Returns 0; 1 if the policy renewed the segment, unless @force; -EAGAIN if it must stay now. */
+/*
+ * Finds the live records and what the policy keeps. Returns 0; 1 if the policy renewed the segment,
+ * unless @force; -EAGAIN if records are not known now or leases pin too many.
+ */
 static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool force)
 {
 	struct kvblk_segment *seg = v->seg;

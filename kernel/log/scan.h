@@ -64,7 +64,10 @@ struct kvblk_walk {
 int kvblk_walk_begin(struct kvblk_walk *walk, const struct kvblk_reader *reader, gfp_t gfp);
 void kvblk_walk_end(struct kvblk_walk *walk);
 void kvblk_walk_segment(struct kvblk_walk *walk, const struct kvblk_place *place);
-/* @rec points into the walk. Returns 1, 0 at the end, -EIO (much unreadable), or @read's errno. */
+/*
+ * Finds the next record: @rec, which points into the walk, at @unit. Returns 1; 0 at the end; -EIO
+ * after too many unreadable units; or an errno of @read.
+ */
 int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit);
 
 /* ---- scan.c ---- */
