@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The node for NVMe key-value commands, by the ioctls and ring commands of the nvme driver. A
- * command becomes an operation or an index lookup.
- *
- * The rules:
+ * command becomes an operation or an index lookup. The rules:
  * - A command is copied once, and each field is checked unless the nvme driver ignores it. An
  *   invalid command has no effect.
  * - Commands complete as in the nvme driver: with an NVMe status above 0, or an errno below 0.
@@ -340,7 +338,6 @@ static int call_begin(struct call *call)
 	/* vectors of 32-bit callers have another layout */
 	if (call->vec && call_compat(call))
 		return -EOPNOTSUPP;
-	/* registered buffers are for operations only */
 	if (call_fixed(call) && !(type->data && type->op))
 		return -EOPNOTSUPP;
 	if (percpu_ref_is_dying(&call->file->pool->users))

@@ -106,7 +106,6 @@ static void id_descs(struct kvblk_pool *pool, void *at)
 	desc_add(at, NVME_NIDT_CSI, &csi, NVME_NIDT_CSI_LEN);
 }
 
-/* Fills in zeroed @data. Returns 0, or an NVMe status. */
 static int identify(struct kvblk_pool *pool, const struct nvme_uring_cmd *cmd, void *data)
 {
 	int ns = cmd->nsid == KVBLK_NVME_NSID ? 0 : NVME_SC_INVALID_NS;

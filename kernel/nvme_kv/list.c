@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The List command: the index has the tenant of each block, the block's header has the key.
- *
- * The order of keys is by stripe of the index, then by token. Both are constant while the pool is
- * up, so a list may continue from any key, even a removed one.
- *
- * The rules:
+ * The List command: the index has the tenant of each block, the block's header has the key. Keys
+ * are ordered by stripe of the index, then by token: constant while the pool is up, so a list may
+ * continue from any key, even a removed one. The rules:
  * - A call reads at most LIST_KEYS headers, but may scan the whole index. It stops if the task is
  *   killed or the deadline passes.
  * - The headers of a page are read together. If a call gives up, their bios free them; until then
@@ -18,9 +15,8 @@
 
 #include "nvme_kv/nvme_kv.h"
 
-/* Headers read together, and by one call. */
-#define PAGE_KEYS	64
-#define LIST_KEYS	1024
+#define PAGE_KEYS	64	/* headers read together */
+#define LIST_KEYS	1024	/* headers read by one call */
 
 /* Position of a walk: in @stripe, at entries with @token or a higher token. */
 struct walk {
@@ -227,7 +223,6 @@ static int page_submit(struct key_page *page)
 	return err;
 }
 
-/* Waits for all headers. Returns 0, -EINTR or -ETIME. */
 static int page_wait(struct key_page *page, u64 deadline)
 {
 	long left;

@@ -10,17 +10,13 @@
 #define KVBLK_NVME_NSID		1
 #define KVBLK_NVME_CSI		1
 #define KVBLK_NVME_KEY_MAX	16	/* bytes in a command's key, at least 1 */
-/* Bytes of a list: enough for the longest key alone, and the limit. */
-#define KVBLK_NVME_LIST_MIN	24
-#define KVBLK_NVME_LIST_MAX	(4 + 1024 * 20)
+#define KVBLK_NVME_LIST_MIN	24		/* bytes of a list of the longest key alone */
+#define KVBLK_NVME_LIST_MAX	(4 + 1024 * 20)	/* bytes of the longest list */
 
 /* Executes an admin command. Returns 0, an NVMe status, or an errno. May sleep. */
 int kvblk_nvme_admin(struct kvblk_file *file, const struct nvme_uring_cmd *cmd);
 
-/*
- * Lists keys from @from on, or from the first, as the List command does, into @size zeroed bytes
- * at @to. Returns the bytes used, -EINTR if killed, -ETIME, or another errno. May sleep.
- */
+/* Lists keys from @from (NULL: all) into zeroed @to. Returns bytes used, or errno. May sleep. */
 int kvblk_nvme_list(struct kvblk_file *file, const struct kvblk_id *from, u64 deadline,
 		    void *to, u32 size);
 
