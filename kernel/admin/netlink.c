@@ -65,7 +65,6 @@ int kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
 	return nl_refuse(extack, attr, -EINVAL, "the name is empty: a name has 1 to 31 characters");
 }
 
-/* Check that attribute @type has the name of @what. Returns 0, or -EINVAL with a message. */
 static int nl_name(struct genl_info *info, int type, const char *what)
 {
 	if (GENL_REQ_ATTR_CHECK(info, type))
@@ -160,7 +159,6 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	return 0;
 }
 
-/* Fill @specs, at most KVBLK_MEMBERS_MAX. Returns their number or an error. */
 static int nl_member_specs(struct genl_info *info, struct kvblk_member_spec *specs)
 {
 	struct nlattr *tb[KVBLK_A_MEMBER_PLACE + 1], *attr;
@@ -191,16 +189,13 @@ static int nl_member_specs(struct genl_info *info, struct kvblk_member_spec *spe
 
 enum nl_job_state { NL_JOB_WAITED_FOR, NL_JOB_DONE, NL_JOB_LEFT };
 
-/*
- * A request for a worker, because doit() holds a lock of all generic netlink, and a device may take
- * minutes. Worker or request, whichever ends last, frees the job.
- */
+/* A request for a worker: doit() holds a lock of all netlink, and a device may take minutes. */
 struct nl_job {
 	struct work_struct work;
 	struct completion over;
 	int (*run)(struct nl_job *job);
 	int err;
-	atomic_t state;			/* &enum nl_job_state */
+	atomic_t state;			/* &enum nl_job_state: who ends last frees the job */
 	u64 request;			/* number, reported in the event */
 	struct netlink_ext_ack extack;
 	struct kvblk_pool *pool;	/* with a reference on its device, or NULL */
@@ -252,7 +247,6 @@ static void nl_job_work(struct work_struct *work)
 	module_put(THIS_MODULE);
 }
 
-/* @name: of the pool. Returns a job, or an ERR_PTR() with a message. */
 static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs, const char *name)
 {
 	struct nl_job *job = kvzalloc(struct_size(job, specs, nr_specs), GFP_KERNEL);
@@ -313,7 +307,6 @@ static int nl_pool_assemble(struct nl_job *job)
 	return kvblk_pool_assemble(&job->spec, job->add_flags, &job->extack);
 }
 
-/* Refuse, with a message, @flags that are for import only. */
 static int nl_refuse_import_flags(struct genl_info *info, const struct nlattr *flags)
 {
 	if (!(nl_uint(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)))
@@ -469,8 +462,7 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- replies ---- */
 
-/* passed by main.c: netlink_gen.c depends on this file */
-struct genl_family *kvblk_nl;
+struct genl_family *kvblk_nl;	/* passed by main.c: netlink_gen.c depends on this file */
 
 void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info)
 {
@@ -589,7 +581,6 @@ static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 		      (place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, place)));
 }
 
-/* Drop pool->users and a reference. */
 static void nl_put_pool(struct kvblk_pool *pool)
 {
 	kvblk_pool_leave(pool);

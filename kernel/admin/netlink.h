@@ -7,8 +7,7 @@
 
 #include "admin/admin.h"
 
-/* the only tenant so far */
-#define KVBLK_NL_TENANT		"default"
+#define KVBLK_NL_TENANT		"default"	/* the only tenant so far */
 
 /*
  * Fill @skb with a message about @pool or, in a dump, with messages about its parts from *@part on,

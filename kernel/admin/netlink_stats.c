@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Statistics by netlink. The rule: each value is a row in uapi/netlink/kvblk.yaml, and each message
- * fits into a page.
- */
+/* Statistics by netlink. The rule: each value is a row in kvblk.yaml, each message fits a page. */
 #include <linux/build_bug.h>
 #include <linux/cleanup.h>
 #include <linux/rcupdate.h>
@@ -21,8 +18,7 @@ enum stats_gauge {
 	KVBLK_GAUGE_TABLE(X)
 #undef X
 	GAUGES,
-	/* gauges that members have, too */
-	MEMBER_GAUGES = GAUGE_SEGMENTS_RETIRING + 1,
+	MEMBER_GAUGES = GAUGE_SEGMENTS_RETIRING + 1,	/* gauges that members have, too */
 };
 
 /* The longest message, a pool's with values of 8 bytes, fits. */
@@ -236,7 +232,6 @@ static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, bool full,
 					 kvblk_monitor_filter, NULL);
 }
 
-/* Begin a notification. Returns NULL if memory is short. */
 static struct sk_buff *notice_new(void)
 {
 	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);

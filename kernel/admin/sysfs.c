@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/class/kvblk/<pool>/: properties, tunables, counters/ and members/<name>/, documented in
- * Documentation/ABI/testing/sysfs-class-kvblk. The rules: one value a file. A rejected write
- * changes nothing. No file takes pool->admin, so that a reader never waits for the addition or
- * removal of a member. What moves with the pool's use is for monitors: mode 0440, of monitor_gid.
+ * /sys/class/kvblk/<pool>/, see Documentation/ABI/testing/sysfs-class-kvblk. The rules: one value a
+ * file. A rejected write changes nothing. No file takes pool->admin, so readers never wait for a
+ * change of members. Values that move with the pool's use are for monitors: 0440, of monitor_gid.
  */
 #include <linux/cleanup.h>
 #include <linux/kobject.h>
@@ -329,7 +328,6 @@ void kvblk_sysfs_monitor(void)
 		dir_own(dir);
 }
 
-/* @member: NULL of members/. Sets *@kobj and returns 0, or an error. */
 static int dir_add(struct kobject *parent, const char *name, struct kvblk_member *member,
 		   struct kobject **kobj)
 {
