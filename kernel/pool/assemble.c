@@ -20,8 +20,7 @@
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
-/* of each kind of node, one kind behind the other */
-#define POOL_MINORS	(1u << (MINORBITS - 2))
+#define POOL_MINORS	(1u << (MINORBITS - 2))	/* of each kind of node, one kind after another */
 
 static dev_t pools_devt;
 
@@ -343,7 +342,6 @@ static void member_end(struct kvblk_pool *pool, struct kvblk_member *member)
 	kvblk_member_free(member);
 }
 
-/* Undo kvblk_member_start(), and free the member. */
 static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
 {
 	if (!member->flash.slot ||
@@ -386,7 +384,6 @@ static int new_survey(struct pool_parts *parts, u32 flags, struct netlink_ext_ac
 	return 0;
 }
 
-/* Find a member by uuid among the first @nr. */
 static struct kvblk_member *part_of(const struct pool_parts *parts, u32 nr, const u8 *uuid)
 {
 	u32 i;
@@ -593,10 +590,7 @@ static void import_missing(struct kvblk_pool *pool, const struct pool_parts *par
 			kvblk_missing_left_out(pool, entry, parts->life, import_clean(parts));
 }
 
-/*
- * Resume the pool's clock by the latest recorded host time, or else a false superblock with an old
- * one would add downtime and could expire other members' blocks.
- */
+/* Use the latest host time: a false superblock's old one would add downtime and expire blocks. */
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	u64 time = 0, wall = 0, recorded, now = ktime_get_real_seconds();
@@ -852,16 +846,14 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 	return failed;
 }
 
-/*
- * Mark all members clean or none: one without the mark looks like an old copy. After a failure,
- * mark the rest active in a newer member list, because the failed write may have arrived.
- */
+/* Mark all members clean or none, because a member without the mark looks like an old copy. */
 static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *failed = members_write_state(pool, KVBLK_SB_CLEAN, NULL);
 
 	if (!failed)
 		return;
+	/* a newer list marks the rest active, because the failed write may have arrived */
 	kvblk_member_list_renew(pool);
 	members_write_state(pool, KVBLK_SB_ACTIVE, failed);
 	NL_SET_ERR_MSG_FMT(extack, "pool down as after a crash: %.22s cannot be written, see dmesg",

@@ -486,11 +486,9 @@ static void member_remove_work(struct work_struct *work)
 		member->flash.bdev_file = NULL;
 	}
 	synchronize_rcu();
-	/*
-	 * Close while the member is listed, because an unlisted device may be added again; without
-	 * pool->admin, because tasks that open the disk can delay the close.
-	 */
+	/* close while the member is listed, because an unlisted device may be added again */
 	bdev_fput(file);
+	/* lock after the close, which tasks that open the disk can delay */
 	mutex_lock(&pool->admin);
 	if (member->delisted)
 		kvblk_missing_end(pool, &member->flash.uuid);

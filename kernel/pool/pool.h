@@ -13,14 +13,11 @@ struct kvblk_upper_ops {
 	const struct attribute_group **groups;
 	work_func_t rescue;		/* of pool->rescue_work */
 	work_func_t report_stats;	/* of pool->stats_work */
-	/* the upper layers' fields of a new pool, until its last reference; 0 or -ENOMEM */
-	int (*pool_init)(struct kvblk_pool *pool);
-	void (*pool_exit)(struct kvblk_pool *pool);
-	/* sysfs members/, between device_add() and device_del() */
-	int (*pool_up)(struct kvblk_pool *pool);
-	void (*pool_down)(struct kvblk_pool *pool);
-	/* sysfs members/<name>/ */
-	int (*member_up)(struct kvblk_member *member);
+	int (*pool_init)(struct kvblk_pool *pool);	/* the upper layers' fields; 0 or -ENOMEM */
+	void (*pool_exit)(struct kvblk_pool *pool);	/* after the last reference is put */
+	int (*pool_up)(struct kvblk_pool *pool);	/* sysfs members/, after device_add() */
+	void (*pool_down)(struct kvblk_pool *pool);	/* before device_del() */
+	int (*member_up)(struct kvblk_member *member);	/* sysfs members/<name>/ */
 	void (*member_down)(struct kvblk_member *member);
 };
 
@@ -67,7 +64,6 @@ struct kvblk_pool_spec {
 
 /*
  * The calls of administrators may sleep, take pool->admin, and set a message on every error.
- *
  * pool_assemble: all members or none. -EEXIST name in use, -EINVAL bad name, and errors of
  *	member_add. Import: -ENODATA a device is no member, -EXDEV it is of another pool, -ENODEV a
  *	member is missing, -ENOSPC fewer index slots than before without KVBLK_ADD_FORCE.
@@ -86,13 +82,11 @@ int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec, u3
 		     struct netlink_ext_ack *extack);
 int kvblk_member_remove(struct kvblk_pool *pool, const char *name, const uuid_t *uuid,
 			struct netlink_ext_ack *extack);
-/* Returns the pool called @name on @list, or NULL. kvblk_pools_lock held. */
+/* Return a pool or NULL: _named with kvblk_pools_lock held, _find with a device reference. */
 struct kvblk_pool *kvblk_pool_named(const struct list_head *list, const char *name);
-/* Returns the pool with a reference on its device, or NULL. */
 struct kvblk_pool *kvblk_pool_find(const char *name);
 
-/* Return the longest block that an available member can store. */
-u32 kvblk_pool_value_max(struct kvblk_pool *pool);
+u32 kvblk_pool_value_max(struct kvblk_pool *pool);	/* longest block for an available member */
 /* Return whether no member, available or not, can store @bytes. */
 bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes);
 
@@ -107,20 +101,18 @@ struct kvblk_space {
 struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool);
 
 /*
- * Called each second; these do not sleep. pool_seq begins the next epoch if half of the seqs are
- * used, and takes seqs from it once all members have recorded it. pool_give_up drops unread
- * segments if a delete was refused for them. pool_write_epoch queues superblock writes on the
- * available members with an older epoch. flash_watch checks a device's progress and errors.
+ * Called each second; none sleeps. pool_seq begins the next epoch if half of the seqs are used, and
+ * takes seqs from it once all members have recorded it. pool_give_up drops unread segments if a
+ * delete was refused for them. pool_write_epoch queues writes of outdated superblocks.
  */
 void kvblk_pool_seq(struct kvblk_pool *pool);
 void kvblk_pool_give_up(struct kvblk_pool *pool);
 void kvblk_pool_write_epoch(struct kvblk_pool *pool);
-void kvblk_flash_watch(struct kvblk_flash *flash);
+void kvblk_flash_watch(struct kvblk_flash *flash);	/* checks a device's progress and errors */
 
 /* ---- pool.c: the following calls need pool->admin ---- */
 
-/* Recompute pool->align and other limits from the members. */
-void kvblk_pool_limits(struct kvblk_pool *pool);
+void kvblk_pool_limits(struct kvblk_pool *pool);	/* updates pool->align and others */
 /*
  * Subtract lost blocks from pool->unsure if all staying members know the epoch: they cannot return.
  * Returns whether a member lags.
@@ -128,10 +120,7 @@ void kvblk_pool_limits(struct kvblk_pool *pool);
 bool kvblk_pool_settle(struct kvblk_pool *pool);
 /* Clear @member's counts in pool->unsure. Returns their sum. */
 u32 kvblk_member_unsure_end(struct kvblk_member *member);
-/*
- * Restart the restore of an UNRESTORED member if nothing was read yet. Returns false if the member
- * must be removed and added again, with its filter.
- */
+/* Restart an UNRESTORED member's restore if nothing was read; false: remove it and add it again. */
 bool kvblk_member_retry(struct kvblk_member *member);
 /* Read unread segments again; with @forfeit, drop segments that still fail. */
 void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
@@ -142,8 +131,7 @@ void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
 bool kvblk_pool_supers_current(struct kvblk_pool *pool);
 /* Return whether the superblock lacks the current epoch, member list or time. */
 bool kvblk_member_outdated_super(const struct kvblk_member *member);
-/* Return whether a member of this uuid is alive here. Takes kvblk_pools_lock. */
-bool kvblk_member_active(const u8 uuid[16]);
+bool kvblk_member_active(const u8 uuid[16]);	/* alive on this host; takes kvblk_pools_lock */
 
 /* ---- member.c, superblock.c, watchdog.c ---- */
 
@@ -159,10 +147,7 @@ enum kvblk_found {
 };
 
 struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb);
-/*
- * Return whether the member took part in, or was entering, @life. If not, deletes may have missed
- * the member, so its blocks may be stale.
- */
+/* Return whether the member was in or entering @life. If not, it may have missed deletes. */
 bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life);
 
 /* Open the device, and read its superblocks. */
@@ -174,10 +159,7 @@ int kvblk_found_unfit(struct kvblk_member *member, u32 add_flags, struct netlink
 /* Set the geometry in memory, of a @new member or as in the superblock, and take a slot. */
 int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		       struct netlink_ext_ack *extack);
-/*
- * Add the member to the member list, with its listed name or, if new, the one in @spec, or "" for
- * any. Returns 0, or with a message -EEXIST or -ENOSPC.
- */
+/* Add the member to the member list, by @spec->name if new ("": any). 0, -EEXIST or -ENOSPC. */
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack);
 /* Format the device if the member is new, and write its superblocks. */

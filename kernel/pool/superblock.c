@@ -57,10 +57,7 @@ static int super_blank(struct kvblk_member *member, void *edge, u64 pos)
 	return err;
 }
 
-/*
- * Return whether other data overwrote @place, the first superblock. @sb: the second one. Zeroes
- * before an intact rest are damage: a file system or swap area has more data behind its zeroes.
- */
+/* Return whether other data overwrote the first superblock, at @place. @sb: the second one. */
 static bool super_given_away(const struct kvblk_d_super *place, const struct kvblk_d_super *sb)
 {
 	static const size_t damage[] = { SECTOR_SIZE, KVBLK_UNIT, sizeof(*sb) };
@@ -70,6 +67,7 @@ static bool super_given_away(const struct kvblk_d_super *place, const struct kvb
 	if (le64_to_cpu(place->magic) == KVBLK_SB_MAGIC)
 		return memchr_inv(place->tenants, 0, sizeof(*place->tenants)) &&
 		       memcmp(place->tenants, sb->tenants, sizeof(*sb->tenants));
+	/* zeroes before an intact rest are damage: a file system has more data behind its zeroes */
 	for (i = 0; i < ARRAY_SIZE(damage); i++)
 		if (!memchr_inv(place, 0, damage[i]) &&
 		    !memcmp((const void *)place + damage[i], (const void *)sb + damage[i],
@@ -140,10 +138,7 @@ static void super_owner(char *owner, size_t size)
 	kvblk_text_clean(owner);
 }
 
-/*
- * Write both copies in turn: one is always valid, none is left of an earlier activation. Stop on
- * errors but -EIO: after a torn copy, the next try hits the same one. Returns 0 if one was written.
- */
+/* Write both copies in turn: one is always valid, and none is left of an earlier activation. */
 static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super *sb)
 {
 	u64 seq = member->log.sb_seq;
@@ -161,6 +156,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 		if (!err)
 			err = kvblk_io_flush(&member->flash);
 		failed = failed ?: err;
+		/* the copy may be torn: the next try must hit the same one */
 		if (err && err != -EIO)
 			break;
 		/* if both writes failed, either may have arrived: the next two must be newer */
@@ -227,10 +223,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	return err;
 }
 
-/*
- * Write the pool's epoch to the superblock, as the only writer of a published member. A member that
- * is removed must not get this epoch: it could return with blocks deleted since.
- */
+/* Write the pool's epoch to the superblock, as the only writer of a published member. */
 void kvblk_super_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, log.super_work);
@@ -239,6 +232,7 @@ void kvblk_super_work(struct work_struct *work)
 	u64 epoch;
 	int err;
 
+	/* skip a removed member: with this epoch, it could return with blocks deleted since */
 	scoped_guard(mutex, &pool->admin) {
 		epoch = pool->epoch;
 		behind = kvblk_member_outdated_super(member);

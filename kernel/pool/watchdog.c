@@ -140,14 +140,12 @@ void kvblk_flash_watch(struct kvblk_flash *flash)
 	wd->seen = ios;
 	silent = jiffies - wd->last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
-	/*
-	 * I/O that waits for a cgroup's budget is not silence: a probe must hang, too, unless the
-	 * member is removed. Recompute each second: a completion may pass between check and store.
-	 */
+	/* I/O may wait for a cgroup's budget: a probe must hang, too, unless a removal stops it */
 	suspect = inflight && silent > limit &&
 		  (work_busy(&wd->probe) || percpu_ref_is_dying(&flash->ref));
 	if (inflight && silent > limit / 2)
 		watch_probe(flash);
+	/* recomputed each second, because a completion may pass between check and store */
 	WRITE_ONCE(flash->suspect, suspect);
 	if (suspect == wd->suspect_reported)
 		return;
