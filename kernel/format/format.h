@@ -8,9 +8,8 @@
  *   128 KiB      segment table: for each page of 127 entries two 4 KiB slots
  *   data_start   segment 0, segment 1, ... (data_start: multiple of 1 MiB)
  *
- * A segment holds records from its front and summary pages from its end downwards. Page i is
- * the 4 KiB block i + 1 before the end; it lists records 63 * i to 63 * i + 62 in the order of
- * their reservation.
+ * A segment holds records from its front and summary pages from its end downwards. Page i is the
+ * 4 KiB block i + 1 before the end; it lists records 63 * i to 63 * i + 62 in reservation order.
  */
 #ifndef KVBLK_FORMAT_H
 #define KVBLK_FORMAT_H
@@ -37,8 +36,7 @@
 
 #define KVBLK_SEGMENT_UNITS_MIN	(8u << 8)	/* 8 MiB */
 #define KVBLK_SEGMENT_UNITS_MAX	(1024u << 8)	/* 1 GiB */
-/* the shortest record has a unit of header and one of payload */
-#define KVBLK_SEGMENT_RECORDS_MAX	(KVBLK_SEGMENT_UNITS_MAX / 2)
+#define KVBLK_SEGMENT_RECORDS_MAX	(KVBLK_SEGMENT_UNITS_MAX / 2)	/* of 2 units or more */
 #define KVBLK_RECORD_ALIGN_MIN	4096u		/* bytes */
 #define KVBLK_RECORD_ALIGN_MAX	65536u
 
@@ -52,13 +50,9 @@
 /* Every CRC on media is CRC32C as in RFC 3720: ~crc32c(KVBLK_CRC_INIT, bytes, length). */
 #define KVBLK_CRC_INIT		(~0u)
 
-/*
- * Limit of the pool's clock and of numbers that grow by one (generation, opened, seq of
- * superblock, member list and table page), and a lower one for what is read: so numbers in use do
- * not reach KVBLK_COUNT_MAX, and a next one exists.
- */
+/* Limit of the clock and of numbers that grow by one (generation, opened, seqs but a record's). */
 #define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
-#define KVBLK_COUNT_FOUND_MAX	(KVBLK_COUNT_MAX / 2)
+#define KVBLK_COUNT_FOUND_MAX	(KVBLK_COUNT_MAX / 2)	/* of what is read: a next one exists */
 
 /* No bits of compat, ro_compat or incompat are defined yet. Unknown compat bits are preserved. */
 #define KVBLK_SBF_STRICT	0x01 /* pool_flags: all transfers go through kernel memory */

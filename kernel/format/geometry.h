@@ -14,26 +14,22 @@
 #define KVBLK_GRANULE_SHIFT	10
 #define KVBLK_GRANULES		1024
 #define KVBLK_SEGS_MAX		(KVBLK_GRANULES << KVBLK_GRANULE_SHIFT)
-/* Segment number of blocks that are in DRAM only, above all members' numbers. */
-#define KVBLK_DRAM_SEG		KVBLK_SEGS_MAX
+#define KVBLK_DRAM_SEG		KVBLK_SEGS_MAX	/* of blocks in DRAM only, above members' numbers */
 #define KVBLK_SEGMENT_MIN	SZ_8M
 #define KVBLK_SEGMENT_MAX	SZ_1G
 #define KVBLK_SEGMENT_DEFAULT	SZ_256M
-/* Lower bound for the policy's sake: fits three blocks of 32 MiB, which are common. */
-#define KVBLK_SEGMENT_FEW	SZ_128M
+#define KVBLK_SEGMENT_FEW	SZ_128M	/* policy's lower bound: three common 32 MiB blocks */
 #define KVBLK_MEMBER_SEGS_MIN	8
 
-/*
- * Return the segment size for a member of @size bytes. About 1024 segments are as good as more
- * (policy.rst), but segments below KVBLK_SEGMENT_FEW suit no large blocks: small members get
- * about 64. Large members get fewer than KVBLK_SEGS_MAX / 4.
- */
+/* Return the segment size for a member of @size bytes. */
 static inline u64 kvblk_default_segment(u64 size)
 {
 	u64 seg = KVBLK_SEGMENT_DEFAULT;
 
+	/* about 1024 segments are as good as more: see policy.rst */
 	while (seg > KVBLK_SEGMENT_FEW && size / seg < 1024)
 		seg /= 2;
+	/* smaller segments suit no large blocks: small members get about 64 segments */
 	while (seg > KVBLK_SEGMENT_MIN && size / seg < 64)
 		seg /= 2;
 	while (size / seg > KVBLK_SEGS_MAX / 4 && seg < KVBLK_SEGMENT_MAX)

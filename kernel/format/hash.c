@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Ids of blocks.
- *
- * The rule: everything here is part of the on-media format: with another label, word order or
- * key, every pool is empty after an import. selftests/host/hash_test.c holds vectors.
+ * Ids of blocks. The rule: everything here is part of the on-media format: with another label, word
+ * order or key, every pool is empty after an import. selftests/host/hash_test.c holds vectors.
  *
  * The seed is two SipHash keys, A (bytes 0 to 15) and B (16 to 31). Word i of a derived key is
  * SipHash_A(label, i) ^ SipHash_B(label, i), pseudorandom as long as one half of the seed is

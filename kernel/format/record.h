@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Codecs of superblocks, segment table, record headers and summaries. Encoders fill whole
- * buffers, or else stale kernel memory would reach a device. Pure logic: compiled for user space
- * by selftests/host.
+ * Codecs of superblocks, segment table, record headers and summaries: pure logic, also built in
+ * selftests/host. Encoders fill whole buffers, or else stale kernel memory would reach a device.
  */
 #ifndef KVBLK_RECORD_H
 #define KVBLK_RECORD_H
@@ -40,10 +39,7 @@ struct kvblk_rec {
 	const __le32 *crcs;	/* of each chunk; in the buffer */
 };
 
-/*
- * Return the header's units for a payload of @length bytes: 1, or 2 above 48 MiB. Index entries
- * and summaries do not name the integrity, so the length alone must determine the units.
- */
+/* Return 1, or 2 above 48 MiB: by length alone, as index entries do not name the integrity. */
 static inline u32 kvblk_header_units(u32 length)
 {
 	u32 most = (KVBLK_UNIT - KVBLK_HDR_CRCS) / sizeof(__le32) << KVBLK_CHUNK_SHIFT;
@@ -62,7 +58,6 @@ static inline u32 kvblk_nr_chunks(u32 length)
 	return DIV_ROUND_UP(length, 1u << KVBLK_CHUNK_SHIFT);
 }
 
-/* Return the bytes of the checksums of @length bytes of payload. */
 static inline u32 kvblk_crcs_bytes(u32 length)
 {
 	return kvblk_nr_chunks(length) * sizeof(__le32);
@@ -90,7 +85,6 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
 			 const struct kvblk_secret *secret);
 
-/* Result of kvblk_record_decode(). */
 enum kvblk_decoded {
 	KVBLK_DEC_NONE,		/* no valid header for this place */
 	KVBLK_DEC_MORE,		/* perhaps a record, whose header is longer than the buffer */
@@ -144,8 +138,7 @@ bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
 			  const struct kvblk_place *place, const struct kvblk_secret *secret,
 			  struct kvblk_sum *sum);
 
-/* Position of the epoch in a record's seq; the lower bits count records. */
-#define KVBLK_SEQ_EPOCH_SHIFT	40
+#define KVBLK_SEQ_EPOCH_SHIFT	40	/* epoch in a record's seq; lower bits count records */
 
 /* Return the epoch of the seqs after @seq: the next one once half of an epoch's are used. */
 static inline u64 kvblk_seq_epoch(u64 seq)
@@ -155,18 +148,16 @@ static inline u64 kvblk_seq_epoch(u64 seq)
 
 void kvblk_entry_encode(struct kvblk_d_entry *entry, const struct kvblk_rec *rec, u32 unit);
 /*
- * Decode an entry of a valid page to id, seq, caller_tag, parent, length, expiry, tenant and
- * priority; zero the rest of @rec. Returns false for a hole, or a field out of range in a segment
- * of @segment_units.
+ * Decode an entry of a valid page; zero the fields of @rec that an entry lacks. Returns false for a
+ * hole, or a field out of range in a segment of @segment_units.
  */
 bool kvblk_entry_decode(const struct kvblk_d_entry *entry, u32 segment_units,
 			struct kvblk_rec *rec, u32 *unit);
 
-/* Set the checksum of a table page, whose other fields are set. */
-void kvblk_table_seal(struct kvblk_d_table *table);
+void kvblk_table_seal(struct kvblk_d_table *table);	/* sets the checksum, after all fields */
 /*
- * Return whether @table is valid for this member and page, and all entries are in range. @most:
- * limit of the numbers that grow by one, KVBLK_COUNT_MAX for a page to be written.
+ * Return whether the page and all its entries are valid. @most: limit of the numbers that grow by
+ * one, KVBLK_COUNT_MAX for a page to be written.
  */
 bool kvblk_table_within(const struct kvblk_d_table *table, u64 incarnation, u32 page, u64 most);
 
@@ -186,8 +177,7 @@ bool kvblk_text_printable(const u8 *text);
 
 void kvblk_place_get(const struct kvblk_d_place *place, char text[KVBLK_PLACE_MAX]);
 void kvblk_place_set(struct kvblk_d_place *place, const char *text);
-/* Set the checksum of a superblock, whose other fields are set. */
-void kvblk_super_seal(struct kvblk_d_super *sb);
+void kvblk_super_seal(struct kvblk_d_super *sb);	/* sets the checksum, after all fields */
 
 /**
  * kvblk_super_within() - check whether this module may use a member
