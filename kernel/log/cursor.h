@@ -24,8 +24,8 @@ static inline u32 kvblk_cursor_nr(s64 cursor)
 }
 
 /*
- * Reserves @units at @unit for record @index, and leaves space for the summary. Returns false if the
- * segment is closed or full. Any context.
+ * Reserves @units at @unit for record @index, and leaves space for the summary. Returns false if
+ * the segment is closed or full. Any context.
  */
 static inline bool kvblk_cursor_take(atomic64_t *cursor, u32 units,
 				     u32 segment_units, u32 *unit, u32 *index)

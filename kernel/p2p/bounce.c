@@ -2,9 +2,7 @@
 /*
  * Gets into a device's memory that the member cannot reach, through a chunk of kernel memory. The
  * chunk has two halves: while the CPU copies one, the member fills the other. If several such gets
- * are active, a chunk is filled as a whole, with half the interrupts and wakeups.
- *
- * The rules:
+ * are active, a chunk is filled as a whole, with half the interrupts and wakeups. The rules:
  * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole block,
  *   so that no get waits. Data of another tenant is wiped.
  * - Parts are copied in order, each after its verification. An error is returned once no I/O is in
@@ -40,7 +38,7 @@ struct kvblk_bounce {
 	u16 tenant;			/* tenant of the last get */
 	u32 part;			/* bytes of one I/O, half or all of @mem */
 	struct kvblk_req *req;
-	void (*completed)(struct kvblk_req *req);	/* resumes @req; any context */
+	void (*completed)(struct kvblk_req *req);	/* resumes @req after I/O; any context */
 	const __le32 *crcs;		/* checksums of the block, or NULL */
 	u32 at;				/* payload offset of the part to copy next */
 	u32 asked;			/* payload offset of the part to read next */

@@ -11,10 +11,7 @@
 struct kvblk_bounce;
 struct kvblk_req;
 
-/*
- * Takes a chunk for a get that holds its segment. Returns NULL if none is idle. May sleep.
- * @completed: resumes the get when I/O awaited by kvblk_bounce_run() is complete; any context.
- */
+/* Takes a chunk for a get that holds its segment. Returns NULL if none is idle. May sleep. */
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 				      void (*completed)(struct kvblk_req *req));
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
@@ -25,10 +22,9 @@ void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end);
 /* Has each part verified against @crcs, the checksums of the whole block. */
 void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs);
 /*
- * Copies completed parts to the caller. @err: why the get must end, or 0. Returns 0; -EINPROGRESS
- * if in flight again; -EIO or -EBADMSG if a part is unreadable or damaged; -EFAULT if a page
- * fault is needed; or @err. After an error req->partly bytes of the caller's memory must be
- * cleared. Context: the caller's, unless @err is -EINTR.
+ * Copies completed parts to the caller. @err: why the get must end, or 0. Returns 0; @err;
+ * -EINPROGRESS: in flight again; -EIO: unreadable; -EBADMSG: damaged; -EFAULT: needs a page fault.
+ * After an error, clear req->partly bytes. Context: the caller's, unless @err is -EINTR.
  */
 int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 

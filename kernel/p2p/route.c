@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory of PCI devices (a GPU's BAR, a drive's CMB), and the members that reach it directly.
- *
- * The rules:
+ * Memory of PCI devices (a GPU's BAR, a drive's CMB), and members that reach it directly. Rules:
  * - The page type marks such memory, the physical address its device. A device ("provider") is
  *   listed from the first transfer until its driver unbinds, which pinned pages prevent during I/O.
  * - A route is a pair of provider and member. It is direct if the member's queue accepts such
@@ -289,7 +287,6 @@ static void route_prove(struct kvblk_route *route, u32 proven)
 		WRITE_ONCE(route->state, KVBLK_ROUTE_DIRECT);
 }
 
-/* Returns the state of a route, with @proven and @serial for trials. */
 static enum kvblk_route_state route_state(phys_addr_t addr, struct kvblk_flash *flash,
 					  u32 *proven, u32 *serial)
 {
@@ -381,11 +378,7 @@ out:
 	percpu_ref_put(&flash->ref);
 }
 
-/*
- * Queues a probe of the route to @page, unless one is running. @whole: the probe may use the page.
- * A reference to the page keeps the provider's driver bound, because pci_alloc_p2pmem() does not
- * check whether another driver's device has memory.
- */
+/* Queues a probe of the route to @page, unless one runs. @whole: the probe may use the page. */
 static void route_discover(struct page *page, bool whole, struct kvblk_flash *flash)
 {
 	if (time_before(jiffies, READ_ONCE(flash->p2p.next)) ||
@@ -395,6 +388,7 @@ static void route_discover(struct page *page, bool whole, struct kvblk_flash *fl
 		atomic_set(&flash->p2p.busy, 0);
 		return;
 	}
+	/* keep the driver bound: with another, pci_alloc_p2pmem() does not check for memory */
 	get_page(page);
 	flash->p2p.page = page;
 	flash->p2p.whole = whole;
