@@ -142,7 +142,7 @@ nvmet_namespaces() {
 
 # nvmet_target TYPE ADDRESS NAME BACKING...: create a target with one namespace for each backing block device or file;
 # sets $target_port. TARGET_RUN is put before the command that makes the target's socket, for a net namespace.
-# TARGET_TSAS=tls1.3 requires TLS.
+# TARGET_TSAS=tls1.3 requires TLS. TARGET_RESV=1 lets hosts reserve the namespaces.
 nvmet_target() {
 	local type=$1 address=$2 name=$3 subsystem=$configfs/nvmet/subsystems/$3 port n=0 backing
 	shift 3
@@ -154,6 +154,7 @@ nvmet_target() {
 		n=$((n + 1))
 		mkdir "$subsystem/namespaces/$n"
 		put "$subsystem/namespaces/$n/device_path" "$backing"
+		[ -z "${TARGET_RESV-}" ] || put "$subsystem/namespaces/$n/resv_enable" 1
 		put "$subsystem/namespaces/$n/enable" 1
 	done
 	n=1

@@ -123,8 +123,8 @@ class Machine:
         cmd = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(nice)] + cmd
         self.said = self.console if kernel.uml else f"{directory}/qemu"
         terminal = None if shell else open(self.said, "a")
-        self.process = subprocess.Popen(cmd, pass_fds=[theirs.fileno(), *(wire.fileno() for wire in wires)], stdout=terminal, stderr=subprocess.STDOUT,
-                                        stdin=None if shell else subprocess.DEVNULL, start_new_session=not shell)
+        self.process = subprocess.Popen(cmd, pass_fds=[theirs.fileno(), *(wire.fileno() for wire in wires)], stdout=terminal,
+                                        stderr=subprocess.STDOUT, stdin=None if shell else subprocess.DEVNULL, start_new_session=not shell)
         theirs.close()
         Machine.running.add(self)
 

@@ -6,9 +6,6 @@ The rule: the first node runs the test and says what happens to the others; noth
 import os
 import signal
 import socket
-import time
-
-from machine import Died
 
 SO_SNDBUFFORCE = 32  # Linux, not in Python: more than net.core.wmem_max, for some frames in flight
 SIGNALS = {"stop": signal.SIGSTOP, "go": signal.SIGCONT}

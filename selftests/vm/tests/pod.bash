@@ -34,16 +34,8 @@ at() {
 
 # enclosure COUNT MB: provide namespaces with reservations to all nodes
 enclosure() {
-	local dir i
 	flash "$1" "$2"
-	nvmet_target tcp 0.0.0.0 pod
-	for ((i = 1; i <= $1; i++)); do
-		dir=$configfs/nvmet/subsystems/pod/namespaces/$i
-		mkdir "$dir"
-		put "$dir/device_path" "/dev/flash$((i - 1))"
-		put "$dir/resv_enable" 1
-		put "$dir/enable" 1
-	done
+	TARGET_RESV=1 nvmet_target tcp 0.0.0.0 pod /dev/flash+([0-9])
 }
 
 # attach COUNT: connect this node to the enclosure with COUNT namespaces. By its host id the target tells it from others.
