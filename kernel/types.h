@@ -203,7 +203,7 @@ struct kvblk_flash_p2p {
 	unsigned long next;		/* jiffies before which @work is not queued */
 };
 
-/* What the watchdog and its @probe know of a member; see pool/watchdog.c. */
+/* State of a member's watchdog and its @probe; see pool/watchdog.c. */
 struct kvblk_watchdog {
 	bool suspect_reported;		/* states in the last event; all layers may READ_ONCE() */
 	bool failing_reported;

@@ -95,7 +95,7 @@ struct kvblk_d_table {		/* 4096 bytes */
 enum kvblk_integrity {
 	KVBLK_INTEGRITY_NONE	= 0,
 	KVBLK_INTEGRITY_CRC32C	= 1,	/* a CRC32C for each chunk */
-	KVBLK_INTEGRITY_PRODUCER = 2,	/* the same, as the caller gave them */
+	KVBLK_INTEGRITY_PRODUCER = 2,	/* CRC32Cs that the caller gave */
 	KVBLK_INTEGRITIES,
 };
 

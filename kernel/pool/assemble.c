@@ -133,7 +133,7 @@ static void pool_sweep_work(struct work_struct *work)
 
 static char *pool_devnode(const struct device *dev, umode_t *mode);
 
-/* one class for each kind, because a device of the first is a pool, and the last has its group */
+/* Each kind has a class: devices of the first are pools, those of the last have another group. */
 static struct class classes[KVBLK_NODES] = {
 	[KVBLK_NODE_BLOCKS] = { .name = "kvblk", .devnode = pool_devnode },
 	[KVBLK_NODE_NVME] = { .name = "kvblk-nvme", .devnode = pool_devnode },
