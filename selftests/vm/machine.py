@@ -146,7 +146,9 @@ class Machine:
         return [f"{VM_DIR}/uml", self.kernel.root, self.kernel.release, self.kernel.image, *shares, "--",
                 f"mem={shape['mem']}", "seccomp=on", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
                 "init=/kvblk/selftests/vm/guest", "con=null", "con0=fd:0,fd:1" if shell == "1" else "con0=null,fd:1",
-                f"con1=fd:{line}", "nvme_tcp.wq_unbound=1", *append.split(),
+                f"con1=fd:{line}", "nvme_tcp.wq_unbound=1",
+                # a machine that a test stops is not locked up: the limit is twice this
+                "watchdog_thresh=60", *append.split(),
                 *(f"ubd{i}=/disks/{os.path.basename(path)}" for i, path in enumerate(disks))]
 
     def qemu(self, shape, append, disks, line, shell, share, accel):
