@@ -13,23 +13,6 @@ dm_flakey bad /dev/flash1
 pool_format /dev/flash0 /dev/mapper/bad
 bear_errors
 
-# hold WHAT FIRST COUNT LEN: run guest_pin in the background until release, which prints how many operations succeeded
-hold() {
-	: >"$tmp/held"
-	guest_pin $node "$@" >"$tmp/held" &
-	holder=$!
-	defer "kill -KILL $holder 2>/dev/null || true"
-	wait_for 20 grep -q holding "$tmp/held"
-}
-release() {
-	kill -USR1 $holder
-	wait $holder || fail "the holder failed: $(cat "$tmp/held")"
-}
-
-# pinned: print the number of pinned pages in the system
-pinned() { awk '/nr_foll_pin_acquired/ { n += $2 } /nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat; }
-pinned_is() { [ "$(pinned)" -le "$1" ]; }
-
 # by_ones FIRST COUNT: a bystander's puts of 1 MiB; each waits until a block has left DRAM
 by_ones() {
 	local i

@@ -156,6 +156,29 @@ expect() {
 	[ "$2" = "$3" ] || fail "$1: $2, should be $3"
 }
 
+# hold WHAT FIRST COUNT LEN: run guest_pin in the background until release, which prints how many operations succeeded
+hold() {
+	: >"$tmp/held"
+	guest_pin "$node" "$@" >"$tmp/held" &
+	holder=$!
+	defer "kill -KILL $holder 2>/dev/null || true"
+	wait_for 20 grep -q holding "$tmp/held"
+}
+
+release() {
+	kill -USR1 "$holder"
+	wait "$holder" || fail "the holder failed: $(cat "$tmp/held")"
+}
+
+# pinned: print the number of pinned pages in the system
+pinned() {
+	awk '/nr_foll_pin_acquired/ { n += $2 } /nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat
+}
+
+pinned_is() {
+	[ "$(pinned)" -le "$1" ]
+}
+
 # page STATUS PATTERN PATH [ACCEPT]: kvblkd's HTTP server responds so; the answer is in $tmp/answer
 page() {
 	{ exec 7<>/dev/tcp/127.0.0.1/9733; } 2>/dev/null || return
