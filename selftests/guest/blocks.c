@@ -4,7 +4,7 @@
  * a get returns is checked. Counts are printed as shell assignments. The exit code is 1 if a byte
  * was wrong or an error unexpected; stderr has the details.
  *
- * usage: guest_blocks NODE put|get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
+ * usage: guest_blocks NODE put|get|put,get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
  *	or: guest_blocks NODE hold  (keeps the node open until stdin ends)
  *
  * TAG: the caller tag to put, or to expect from a get. memory= counts operations served from host
@@ -14,6 +14,7 @@
  *
  * Environment:
  *   KV_STAY         keep the process and its memory until a line or the end of stdin
+ *   KV_STEP         block by block, each after a line or the end of stdin
  *   KV_DEADLINE_MS  hard deadline of gets
  *   KV_CHAIN        puts are chains of 32 blocks
  *   KV_DURABLE      puts are durable
@@ -195,6 +196,7 @@ int main(int argc, char **argv)
 {
 	static const char *const verbs[] = { "", "put", "get", "delete", "prefetch" };
 	uint64_t first, start, tag;
+	const unsigned int step = getenv("KV_STEP") ? 1 : BATCH;
 	unsigned int count;
 	size_t len;
 	uint8_t *buf;
@@ -240,11 +242,13 @@ int main(int argc, char **argv)
 	}
 	buf = kv_alloc(BATCH * len);
 	start = kv_now_ms();
-	for (unsigned int i = 0; i < count; i += BATCH) {
-		unsigned int nr = count - i < BATCH ? count - i : BATCH;
+	for (unsigned int i = 0; i < count; i += step) {
+		unsigned int nr = count - i < step ? count - i : step;
 
+		if (step == 1)
+			getchar();
 		for (uint8_t op = KVBLK_OP_PUT; op <= KVBLK_OP_PREFETCH; op++) {
-			if (!strcmp(argv[2], verbs[op]))
+			if (strstr(argv[2], verbs[op]))
 				batch(op, first + i, nr, buf, len, tag);
 		}
 	}
