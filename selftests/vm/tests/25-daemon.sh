@@ -159,6 +159,13 @@ wait_for 90 all_up 2
 blocks get 1 100 50000
 expect "gets" "$hits" 100
 
+# hangup_taken: no SIGHUP is pending for kvblkd
+hangup_taken() {
+	local pending
+	pending=$(awk '$1 == "ShdPnd:" { print $2 }' "/proc/$daemon/status")
+	(((0x$pending & 1) == 0))
+}
+
 echo "-- a file that changes while the first pass is under way: ready when it is in force"
 check daemon_end
 # accept connections without an answer until the file is removed
@@ -182,8 +189,8 @@ NOTIFY_SOCKET=$tmp/notify daemon_start
 wait_for 30 test -e "$tmp/asked"
 config 'suspect_ms = 2000; failing_run = 12;'
 kill -HUP $daemon
-# give the signal time to arrive before the pass ends
-sleep 1
+# the signal arrives before the pass ends
+wait_for 30 hangup_taken
 rm "$tmp/asked"
 wait_for 30 notified $((before + 1))
 expect failing_run "$(cat $sysfs/failing_run)" 12
