@@ -148,13 +148,13 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	if (!kvblk_ownership_claim(&req->ownership))
 		return;
 	kvblk_req_resume(req);
-	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
-		cancel_delayed_work_sync(&req->deadline);
 	/* the task no longer guarantees the payload of a put */
 	if (!user)
 		WRITE_ONCE(req->canceled, true);
 	while ((ret = req->type->finish(req, user ? KVBLK_BY_CALLER : KVBLK_BY_NOBODY))) {
 		if (ret == 1) {
+			if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
+				cancel_delayed_work_sync(&req->deadline);
 			uring_done(cmd, req, user, issue_flags);
 			return;
 		}
@@ -180,9 +180,11 @@ static void uring_deadline(struct work_struct *work)
 {
 	struct kvblk_req *req = container_of(to_delayed_work(work), struct kvblk_req, deadline);
 
-	if (atomic_read(&req->ownership.state) == KVBLK_REQ_NEW) {
-		/* not started: the start checks the deadline, or the next run does */
-		schedule_delayed_work(&req->deadline, 1);
+	int state = atomic_read(&req->ownership.state);
+
+	if (state == KVBLK_REQ_NEW || state == KVBLK_REQ_DONE) {
+		/* not started, or perhaps in flight again: its task checks, or the next run does */
+		schedule_delayed_work(&req->deadline, state == KVBLK_REQ_NEW ? 1 : HZ / 10);
 	} else if (uring_detach(req, true)) {
 		kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
 		io_uring_cmd_complete_in_task(req->cmd, uring_late);
