@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/thread.h"
 #include "host/fabrics.h"
 #include "host/smart.h"
 #include "log/log.h"
 
 #define MEMBERS_MAX	1024
-#define STACK_BYTES	(1u << 18)
 #define LINE_LEN	400
 
 /**
@@ -165,16 +165,9 @@ static bool list(const struct kvblk_member_state *members)
 
 void smart_look(const struct kvblk_member_state *members, double now_s)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-
 	pthread_mutex_lock(&drives.lock);
 	if (!drives.reading && (list(members) || now_s >= drives.next_s)) {
-		pthread_attr_init(&attr);
-		pthread_attr_setstacksize(&attr, STACK_BYTES);
-		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		drives.reading = !pthread_create(&thread, &attr, read_all, NULL);
-		pthread_attr_destroy(&attr);
+		drives.reading = !thread_start(read_all, NULL);
 		drives.next_s = now_s + SMART_SECONDS;
 	}
 	pthread_mutex_unlock(&drives.lock);

@@ -11,13 +11,13 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "common/thread.h"
 #include "kv_events/publisher.h"
 #include "kv_events/zmq_pub.h"
 #include "kv_events/zmq_sub.h"
 #include "lib/kvblk_admin.h"
 #include "log/log.h"
 
-#define STACK_BYTES	(1u << 20)
 #define RETRY_US	5000000ull
 #define SECOND_US	1000000ull
 #define READ_RECORDS	4096
@@ -574,23 +574,17 @@ static void *work(void *arg)
 
 static int start(void)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
 	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), err;
 
 	if (fd < 0)
 		return -errno;
 	feed.wake_fd = fd;
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	err = pthread_create(&thread, &attr, work, NULL);
-	pthread_attr_destroy(&attr);
+	err = thread_start(work, NULL);
 	if (err) {
 		close(fd);
 		feed.wake_fd = 0;
 	}
-	return -err;
+	return err;
 }
 
 void kvfeed_wake(void)

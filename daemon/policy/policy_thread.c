@@ -15,12 +15,11 @@
 #include <unistd.h>
 
 #include "common/snapshot.h"
+#include "common/thread.h"
 #include "log/log.h"
 #include "policy/policy_file.h"
 #include "policy/policy_record.h"
 #include "policy/policy_thread.h"
-
-#define STACK_BYTES	(1u << 20)
 
 struct ratio {
 	char pool[POLICY_NAME_LEN];
@@ -507,8 +506,6 @@ void policy_start(void)
 {
 	const char *path = getenv("KVBLKD_RECORD");
 	pthread_condattr_t clock;
-	pthread_attr_t attr;
-	pthread_t thread;
 
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -519,10 +516,6 @@ void policy_start(void)
 	load();
 	if (path)
 		start_record(path);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attr, work, NULL))
+	if (thread_start(work, NULL))
 		log_line(LOG_LINE_WARNING, "policy: cannot create a thread; policy disabled");
-	pthread_attr_destroy(&attr);
 }

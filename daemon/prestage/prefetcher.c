@@ -16,12 +16,12 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "common/thread.h"
 #include "log/log.h"
 #include "prestage/prefetcher.h"
 
 #define BATCH_BYTES	(64ull << 20)	/* limit of a batch; no block is longer */
 #define COOKIE		1
-#define STACK_BYTES	(256u << 10)
 #define USERS		8	/* users that may each use the full limits; more users share them */
 #define SECOND_NS	1000000000ull
 
@@ -477,19 +477,13 @@ static void *work(void *arg)
 /* Start a thread unless enough are idle; needs all.lock. Returns 0 if there is any thread. */
 static int add_thread(void)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
 	int err;
 
 	if (all.nr_idle > all.counts.waiting || all.nr_threads >= all.rules.parallel)
 		return 0;
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	err = pthread_create(&thread, &attr, work, NULL);
-	pthread_attr_destroy(&attr);
+	err = thread_start(work, NULL);
 	all.nr_threads += !err;
-	return all.nr_threads ? 0 : -err;
+	return all.nr_threads ? 0 : err;
 }
 
 void prefetcher_configure(const struct prefetcher_rules *rules)
