@@ -18,11 +18,11 @@
 #include <sys/resource.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "apply/apply.h"
 #include "apply/host_state.h"
+#include "common/clock.h"
 #include "common/salt.h"
 #include "host/capabilities.h"
 #include "host/genl_families.h"
@@ -83,14 +83,6 @@ struct daemon {
 	struct texts came_up;
 	bool ready;
 };
-
-static int64_t seconds_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec;
-}
 
 static void arm(sd_event_source *timer, uint64_t us)
 {
@@ -287,7 +279,7 @@ static void start_listening(struct daemon *d);
 
 static void take_event(struct daemon *d, const struct kvblk_notice *notice)
 {
-	report_event(&d->limit, notice, seconds_now());
+	report_event(&d->limit, notice, clock_s());
 	switch (notice->type) {
 	case KVBLK_EVENT_POOL_UP:
 		texts_add(&d->came_up, notice->pool);
@@ -307,7 +299,7 @@ static void take_event(struct daemon *d, const struct kvblk_notice *notice)
 
 static void arm_storm_timer(struct daemon *d)
 {
-	int64_t due = limit_due(&d->limit, seconds_now());
+	int64_t due = limit_due(&d->limit, clock_s());
 
 	if (due >= 0)
 		arm(d->storm_timer, (uint64_t)(due + 1) * SECOND_US);
@@ -317,7 +309,7 @@ static int on_storm_timer(sd_event_source *source, uint64_t us, void *arg)
 {
 	struct daemon *d = arg;
 
-	report_storms(&d->limit, seconds_now());
+	report_storms(&d->limit, clock_s());
 	arm_storm_timer(d);
 	return 0;
 }
@@ -407,11 +399,8 @@ static int on_uevents(sd_event_source *source, int fd, uint32_t revents, void *a
 static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *si, void *arg)
 {
 	struct daemon *d = arg;
-	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
-		   (unsigned long long)ts.tv_sec * SECOND_US + (unsigned long long)ts.tv_nsec / 1000);
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_us());
 	d->ready = false;
 	d->reload = true;
 	want_pass(d);

@@ -4,12 +4,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "apply/apply.h"
 #include "apply/host_state.h"
 #include "apply/kmod.h"
+#include "common/clock.h"
 #include "common/signature.h"
 #include "host/fabrics.h"
 
@@ -43,14 +43,6 @@ struct apply_known {
 	bool done;
 	bool may_fail;
 };
-
-static int64_t now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec;
-}
 
 static struct apply_known *known_as(struct apply *apply, const char *text)
 {
@@ -87,7 +79,7 @@ static void forget(struct apply *apply, bool all)
 	struct apply_known **at = &apply->known, *known;
 
 	while ((known = *at)) {
-		if (!all && (known->may_fail ? now() < known->next + KEPT :
+		if (!all && (known->may_fail ? clock_s() < known->next + KEPT :
 					       known->seen && !known->done)) {
 			known->done = false;
 			at = &known->next_known;
@@ -154,9 +146,9 @@ static int64_t *waited(struct apply *apply, const struct config *config,
 		if (pool)
 			apply->since[i] = 0;
 		else if (!apply->since[i])
-			apply->since[i] = now();
+			apply->since[i] = clock_s();
 		if (!pool)
-			seconds[i] = now() - apply->since[i];
+			seconds[i] = clock_s() - apply->since[i];
 	}
 	return seconds;
 }
@@ -287,10 +279,10 @@ static int carry_out(const struct step *step, char *why)
 
 static void put_off(struct apply_known *known)
 {
-	known->next = now() + (1 << (known->failures < LONGEST_SHIFT ? known->failures :
+	known->next = clock_s() + (1 << (known->failures < LONGEST_SHIFT ? known->failures :
 							LONGEST_SHIFT));
-	if (known->next > now() + APPLY_LONGEST_GAP)
-		known->next = now() + APPLY_LONGEST_GAP;
+	if (known->next > clock_s() + APPLY_LONGEST_GAP)
+		known->next = clock_s() + APPLY_LONGEST_GAP;
 	known->failures++;
 }
 
@@ -329,7 +321,7 @@ static bool take(struct apply *apply, const struct step *step, bool dry_run)
 		apply->told(apply->arg, step, APPLY_PLANNED, "");
 		return false;
 	}
-	if (known && (known->done || known->next > now()))
+	if (known && (known->done || known->next > clock_s()))
 		return false;
 	if (known && known->may_fail && !*known->why) {
 		snprintf(known->why, sizeof(known->why), "the member is still not restored");
@@ -342,7 +334,7 @@ static bool take(struct apply *apply, const struct step *step, bool dry_run)
 	if (!known || !known->may_fail)
 		apply->told(apply->arg, step, APPLY_DONE, "");
 	if (step->kind == STEP_CONNECT)
-		apply->connected = now();
+		apply->connected = clock_s();
 	known = known ? known : remember(apply, step->text);
 	if (!known)
 		return true;
@@ -355,7 +347,7 @@ static bool take(struct apply *apply, const struct step *step, bool dry_run)
 
 static bool is_patient(const struct apply *apply)
 {
-	return apply->connected && now() < apply->connected + apply->patience;
+	return apply->connected && clock_s() < apply->connected + apply->patience;
 }
 
 static int take_round(struct apply *apply, const struct config *config, bool dry_run,
@@ -399,7 +391,7 @@ static void wait_for_pools(const struct apply *apply, const struct config *confi
 	for (size_t i = 0; i < apply->nr_since && i < config->nr_pools; i++) {
 		if (!apply->since[i] || config->pools[i].degraded_after < 0)
 			continue;
-		left = apply->since[i] + config->pools[i].degraded_after - now();
+		left = apply->since[i] + config->pools[i].degraded_after - clock_s();
 		if (left >= 0 && (result->next < 0 || left < result->next))
 			result->next = left;
 	}
@@ -422,7 +414,7 @@ int apply(struct apply *apply, const struct config *config, bool dry_run,
 	if (err)
 		return err;
 	for (const struct apply_known *known = apply->known; known; known = known->next_known) {
-		int64_t left = known->next > now() ? known->next - now() : 0;
+		int64_t left = known->next > clock_s() ? known->next - clock_s() : 0;
 
 		if (!known->seen || (known->done && !known->may_fail))
 			continue;
