@@ -84,11 +84,7 @@ void steps_free(struct step *steps)
 
 bool is_settled(const struct state *state, const char *name)
 {
-	for (size_t i = 0; i < state->settled.nr; i++) {
-		if (!strcmp(state->settled.text[i], name))
-			return true;
-	}
-	return false;
+	return texts_has(&state->settled, name);
 }
 
 static const struct {

@@ -140,6 +140,45 @@ void texts_free(struct texts *texts)
 	*texts = (struct texts){ 0 };
 }
 
+bool texts_has(const struct texts *texts, const char *text)
+{
+	for (size_t i = 0; i < texts->nr; i++) {
+		if (strcmp(texts->text[i], text) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool texts_same(const struct texts *a, const struct texts *b)
+{
+	for (size_t i = 0; i < a->nr && a->nr == b->nr; i++) {
+		if (strcmp(a->text[i], b->text[i]) != 0)
+			return false;
+	}
+	return a->nr == b->nr;
+}
+
+bool texts_copy(struct texts *to, const struct texts *from)
+{
+	bool whole = true;
+
+	*to = (struct texts){ 0 };
+	for (size_t i = 0; i < from->nr; i++)
+		whole &= texts_add(to, from->text[i]);
+	return whole;
+}
+
+bool text_same(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool text_copy(char **to, const char *from)
+{
+	*to = from ? strdup(from) : NULL;
+	return !from || *to;
+}
+
 static bool is_number(const config_setting_t *setting)
 {
 	return config_setting_type(setting) == CONFIG_TYPE_INT ||

@@ -43,6 +43,15 @@ struct texts {
 bool texts_add(struct texts *texts, const char *text);
 void texts_remove(struct texts *texts, const char *text);
 void texts_free(struct texts *texts);
+bool texts_has(const struct texts *texts, const char *text);
+/* Returns whether both have the same texts in the same order. */
+bool texts_same(const struct texts *a, const struct texts *b);
+/* Set @to to a copy. Returns false without memory: @to must be freed all the same. */
+bool texts_copy(struct texts *to, const struct texts *from);
+
+/* The same for a single text, or NULL. */
+bool text_same(const char *a, const char *b);
+bool text_copy(char **to, const char *from);
 
 /**
  * struct setting - a row

@@ -458,16 +458,6 @@ static void free_config(struct config_kv_events *config)
 	*config = (struct config_kv_events){ 0 };
 }
 
-static bool copy_list(struct texts *to, const struct texts *from)
-{
-	*to = (struct texts){ 0 };
-	for (size_t i = 0; i < from->nr; i++) {
-		if (!texts_add(to, from->text[i]))
-			return false;
-	}
-	return true;
-}
-
 /* Copy the configuration. Without pools of its own, the exporter gets all configured pools. */
 static bool copy_config(struct config_kv_events *to, const struct config *config)
 {
@@ -475,39 +465,23 @@ static bool copy_config(struct config_kv_events *to, const struct config *config
 	bool whole = true;
 
 	*to = *from;
-	for (size_t i = 0; i < OWN_TEXTS; i++) {
-		*text_of(to, i) = *text_of(from, i) ? strdup(*text_of(from, i)) : NULL;
-		whole &= !*text_of(from, i) || *text_of(to, i);
-	}
+	for (size_t i = 0; i < OWN_TEXTS; i++)
+		whole &= text_copy(text_of(to, i), *text_of(from, i));
 	for (size_t i = 0; i < OWN_LISTS; i++)
-		whole &= copy_list(list_of(to, i), list_of(from, i));
+		whole &= texts_copy(list_of(to, i), list_of(from, i));
 	for (size_t i = 0; from->endpoint && !from->pools.nr && i < config->nr_pools && i < KVEVENTS_POOLS; i++)
 		whole &= texts_add(&to->pools, config->pools[i].name);
 	return whole;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-	return a && b ? !strcmp(a, b) : a == b;
-}
-
-static bool same_list(const struct texts *a, const struct texts *b)
-{
-	for (size_t i = 0; i < a->nr && a->nr == b->nr; i++) {
-		if (strcmp(a->text[i], b->text[i]) != 0)
-			return false;
-	}
-	return a->nr == b->nr;
-}
-
 static bool same_config(const struct config_kv_events *a, const struct config_kv_events *b)
 {
 	for (size_t i = 0; i < OWN_TEXTS; i++) {
-		if (!same_text(*text_of(a, i), *text_of(b, i)))
+		if (!text_same(*text_of(a, i), *text_of(b, i)))
 			return false;
 	}
 	for (size_t i = 0; i < OWN_LISTS; i++) {
-		if (!same_list(list_of(a, i), list_of(b, i)))
+		if (!texts_same(list_of(a, i), list_of(b, i)))
 			return false;
 	}
 	return a->hash_only == b->hash_only && a->parts == b->parts && a->buffer_bytes == b->buffer_bytes &&

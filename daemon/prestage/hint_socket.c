@@ -122,11 +122,8 @@ static bool check_pool(struct want *want, struct verdict *verdict)
 		return judge(verdict, PRESTAGE_REJECTED, "pool is missing");
 	if (!*want->pool)
 		snprintf(want->pool, sizeof(want->pool), "%s", pools->text[0]);
-	for (size_t i = 0; i < pools->nr; i++) {
-		if (!strcmp(pools->text[i], want->pool))
-			return true;
-	}
-	return judge(verdict, PRESTAGE_REJECTED, "pool %s is not available at this socket", want->pool);
+	return texts_has(pools, want->pool) ||
+	       judge(verdict, PRESTAGE_REJECTED, "pool %s is not available at this socket", want->pool);
 }
 
 /* Translate an error of the prefetcher to a verdict. Returns true for 0. */
