@@ -60,28 +60,72 @@ static void member_dead_work(struct work_struct *work)
 	mutex_unlock(&pool->admin);
 }
 
-static void member_ref_release(struct percpu_ref *ref)
+static void flash_ref_release(struct percpu_ref *ref)
 {
 	complete(&container_of(ref, struct kvblk_flash, ref)->ref_done);
 }
 
-static void member_name(struct kvblk_member *member, const char *given)
+int kvblk_flash_init(struct kvblk_flash *flash, struct kvblk_pool *pool,
+		     const struct kvblk_flash_ops *ops, struct kvblk_member_spec *spec)
 {
-	const char *last = kbasename(member->flash.path);
-	char *c = member->flash.name;
+	int err;
+
+	flash->pool = pool;
+	flash->ops = ops;
+	flash->path = no_free_ptr(spec->path);
+	strscpy(flash->place, spec->place);
+	init_completion(&flash->ref_done);
+	atomic_set(&flash->write_errors, 1);
+	INIT_WORK(&flash->p2p.work, kvblk_p2p_work);
+	flash->p2p.next = jiffies;
+	kvblk_watch_init(flash);
+	flash->last_get = jiffies - HZ;
+	flash->stats = &pool->stats->own;
+	err = kvblk_io_flash_init(flash);
+	if (err)
+		return err;
+	flash->ios = alloc_percpu(struct kvblk_ios);
+	return flash->ios && !percpu_ref_init(&flash->ref, flash_ref_release, 0, GFP_KERNEL) ?
+	       0 : -ENOMEM;
+}
+
+static void flash_name(struct kvblk_flash *flash, const char *given)
+{
+	const char *last = kbasename(flash->path);
+	char *c = flash->name;
 
 	if (given[0]) {
-		strscpy(member->flash.name, given);
-	} else if (kvblk_name_valid((const u8 *)last, sizeof(member->flash.name))) {
-		strscpy(member->flash.name, last);
+		strscpy(flash->name, given);
+	} else if (kvblk_name_valid((const u8 *)last, sizeof(flash->name))) {
+		strscpy(flash->name, last);
 	} else {
-		strscpy(member->flash.name, member->flash.device);
+		strscpy(flash->name, flash->device);
 		for (; *c; c++)
 			if (!isascii(*c) || (!isalnum(*c) && *c != '-' && *c != '.'))
 				*c = '_';
-		if (!isalnum(member->flash.name[0]))
-			member->flash.name[0] = 'd';
+		if (!isalnum(flash->name[0]))
+			flash->name[0] = 'd';
 	}
+}
+
+void kvblk_flash_open(struct kvblk_flash *flash, struct file *file, const char *name)
+{
+	struct block_device *bdev = file_bdev(file);
+
+	flash->bdev_file = file;
+	flash->bdev = bdev;
+	flash->dev = bdev->bd_dev;
+	snprintf(flash->device, sizeof(flash->device), "%pg", bdev);
+	flash_name(flash, name);
+	flash->size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
+}
+
+void kvblk_flash_exit(struct kvblk_flash *flash)
+{
+	kvblk_io_flash_exit(flash);
+	percpu_ref_exit(&flash->ref);
+	free_percpu(flash->ios);
+	kfree(flash->path);
 }
 
 /* Check the device's limits, and choose the alignment of records. */
@@ -110,20 +154,13 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_mem
 				       struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
-	struct block_device *bdev;
 	struct file *file;
 	int err;
 
 	member = kzalloc(sizeof(*member), GFP_KERNEL);
 	if (!member)
 		return ERR_PTR(-ENOMEM);
-	member->flash.pool = pool;
-	member->flash.ops = &kvblk_log_flash_ops;
-	member->flash.path = no_free_ptr(spec->path);
-	strscpy(member->flash.place, spec->place);
-	init_completion(&member->flash.ref_done);
 	spin_lock_init(&member->log.lock);
-	atomic_set(&member->flash.write_errors, 1);
 	mutex_init(&member->log.table_lock);
 	INIT_LIST_HEAD(&member->log.ready);
 	INIT_LIST_HEAD(&member->log.free);
@@ -132,8 +169,6 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_mem
 	INIT_LIST_HEAD(&member->log.closing);
 	INIT_LIST_HEAD(&member->log.kills.list);
 	kvblk_throttle_member_init(member);
-	INIT_WORK(&member->flash.p2p.work, kvblk_p2p_work);
-	member->flash.p2p.next = jiffies;
 	INIT_WORK(&member->log.work, kvblk_log_work);
 	INIT_WORK(&member->log.reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->log.restore, kvblk_member_restore);
@@ -142,18 +177,13 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_mem
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->log.checkpoint, kvblk_checkpoint_work);
 	member->log.kills.retry = jiffies;
-	kvblk_watch_init(&member->flash);
-	member->flash.last_get = jiffies - HZ;
-	member->flash.stats = &pool->stats->own;
 	/* first, because kvblk_member_free() ends the works that are initialized here */
-	err = kvblk_io_flash_init(&member->flash);
+	err = kvblk_flash_init(&member->flash, pool, &kvblk_log_flash_ops, spec);
 	if (err)
 		goto free;
-	member->flash.ios = alloc_percpu(struct kvblk_ios);
 	member->log.super = vzalloc(sizeof(*member->log.super));
 	err = -ENOMEM;
-	if (!member->flash.ios || !member->log.super ||
-	    percpu_ref_init(&member->flash.ref, member_ref_release, 0, GFP_KERNEL))
+	if (!member->log.super)
 		goto free;
 
 	file = bdev_file_open_by_dev(spec->dev, BLK_OPEN_READ | BLK_OPEN_WRITE,
@@ -168,13 +198,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_mem
 					   kbasename(member->flash.path), err);
 		goto free;
 	}
-	member->flash.bdev_file = file;
-	bdev = file_bdev(file);
-	member->flash.bdev = bdev;
-	member->flash.dev = bdev->bd_dev;
-	snprintf(member->flash.device, sizeof(member->flash.device), "%pg", bdev);
-	member_name(member, spec->name);
-	member->flash.size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
+	kvblk_flash_open(&member->flash, file, spec->name);
 	err = member_suits(member, extack);
 	if (err)
 		goto free;
@@ -204,7 +228,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->log.reclaim_work);
 	cancel_work_sync(&member->log.kills.work);
 	kvblk_throttle_member_exit(member);
-	kvblk_io_flash_exit(&member->flash);
+	kvblk_flash_exit(&member->flash);
 	for (i = 0; member->log.segs && i < member->flash.nr_segs; i++)
 		kvblk_open_free(member->log.segs[i].open);
 	if (member->flash.slot) {
@@ -216,9 +240,6 @@ void kvblk_member_free(struct kvblk_member *member)
 	kvfree(member->log.table_seq);
 	vfree(member->log.super);
 	free_page((unsigned long)member->log.table_buf);
-	percpu_ref_exit(&member->flash.ref);
-	free_percpu(member->flash.ios);
-	kfree(member->flash.path);
 	kfree(member);
 }
 

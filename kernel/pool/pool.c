@@ -66,6 +66,15 @@ struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool)
 	return space;
 }
 
+static void flash_align(const struct kvblk_flash *flash, u32 *addr, u32 *len)
+{
+	*len |= bdev_logical_block_size(flash->bdev) - 1;
+	*addr |= bdev_dma_alignment(flash->bdev);
+	/* a gap inside a page would split bios at arbitrary offsets */
+	if (queue_virt_boundary(bdev_get_queue(flash->bdev)))
+		*len |= PAGE_SIZE - 1;
+}
+
 void kvblk_pool_limits(struct kvblk_pool *pool)
 {
 	u32 addr = 0, len = 0, units = 1;
@@ -82,12 +91,8 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 			continue;
 		kvblk_io_limits(&member->flash);
 		units = max(units, member->flash.record_align >> KVBLK_UNIT_SHIFT);
-		len |= bdev_logical_block_size(bdev) - 1;
-		addr |= bdev_dma_alignment(bdev);
 		stable |= bdev_stable_writes(bdev);
-		/* a gap inside a page would split bios at arbitrary offsets */
-		if (queue_virt_boundary(bdev_get_queue(bdev)))
-			len |= PAGE_SIZE - 1;
+		flash_align(&member->flash, &addr, &len);
 	}
 	align.addr_mask = addr | len;
 	align.len_mask = len;

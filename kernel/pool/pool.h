@@ -150,6 +150,11 @@ struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb);
 /* Return whether the member was in or entering @life. If not, it may have missed deletes. */
 bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life);
 
+/* Initialize a zeroed flash of @spec, whose path is taken. Returns 0 or -ENOMEM. */
+int kvblk_flash_init(struct kvblk_flash *flash, struct kvblk_pool *pool,
+		     const struct kvblk_flash_ops *ops, struct kvblk_member_spec *spec);
+void kvblk_flash_open(struct kvblk_flash *flash, struct file *file, const char *name);
+void kvblk_flash_exit(struct kvblk_flash *flash);	/* also after a failed init */
 /* Open the device, and read its superblocks. */
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 				       struct netlink_ext_ack *extack);
