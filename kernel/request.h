@@ -104,9 +104,10 @@ struct kvblk_read {
 struct kvblk_media {
 	struct kvblk_io io;
 	bool begun;			/* the media half is active and holds pool->users */
-	struct kvblk_member *member;	/* get, delete: the block's, referenced while @begun */
-	struct kvblk_segment *seg;	/* get, delete: the block's, referenced while @begun */
-	u64 gen;			/* of @seg */
+	struct kvblk_flash *flash;	/* get: the block's, referenced while @begun */
+	struct kvblk_member *member;	/* get, put: the block's, referenced while @begun */
+	struct kvblk_segment *seg;	/* of @member, or NULL */
+	u64 gen;			/* of the block's segment */
 	struct kvblk_stats __percpu *stats; /* the member's, valid even after its removal */
 	struct kvblk_reservation resv;	/* put: reservation in an open segment */
 	struct kvblk_queued_io queued;	/* put: queued write */

@@ -106,7 +106,7 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 				      void (*completed)(struct kvblk_req *req))
 {
-	int node = bdev_get_queue(req->media.member->flash.bdev)->node;
+	int node = bdev_get_queue(req->media.flash->bdev)->node;
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_bounce *b, *fresh;
 	bool room;
@@ -177,14 +177,14 @@ static void part_submit(struct kvblk_bounce *b)
 	struct half *half = half_of(b, b->asked);
 	u32 bytes = min(b->end - b->asked, b->part);
 	struct kvblk_req *req = b->req;
-	u64 pos = kvblk_slot_pos(&req->media.member->flash, &req->slot) + req->header_bytes +
+	u64 pos = kvblk_slot_pos(req->media.flash, &req->slot) + req->header_bytes +
 		  b->asked;
 
 	/* bytes behind the payload's end are padding on media */
 	bvec_set_virt(&half->bv, half_data(b, half), round_up(bytes, KVBLK_UNIT));
 	b->asked += bytes;
 	atomic_set(&half->state, HALF_FLYING);
-	kvblk_io_start(&half->io, &req->media.member->flash, half_done);
+	kvblk_io_start(&half->io, req->media.flash, half_done);
 	kvblk_io_submit(&half->io, REQ_OP_READ, pos, &half->bv, 1);
 	kvblk_io_end(&half->io);
 }

@@ -563,7 +563,7 @@ int kvblk_p2p_trial(struct kvblk_req *req)
 		trial->taken = true;
 		return -EAGAIN;
 	}
-	trial_report(trial, &req->media.member->flash, right);
+	trial_report(trial, req->media.flash, right);
 	kvblk_p2p_trial_end(req);
 	return 0;
 }

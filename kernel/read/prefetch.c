@@ -47,7 +47,7 @@ static void prefetch_enter(struct kvblk_req *req)
 {
 	struct kvblk_queued_io *queued = &req->media.queued;
 
-	kvblk_media_submit(req, &req->media.member->flash);
+	kvblk_media_submit(req, req->media.flash);
 	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
 						 req->op.priority);
 	queued->priority = req->op.priority;

@@ -7,7 +7,7 @@ static bool direct_known_bounce(struct kvblk_req *req)
 	phys_addr_t addr;
 
 	return kvblk_req_known_device(req, &addr) &&
-	       (kvblk_p2p_bounces(addr, &req->media.member->flash) || kvblk_read_must_see(req));
+	       (kvblk_p2p_bounces(addr, req->media.flash) || kvblk_read_must_see(req));
 }
 
 static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
@@ -39,7 +39,7 @@ static int direct_prepare(struct kvblk_req *req)
 	if ((req->mem.shared && req->revocable) || (req->mem.p2p && kvblk_read_must_see(req)))
 		err = -EREMOTEIO;
 	else if (req->mem.p2p)
-		err = kvblk_p2p_route(req, &req->media.member->flash);
+		err = kvblk_p2p_route(req, req->media.flash);
 	if (err)
 		kvblk_req_mem_drop(req);
 	return err;
@@ -62,7 +62,7 @@ const struct kvblk_sink kvblk_sink_direct = {
 
 static int device_failed(struct kvblk_req *req)
 {
-	kvblk_p2p_failed(req, &req->media.member->flash);
+	kvblk_p2p_failed(req, req->media.flash);
 	kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
 	return -EAGAIN;
 }

@@ -9,9 +9,10 @@ static int record_hold(struct kvblk_req *req)
 	media->seg = kvblk_segment_get(req->pool, &req->slot, &media->member, &media->gen);
 	if (!media->seg)
 		return -ESTALE;
-	if (!kvblk_flash_may_read(&media->member->flash))
+	media->flash = &media->member->flash;
+	if (!kvblk_flash_may_read(media->flash))
 		return kvblk_read_miss(req, KVBLK_C_MISS_MEMBER);
-	media->stats = media->member->flash.stats;
+	media->stats = media->flash->stats;
 	return 0;
 }
 
@@ -62,9 +63,9 @@ static int record_start(struct kvblk_req *req)
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
 	now = jiffies;
-	if (READ_ONCE(req->media.member->flash.last_get) != now)
-		WRITE_ONCE(req->media.member->flash.last_get, now);
-	kvblk_media_submit(req, &req->media.member->flash);
+	if (READ_ONCE(req->media.flash->last_get) != now)
+		WRITE_ONCE(req->media.flash->last_get, now);
+	kvblk_media_submit(req, req->media.flash);
 	record_submit(req);
 	kvblk_io_end(&req->media.io);
 	return 0;
@@ -91,8 +92,8 @@ static int record_wrong(struct kvblk_req *req, bool producer)
 	if (producer)
 		kvblk_count_at(req->media.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 	else
-		kvblk_flash_error(&req->media.member->flash, KVBLK_ERROR_CHECKSUM,
-				  kvblk_slot_segment(&req->media.member->flash, &req->slot));
+		kvblk_flash_error(req->media.flash, KVBLK_ERROR_CHECKSUM,
+				  kvblk_slot_segment(req->media.flash, &req->slot));
 	return kvblk_read_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
@@ -103,7 +104,7 @@ static int record_damaged(struct kvblk_req *req)
 
 static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
-	struct kvblk_place place = kvblk_slot_place(&req->media.member->flash, &req->slot,
+	struct kvblk_place place = kvblk_slot_place(req->media.flash, &req->slot,
 						    req->media.gen);
 	int err;
 
@@ -137,8 +138,8 @@ static int record_failed(struct kvblk_req *req)
 	/* a medium error is permanent: remove the entry, so that the block can be put again */
 	if (req->media.io.status == BLK_STS_MEDIUM)
 		record_drop(req);
-	kvblk_flash_error(&req->media.member->flash, KVBLK_ERROR_READ,
-			  kvblk_slot_segment(&req->media.member->flash, &req->slot));
+	kvblk_flash_error(req->media.flash, KVBLK_ERROR_READ,
+			  kvblk_slot_segment(req->media.flash, &req->slot));
 	return kvblk_read_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 
