@@ -54,7 +54,13 @@
 #define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
 #define KVBLK_COUNT_FOUND_MAX	(KVBLK_COUNT_MAX / 2)	/* of what is read: a next one exists */
 
-/* No bits of compat, ro_compat or incompat are defined yet. Unknown compat bits are preserved. */
+/* No bits of compat or incompat are defined yet. Unknown compat bits are preserved. */
+#define KVBLK_SB_RO_ALL		KVBLK_SB_RO_POD
+
+/* Limits of a superblock's reuse_grace, ms. A follower reads a table page each second. */
+#define KVBLK_REUSE_GRACE_MIN	3000u
+#define KVBLK_FOLLOW_SUPER_MS	10000u	/* longest use of a reuse_grace without a look at it */
+#define KVBLK_REUSE_GRACE_MAX	600000u
 #define KVBLK_SBF_STRICT	0x01 /* pool_flags: all transfers go through kernel memory */
 #define KVBLK_SBF_ALL		KVBLK_SBF_STRICT
 

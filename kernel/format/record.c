@@ -475,6 +475,18 @@ static bool members_valid(const struct kvblk_d_super *sb)
 	return own;
 }
 
+static bool pod_valid(const struct kvblk_d_super *sb)
+{
+	u32 grace = le32_to_cpu(sb->reuse_grace);
+
+	return !kvblk_super_in_pod(sb) ||
+	       (memcmp(sb->pod_uuid, zeroes, sizeof(sb->pod_uuid)) &&
+		kvblk_name_valid(sb->pod_name, sizeof(sb->pod_name)) &&
+		memcmp(sb->node, zeroes, sizeof(sb->node)) &&
+		grace >= KVBLK_REUSE_GRACE_MIN && grace <= KVBLK_REUSE_GRACE_MAX &&
+		le32_to_cpu(sb->held_grace) <= KVBLK_REUSE_GRACE_MAX);
+}
+
 int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 {
 	u64 epoch = le64_to_cpu(sb->epoch), slots = le64_to_cpu(sb->index_slots);
@@ -484,7 +496,7 @@ int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 		return -ENODATA;
 	if (le32_to_cpu(sb->crc) != crc_of(sb, sizeof(*sb), crc))
 		return -EBADMSG;
-	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION || sb->ro_compat || sb->incompat ||
+	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION || sb->incompat ||
 	    le32_to_cpu(sb->pool_flags) & ~KVBLK_SBF_ALL)
 		return -EPROTONOSUPPORT;
 
@@ -494,11 +506,12 @@ int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 	    !kvblk_name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
 	    !text_valid(sb->owner, sizeof(sb->owner)) ||
 	    !geometry_valid(sb, dev_bytes) || !members_valid(sb) || !tenants_valid(sb) ||
+	    !pod_valid(sb) ||
 	    (slots && (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX)))
 		return -ERANGE;
 
 	/* a seq begins with the epoch, which must not overflow */
 	if (!epoch || epoch > KVBLK_EPOCH_MAX || le64_to_cpu(sb->prev_epoch) > epoch)
 		return -ERANGE;
-	return 0;
+	return le32_to_cpu(sb->ro_compat) & ~KVBLK_SB_RO_ALL ? -EROFS : 0;
 }

@@ -9,6 +9,7 @@
 #include <linux/math.h>
 #include <linux/minmax.h>
 #include <linux/types.h>
+#include <asm/byteorder.h>
 
 #include "format/format.h"
 #include "format/hash.h"
@@ -192,10 +193,15 @@ void kvblk_super_seal(struct kvblk_d_super *sb);	/* sets the checksum, after all
  * copies and members.
  *
  * Return: 0; -ENODATA: no kvblk superblock; -EBADMSG: damaged; -EPROTONOSUPPORT: unknown
- * version, incompat or ro_compat bit (no read-only mode exists), or pool flag; -ERANGE: a
- * field is out of range.
+ * version, incompat bit or pool flag; -ERANGE: a field is out of range; -EROFS: valid, but for
+ * reading only, because of an unknown ro_compat bit.
  */
 int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most);
+
+static inline bool kvblk_super_in_pod(const struct kvblk_d_super *sb)
+{
+	return le32_to_cpu(sb->ro_compat) & KVBLK_SB_RO_POD;
+}
 
 static inline int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
 {

@@ -97,7 +97,7 @@ int kvblk_super_read(struct kvblk_member *member)
 			continue;
 		}
 		err = kvblk_super_check(copy, member->flash.size);
-		newer |= err == -EPROTONOSUPPORT;
+		newer |= err == -EPROTONOSUPPORT || err == -EROFS;
 		damaged |= err && err != -ENODATA;
 		if (err == -ERANGE && !kvblk_super_check(copy, U64_MAX))
 			shrunk = copy;

@@ -123,6 +123,11 @@ static void super_image(void)
 	sb->nr_segments = cpu_to_le32(4096);
 	sb->record_align = cpu_to_le32(4096);
 	sb->epoch = cpu_to_le64(3);
+	sb->ro_compat = cpu_to_le32(KVBLK_SB_RO_POD);
+	sb->node[0] = 1;
+	sb->pod_uuid[0] = 1;
+	memcpy(sb->pod_name, "pod", 3);
+	sb->reuse_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MIN);
 	sb->nr_members = cpu_to_le32(2);
 	for (int i = 0; i < 2; i++) {
 		sb->members[i].uuid[0] = i + 1;

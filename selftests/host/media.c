@@ -64,8 +64,8 @@ struct field {
 	X(t, activation) X(t, prev_epoch) X(t, prev_activation)		\
 	X(t, time) X(t, wall) X(t, list_seq) X(t, nr_members)		\
 	X(t, reserved1) Y(t, members, listed) X(t, index_slots)		\
-	X(t, node) X(t, reserved) Y(t, tenants, tenant)		\
-	X(t, places)
+	X(t, node) X(t, pod_uuid) X(t, pod_name) X(t, reuse_grace)	\
+	X(t, held_grace) X(t, reserved) Y(t, tenants, tenant) X(t, places)
 #define SEGMENT(X, Y, t)						\
 	X(t, generation) X(t, state) X(t, class) X(t, flags)		\
 	X(t, nr_records) X(t, opened) X(t, reserved)

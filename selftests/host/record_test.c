@@ -830,6 +830,15 @@ static void super_sample(struct kvblk_d_super *sb)
 	kvblk_super_seal(sb);
 }
 
+static void pod_sample(struct kvblk_d_super *sb)
+{
+	sb->ro_compat = cpu_to_le32(KVBLK_SB_RO_POD);
+	memset(sb->node, 0xdd, sizeof(sb->node));
+	memset(sb->pod_uuid, 0xee, sizeof(sb->pod_uuid));
+	memcpy(sb->pod_name, "pod", 3);
+	sb->reuse_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MIN);
+}
+
 static struct kvblk_d_super *new_super(void)
 {
 	struct kvblk_d_super *sb = dirty(sizeof(*sb));
@@ -907,7 +916,11 @@ TEST(hostile_superblocks_are_refused)
 	ANSWER(-EPROTONOSUPPORT, sb->version = cpu_to_le16(2));
 	ANSWER(-EPROTONOSUPPORT, sb->version = 0);
 	ANSWER(-EPROTONOSUPPORT, sb->incompat = cpu_to_le32(1));
-	ANSWER(-EPROTONOSUPPORT, sb->ro_compat = cpu_to_le32(1u << 31));
+	ANSWER(-EROFS, sb->ro_compat = cpu_to_le32(1u << 31));
+	/* what a reader cannot use either */
+	ANSWER(-EPROTONOSUPPORT, sb->ro_compat = cpu_to_le32(2);
+	       sb->incompat = cpu_to_le32(1));
+	REFUSED(sb->ro_compat = cpu_to_le32(2); sb->state = 0);
 	ANSWER(0, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT));
 	ANSWER(-EPROTONOSUPPORT, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT << 1));
 	REFUSED(sb->state = 0);
@@ -1028,6 +1041,48 @@ TEST(hostile_superblocks_are_refused)
 	REFUSED(for (int i = 0; i < 4; i++)
 			memset(sb->places[0].parts[i].text, 'x', 60));
 	ANSWER(0, memset(&sb->places[2], 0xff, sizeof(sb->places[2])));
+#undef REFUSED
+#undef ANSWER
+	free(sb);
+}
+
+/* The fields of a pod are checked with its bit, and void without it. */
+TEST(hostile_pods_are_refused)
+{
+	struct kvblk_d_super *sb = new_super();
+
+#define ANSWER(error, change) do {					\
+		super_sample(sb);					\
+		pod_sample(sb);						\
+		change;							\
+		kvblk_super_seal(sb);					\
+		assert_int_equal(kvblk_super_check(sb, DEV_BYTES), error); \
+	} while (0)
+#define REFUSED(change) do {						\
+		ANSWER(-ERANGE, change);				\
+		ANSWER(0, change; sb->ro_compat = 0);			\
+	} while (0)
+
+	ANSWER(0, assert_true(kvblk_super_in_pod(sb)));
+	ANSWER(0, sb->ro_compat = 0; assert_false(kvblk_super_in_pod(sb)));
+	ANSWER(-EROFS, sb->ro_compat = cpu_to_le32(KVBLK_SB_RO_POD | 2));
+	REFUSED(memset(sb->pod_uuid, 0, sizeof(sb->pod_uuid)));
+	ANSWER(0, memset(sb->pod_uuid, 0, sizeof(sb->pod_uuid) - 1));
+	REFUSED(memset(sb->pod_name, 0, sizeof(sb->pod_name)));
+	REFUSED(memset(sb->pod_name, 'x', sizeof(sb->pod_name)));
+	REFUSED(memcpy(sb->pod_name, "a b", 4));
+	REFUSED(memcpy(sb->pod_name, "..", 3));
+	ANSWER(0, memset(sb->pod_name, 'x', sizeof(sb->pod_name) - 1));
+	REFUSED(memset(sb->node, 0, sizeof(sb->node)));
+	REFUSED(sb->reuse_grace = 0);
+	REFUSED(sb->reuse_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MIN - 1));
+	ANSWER(0, sb->reuse_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MIN));
+	ANSWER(0, sb->reuse_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MAX));
+	REFUSED(sb->reuse_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MAX + 1));
+	REFUSED(sb->reuse_grace = cpu_to_le32(~0u));
+	ANSWER(0, sb->held_grace = 0);
+	ANSWER(0, sb->held_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MAX));
+	REFUSED(sb->held_grace = cpu_to_le32(KVBLK_REUSE_GRACE_MAX + 1));
 #undef REFUSED
 #undef ANSWER
 	free(sb);

@@ -30,6 +30,12 @@ enum kvblk_sb_state {
 	KVBLK_SB_ACTIVATING = 3,
 };
 
+/*
+ * ro_compat: the pool is its node's part of a pod. Others read its members while
+ * it writes, so whoever writes must keep @reuse_grace.
+ */
+#define KVBLK_SB_RO_POD		0x01
+
 struct kvblk_d_tenant {
 	__le16 id;		/* 0 is "default"; never reused */
 	__le16 flags;		/* KVBLK_TENANTF_* */
@@ -97,7 +103,11 @@ struct kvblk_d_super {
 	struct kvblk_d_member members[KVBLK_SB_MEMBERS];
 	__le64 index_slots;	/* of the pool's index; 0: not known */
 	__u8   node[16];	/* id of the owner; zeroes: only its name is known */
-	__u8   reserved[176];	/* pads the fixed part to 4096 */
+	__u8   pod_uuid[16];	/* valid with KVBLK_SB_RO_POD */
+	__u8   pod_name[32];	/* as pod_uuid */
+	__le32 reuse_grace;	/* as pod_uuid: ms from retirement to reuse, at least */
+	__le32 held_grace;	/* as pod_uuid: longest that followers may rely on, ms */
+	__u8   reserved[120];	/* pads the fixed part to 4096 */
 	struct kvblk_d_tenant tenants[KVBLK_SB_TENANTS];
 	struct kvblk_d_place places[KVBLK_SB_MEMBERS];	/* as members */
 };
