@@ -6,6 +6,7 @@
  *   0            superblock A (64 KiB)
  *   64 KiB       superblock B
  *   128 KiB      segment table: for each page of 127 entries two 4 KiB slots
+ *                in a pod: a change page, the 4 KiB before data_start
  *   data_start   segment 0, segment 1, ... (data_start: multiple of 1 MiB)
  *
  * A segment holds records from its front and summary pages from its end downwards. Page i is the
@@ -95,6 +96,22 @@ struct kvblk_d_table {		/* 4096 bytes */
 	__le32 page;
 	__le32 time;		/* low bits of the pool's clock when written */
 	struct kvblk_d_segment segments[KVBLK_TABLE_ENTRIES];
+} __packed;
+
+#define KVBLK_CHANGES_MAGIC	0x4843564b		/* "KVCH" */
+#define KVBLK_CHANGES		1016u
+
+/*
+ * The change page: which pages of the table were written last, for followers. Its owner writes it
+ * each second, with a higher @beat, so that a page that was lost or is old is known by its beat.
+ */
+struct kvblk_d_change_page {	/* 4096 bytes */
+	__le32 magic;
+	__le32 crc;		/* crc32c of the page, this field zero */
+	__le64 incarnation;
+	__le64 beat;		/* number of this write; begins with the epoch of the activation */
+	__le64 nr;		/* number of table writes; begins as @beat */
+	__le32 pages[KVBLK_CHANGES];	/* table page of write i at i % KVBLK_CHANGES */
 } __packed;
 
 /* Checksums of the payload. */

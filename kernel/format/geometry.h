@@ -37,12 +37,13 @@ static inline u64 kvblk_default_segment(u64 size)
 	return seg;
 }
 
-/* Return the offset of the first segment, after superblocks and table. */
+/* Return the offset of the first segment, after superblocks, table and change page. */
 static inline u64 kvblk_data_start(u64 size, u64 seg)
 {
 	u64 pages = DIV_ROUND_UP_ULL(size / seg, KVBLK_TABLE_ENTRIES);
 
-	return round_up(KVBLK_TABLE_OFFSET + 2ull * KVBLK_UNIT * pages, (u64)KVBLK_DATA_ALIGN);
+	return round_up(KVBLK_TABLE_OFFSET + (2ull * pages + 1) * KVBLK_UNIT,
+			(u64)KVBLK_DATA_ALIGN);
 }
 
 static inline u64 kvblk_nr_segments(u64 size, u64 seg)

@@ -322,6 +322,18 @@ bool kvblk_table_within(const struct kvblk_d_table *table, u64 incarnation, u32 
 	return true;
 }
 
+void kvblk_change_page_seal(struct kvblk_d_change_page *changes)
+{
+	changes->crc = cpu_to_le32(crc_of(changes, sizeof(*changes), crc));
+}
+
+bool kvblk_change_page_valid(const struct kvblk_d_change_page *changes, u64 incarnation)
+{
+	return le32_to_cpu(changes->magic) == KVBLK_CHANGES_MAGIC &&
+	       le32_to_cpu(changes->crc) == crc_of(changes, sizeof(*changes), crc) &&
+	       le64_to_cpu(changes->incarnation) == incarnation;
+}
+
 void kvblk_super_seal(struct kvblk_d_super *sb)
 {
 	sb->crc = cpu_to_le32(crc_of(sb, sizeof(*sb), crc));
@@ -421,8 +433,8 @@ static bool geometry_valid(const struct kvblk_d_super *sb, u64 dev_bytes)
 				 KVBLK_RECORD_ALIGN_MAX) || !nr_segments)
 		return false;
 
-	/* no overflow: at most 2^32 segments of 2^30 bytes */
-	table_end = KVBLK_TABLE_OFFSET +
+	/* no overflow: at most 2^32 segments of 2^30 bytes; a change page follows in a pod */
+	table_end = KVBLK_TABLE_OFFSET + kvblk_super_in_pod(sb) * KVBLK_UNIT +
 		    2ull * KVBLK_UNIT * ((nr_segments - 1) / KVBLK_TABLE_ENTRIES + 1);
 	data_bytes = (u64)nr_segments * segment_units << KVBLK_UNIT_SHIFT;
 

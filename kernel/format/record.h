@@ -167,6 +167,9 @@ static inline bool kvblk_table_valid(const struct kvblk_d_table *table, u64 inca
 	return kvblk_table_within(table, incarnation, page, KVBLK_COUNT_FOUND_MAX);
 }
 
+void kvblk_change_page_seal(struct kvblk_d_change_page *changes);	/* sets the checksum */
+bool kvblk_change_page_valid(const struct kvblk_d_change_page *changes, u64 incarnation);
+
 /* Return whether @name ends within @size bytes and is [A-Za-z0-9][A-Za-z0-9_.-]*. */
 bool kvblk_name_valid(const u8 *name, size_t size);
 /* Replace characters that are not printable ASCII, as superblocks require of host names. */
@@ -187,10 +190,10 @@ void kvblk_super_seal(struct kvblk_d_super *sb);	/* sets the checksum, after all
  * @most: limit of the numbers that grow by one, KVBLK_COUNT_MAX for a superblock to be written
  *
  * Checks all values that later code computes with: segment size and record_align are powers of
- * two within their limits; the table ends before data_start; all segments lie within @sb's
- * size, and that within @dev_bytes; names are terminated and valid file names; members
- * and tenants are listed once, this member included; epochs are in range. The caller compares
- * copies and members.
+ * two within their limits; the table, and a pod's change page, end before data_start; all
+ * segments lie within @sb's size, and that within @dev_bytes; names are terminated and valid
+ * file names; members and tenants are listed once, this member included; epochs are in range.
+ * The caller compares copies and members.
  *
  * Return: 0; -ENODATA: no kvblk superblock; -EBADMSG: damaged; -EPROTONOSUPPORT: unknown
  * version, incompat bit or pool flag; -ERANGE: a field is out of range; -EROFS: valid, but for

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Damage that no checksum detects: change a field of a superblock, a page of the segment table, a
- * summary page or a header, and seal it again with the pool's secret.
+ * summary page, a header or a pod's change page, and seal it again with the pool's secret.
  *
  * The fields are listed below. An assertion sums their bytes, so that a new field in
  * format/format.h cannot be forgotten.
@@ -89,6 +89,9 @@ struct field {
 	X(t, magic) X(t, incarnation) X(t, generation) X(t, segment)	\
 	X(t, page) X(t, nr_records) X(t, sealed) X(t, reserved) X(t, crc) \
 	X(t, mac) X(t, pad) Y(t, entries, entry)
+#define CHANGES(X, Y, t)						\
+	X(t, magic) X(t, crc) X(t, incarnation) X(t, beat) X(t, nr)	\
+	Y(t, pages, page)
 
 #define PLAIN(type, name)						\
 	{ #name, offsetof(struct type, name), BYTES(type, name), 1, NULL, 0 },
@@ -109,12 +112,16 @@ FIELDS(super, SUPER, kvblk_d_super);
 FIELDS(table, TABLE, kvblk_d_table);
 FIELDS(summary, SUMMARY, kvblk_d_summary);
 FIELDS(header, RECORD, header);
+/* an element of a change page is a plain number */
+static const struct field page[] = { { "number", 0, sizeof(__le32), 1, NULL, 0 } };
+FIELDS(changes, CHANGES, kvblk_d_change_page);
 
 enum kind {
 	IN_SUPER,
 	IN_TABLE,
 	IN_SUMMARY,
 	IN_HEADER,
+	IN_CHANGES,
 	KINDS,
 };
 
@@ -127,6 +134,7 @@ static const struct {
 	{ "table", table, COUNT(table), sizeof(struct kvblk_d_table) },
 	{ "summary", summary, COUNT(summary), sizeof(struct kvblk_d_summary) },
 	{ "header", header, COUNT(header), sizeof(struct header) },
+	{ "change page", changes, COUNT(changes), sizeof(struct kvblk_d_change_page) },
 };
 
 /* Place of a valid structure; each list has the newest one first. */
@@ -181,6 +189,11 @@ static size_t segment_at(const struct media *media, u32 nr, u32 unit)
 	return le64_to_cpu(media->sb.data_start) +
 	       (((u64)nr * le32_to_cpu(media->sb.segment_units) + unit) <<
 		KVBLK_UNIT_SHIFT);
+}
+
+static size_t changes_at(const struct media *media)
+{
+	return le64_to_cpu(media->sb.data_start) - KVBLK_UNIT;
 }
 
 /* Record the structure that the unit at @at of a used segment contains. */
@@ -239,6 +252,10 @@ struct media *media_scan(const void *image, size_t bytes, const size_t *pages,
 	    media->image, &none);
 	for (i = 0; i < nr_pages; i++)
 		scan_unit(media, first->segments, pages[i]);
+	/* a member in no pod has none */
+	if (kvblk_change_page_valid((const void *)(media->image + changes_at(media)),
+				    le64_to_cpu(sb->incarnation)))
+		add(media, IN_CHANGES, changes_at(media), &none);
 	return media;
 }
 
@@ -657,6 +674,9 @@ static void reseal(const struct media *media, u8 *buf, enum kind kind)
 	case IN_SUMMARY:
 		reseal_summary((void *)buf, &media->secret);
 		break;
+	case IN_CHANGES:
+		kvblk_change_page_seal((void *)buf);
+		break;
 	default:
 		reseal_header((void *)buf, KVBLK_UNIT, &media->secret);
 	}
@@ -714,7 +734,7 @@ static u32 damage(const struct media *media, const u8 *older, u8 *live, enum kin
 	change->record |= kind == IN_HEADER;
 
 	at = text_add(change->text, len, at, "%s%s %u", at ? "; " : "", kinds[kind].name, n);
-	if (kind >= IN_SUMMARY)
+	if (kind == IN_SUMMARY || kind == IN_HEADER)
 		at = text_add(change->text, len, at, " of segment %u",
 			      structure->place.segment);
 	if (!below(12) && stale(media, older, buf, structure->at, kind)) {

@@ -11,6 +11,7 @@
 #include <linux/string.h>
 #include <asm/byteorder.h>
 
+#include "format/geometry.h"
 #include "format/record.h"
 #include "hash_key.h"
 #include "kvblk_test.h"
@@ -742,6 +743,27 @@ static void table_sample(struct kvblk_d_table *table)
 	kvblk_table_seal(table);
 }
 
+TEST(change_page_is_checked)
+{
+	struct kvblk_d_change_page *page = dirty(sizeof(*page));
+	u8 *buf = (void *)page;
+
+	page->magic = cpu_to_le32(KVBLK_CHANGES_MAGIC);
+	page->incarnation = cpu_to_le64(place.incarnation);
+	kvblk_change_page_seal(page);
+	assert_true(kvblk_change_page_valid(page, place.incarnation));
+	assert_false(kvblk_change_page_valid(page, place.incarnation + 1));
+	for (size_t bit = 0; bit < 8 * sizeof(*page); bit++) {
+		buf[bit / 8] ^= 1 << bit % 8;
+		assert_false(kvblk_change_page_valid(page, place.incarnation));
+		buf[bit / 8] ^= 1 << bit % 8;
+	}
+	page->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
+	kvblk_change_page_seal(page);
+	assert_false(kvblk_change_page_valid(page, place.incarnation));
+	free(page);
+}
+
 TEST(table_is_checked)
 {
 	struct kvblk_d_table *table = dirty(sizeof(*table)), good;
@@ -1124,6 +1146,14 @@ TEST(table_must_end_before_the_data)
 	sb->nr_segments = cpu_to_le32(most);
 	kvblk_super_seal(sb);
 	assert_int_equal(kvblk_super_check(sb, dev_bytes), 0);
+	/* in a pod, the change page is behind the table */
+	pod_sample(sb);
+	kvblk_super_seal(sb);
+	assert_int_equal(kvblk_super_check(sb, dev_bytes), -ERANGE);
+	sb->nr_segments = cpu_to_le32(most - KVBLK_TABLE_ENTRIES);
+	kvblk_super_seal(sb);
+	assert_int_equal(kvblk_super_check(sb, dev_bytes), 0);
+	sb->ro_compat = 0;
 	sb->nr_segments = cpu_to_le32(most + 1);
 	kvblk_super_seal(sb);
 	assert_int_equal(kvblk_super_check(sb, dev_bytes), -ERANGE);
@@ -1136,6 +1166,21 @@ TEST(table_must_end_before_the_data)
 	kvblk_super_seal(sb);
 	assert_int_equal(kvblk_super_check(sb, dev_bytes), -ERANGE);
 	free(sb);
+}
+
+/* New members have room for a change page, whatever the length of their table. */
+TEST(a_change_page_fits)
+{
+	const u64 seg = KVBLK_SEGMENT_MIN;
+
+	for (u64 nr = 1; nr < 130 * KVBLK_TABLE_ENTRIES; nr++) {
+		u64 pages = (nr - 1) / KVBLK_TABLE_ENTRIES + 1;
+		u64 table_end = KVBLK_TABLE_OFFSET + 2 * KVBLK_UNIT * pages;
+		u64 start = kvblk_data_start(nr * seg, seg);
+
+		assert_true(start - KVBLK_UNIT >= table_end);
+		assert_int_equal(start, pages < 112 ? MIB : 2 * MIB);
+	}
 }
 
 /* Seqs never run out: the next epoch begins when half of an epoch's seqs are used. */
