@@ -35,6 +35,7 @@
 	X(dram_bytes, u64, 0, 0, 1ull << 44)					\
 	X(dram_mode, u32, KVBLK_DRAM_EVICT, 0, KVBLK_DRAM_TOUCHED)		\
 	X(dram_promote, u32, 0, 0, 1)						\
-	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)
+	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)		\
+	X(reuse_grace_ms, u32, 10000, 3000, 600000)
 
 #endif

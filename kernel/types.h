@@ -535,6 +535,8 @@ struct kvblk_pool {
 	struct kvblk_life prev_life;
 	u8 seed[32];
 	u8 node[16];			/* id of this host, zeroes: unknown */
+	u8 pod[16];			/* uuid of the pod, zeroes: none */
+	char pod_name[KVBLK_NAME_MAX];
 	u64 index_slots;		/* as in superblocks; 0: not all blocks fit */
 	bool index_evicts;		/* restore may evict blocks and invalidate them on media */
 	atomic64_t index_lacks;		/* blocks that restore found no index slot for */
@@ -656,6 +658,12 @@ static inline void kvblk_pool_leave(struct kvblk_pool *pool)
 }
 
 DEFINE_FREE(kvblk_pool_leave, struct kvblk_pool *, kvblk_pool_leave(_T))
+
+/* Returns whether other nodes may read the pool's members. */
+static inline bool kvblk_pool_in_pod(const struct kvblk_pool *pool)
+{
+	return pool->pod_name[0];
+}
 
 /* ---- what a member's state permits ---- */
 

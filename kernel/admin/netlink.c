@@ -119,6 +119,29 @@ static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec
 	return 0;
 }
 
+static int nl_device(const struct nlattr *attr, dev_t *dev, struct netlink_ext_ack *extack)
+{
+	const char *path = nla_data(attr);
+	int err;
+
+	if (!*path)
+		return nl_refuse(extack, attr, -EINVAL, "the path is empty: a path has 1 to 4095 characters");
+	if (!*kbasename(path))
+		return nl_refuse(extack, attr, -EINVAL, "the path ends with a slash: pass the path of a device");
+	/* the path is printed in terminals, logs and metrics */
+	if (!kvblk_text_printable(path))
+		return nl_refuse(extack, attr, -EINVAL, "invalid path: only printable ASCII is allowed; pass another path of the device");
+	err = lookup_bdev(path, dev);
+	if (err == -ENOENT)
+		return nl_refuse(extack, attr, err, "%.54s does not exist", path);
+	if (err == -ENOTBLK)
+		return nl_refuse(extack, attr, err, "%.54s is not a block device", path);
+	if (err)
+		return nl_refuse(extack, attr, err, "%.40s cannot be looked up (error %d)",
+				 path, err);
+	return 0;
+}
+
 static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 			  struct netlink_ext_ack *extack)
 {
@@ -131,27 +154,12 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 		NL_SET_ERR_ATTR_MISS(extack, NULL, KVBLK_A_MEMBER_PATH);
 		return kvblk_refuse(extack, -EINVAL, "member path missing: pass the path of a block device");
 	}
-	if (!nla_strcmp(path, ""))
-		return nl_refuse(extack, path, -EINVAL, "the path is empty: a path has 1 to 4095 characters");
-	if (!*kbasename(nla_data(path)))
-		return nl_refuse(extack, path, -EINVAL, "the path ends with a slash: pass the path of a device");
-	/* the path is printed in terminals, logs and metrics */
-	if (!kvblk_text_printable(nla_data(path)))
-		return nl_refuse(extack, path, -EINVAL, "invalid path: only printable ASCII is allowed; pass another path of the device");
-	err = nl_member_texts(attrs, spec, extack);
+	err = nl_device(path, &spec->dev, extack) ?: nl_member_texts(attrs, spec, extack);
 	if (err)
 		return err;
 	spec->path = nla_strdup(path, GFP_KERNEL_ACCOUNT);
 	if (!spec->path)
 		return -ENOMEM;
-	err = lookup_bdev(spec->path, &spec->dev);
-	if (err == -ENOENT)
-		return nl_refuse(extack, path, err, "%.54s does not exist", spec->path);
-	if (err == -ENOTBLK)
-		return nl_refuse(extack, path, err, "%.54s is not a block device", spec->path);
-	if (err)
-		return nl_refuse(extack, path, err, "%.40s cannot be looked up (error %d)",
-				 spec->path, err);
 	if (bytes && (!is_power_of_2(bytes) || bytes < KVBLK_SEGMENT_MIN ||
 		      bytes > KVBLK_SEGMENT_MAX))
 		return nl_refuse(extack, size, -EINVAL, "invalid segment size: a power of two from 8 MiB to 1 GiB, or 0 for the default");
@@ -314,6 +322,22 @@ static int nl_refuse_import_flags(struct genl_info *info, const struct nlattr *f
 	return nl_refuse(info->extack, flags, -EINVAL, "\"degraded\" and \"rename\" are valid for import only");
 }
 
+static int nl_pod(struct nlattr **attrs, struct kvblk_pool_spec *spec,
+		  struct netlink_ext_ack *extack)
+{
+	const struct nlattr *pod = attrs[KVBLK_A_POOL_POD], *of = attrs[KVBLK_A_POOL_POD_OF];
+	int err;
+
+	if (of && !pod)
+		return nl_refuse(extack, of, -EINVAL, "pod name missing: pass that of the device's pod, too");
+	err = kvblk_nl_name(pod, extack);
+	if (!err && of)
+		err = nl_device(of, &spec->pod_of, extack);
+	if (!err && pod)
+		strscpy(spec->pod, nla_data(pod));
+	return err;
+}
+
 static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
 {
 	struct nl_job *job = nl_pool_job(skb, info, KVBLK_MEMBERS_MAX);
@@ -339,6 +363,11 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
 	};
 	if (attrs[KVBLK_A_POOL_NODE])
 		nla_memcpy(job->spec.node, attrs[KVBLK_A_POOL_NODE], sizeof(job->spec.node));
+	nr = import ? 0 : nl_pod(attrs, &job->spec, info->extack);
+	if (nr) {
+		nl_job_free(job);
+		return nr;
+	}
 	return nl_job_run(info, job, nl_pool_assemble);
 }
 
@@ -506,7 +535,10 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX, kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure));
+	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure)) ||
+	       (kvblk_pool_in_pod(pool) &&
+		(nla_put_string(skb, KVBLK_A_POOL_POD, pool->pod_name) ||
+		 nla_put(skb, KVBLK_A_POOL_POD_UUID, UUID_SIZE, pool->pod)));
 	if (full || !monitor)
 		return kvblk_nl_end(skb, hdr, full);
 	full = nla_put_uint(skb, KVBLK_A_POOL_FREE, space.free_bytes) ||

@@ -553,6 +553,16 @@ static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 	return 0;
 }
 
+static void pod_take(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+{
+	if (!kvblk_super_in_pod(sb))
+		return;
+	memcpy(pool->pod, sb->pod_uuid, sizeof(pool->pod));
+	strscpy(pool->pod_name, sb->pod_name);
+	memcpy(pool->seed, sb->seed, sizeof(pool->seed));
+	pool->tun.reuse_grace_ms = le32_to_cpu(sb->reuse_grace);
+}
+
 static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			 struct netlink_ext_ack *extack)
 {
@@ -569,8 +579,11 @@ static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 
 	import_newest(parts, flags);
 	err = import_current(pool, parts, flags, extack) ?:
 	      import_whole(pool, parts, flags, extack);
-	if (err || parts->life.epoch < KVBLK_EPOCH_UP_MAX)
+	if (err)
 		return err;
+	pod_take(pool, parts->newest);
+	if (parts->life.epoch < KVBLK_EPOCH_UP_MAX)
+		return 0;
 	/* no block can return without a new epoch */
 	if (!(flags & KVBLK_ADD_FORCE))
 		return kvblk_refuse(extack, -EOVERFLOW, "no epoch is left: \"force\" makes a new pool and drops all blocks");
@@ -616,6 +629,80 @@ static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts
 		pool->clock = max(pool->clock, recorded + CLOCK_LAG_S);
 }
 
+/* Return the newest of the superblocks @copies of @dev, or an ERR_PTR() with a message. */
+static struct kvblk_d_super *pod_super(dev_t dev, struct kvblk_d_super copies[2],
+				       struct netlink_ext_ack *extack)
+{
+	struct file *file = bdev_file_open_by_dev(dev, BLK_OPEN_READ, NULL, NULL);
+	struct kvblk_d_super *newest = NULL;
+	int i, err, why = -ENODATA;
+
+	if (IS_ERR(file)) {
+		NL_SET_ERR_MSG_FMT(extack, "the pod's device cannot be opened (error %ld)",
+				   PTR_ERR(file));
+		return ERR_CAST(file);
+	}
+	/* the page cache may predate what another node wrote */
+	invalidate_bdev(file_bdev(file));
+	for (i = 0; i < 2; i++) {
+		loff_t pos = KVBLK_SB_OFFSET(i);
+
+		err = kernel_read(file, &copies[i], sizeof(*copies), &pos);
+		if (err >= 0)
+			err = kvblk_super_check(&copies[i], bdev_nr_bytes(file_bdev(file)));
+		/* a reader may skip unknown ro_compat bits */
+		if (!err || err == -EROFS) {
+			if (!newest || le64_to_cpu(copies[i].seq) > le64_to_cpu(newest->seq))
+				newest = &copies[i];
+		} else if (err != -ENODATA && why != -EPROTONOSUPPORT) {
+			why = err;
+		}
+	}
+	bdev_fput(file);
+	if (why == -EPROTONOSUPPORT)
+		err = kvblk_refuse(extack, why, "the pod's device was written by another version of kvblk: update this node");
+	else if (newest)
+		return newest;
+	else if (why == -ENODATA)
+		err = kvblk_refuse(extack, why, "the pod's device is not a member of a pool");
+	else
+		err = kvblk_refuse(extack, -EUCLEAN, "the pod's device has bad superblocks (error %d): pass another member",
+				   why);
+	return ERR_PTR(err);
+}
+
+/* Join the pod of @spec->pod_of, or begin one. Returns 0, or an error with a message. */
+static int pool_pod(struct kvblk_pool *pool, const struct kvblk_pool_spec *spec,
+		    struct netlink_ext_ack *extack)
+{
+	struct kvblk_d_super *copies __free(kvfree) = NULL;
+	const struct kvblk_d_super *sb;
+
+	if (!spec->pod[0] && !kvblk_pool_in_pod(pool))
+		return 0;
+	if (!memchr_inv(pool->node, 0, sizeof(pool->node)))
+		return kvblk_refuse(extack, -EINVAL, "a pool in a pod needs this host's id: run systemd-machine-id-setup");
+	if (kvblk_pool_in_pod(pool))
+		return 0;
+	strscpy(pool->pod_name, spec->pod);
+	generate_random_uuid(pool->pod);
+	get_random_bytes(pool->seed, sizeof(pool->seed));
+	if (!spec->pod_of)
+		return 0;
+	copies = kvcalloc(2, sizeof(*copies), GFP_KERNEL);
+	sb = copies ? pod_super(spec->pod_of, copies, extack) : ERR_PTR(-ENOMEM);
+	if (IS_ERR(sb))
+		return PTR_ERR(sb);
+	if (!kvblk_super_in_pod(sb))
+		return kvblk_refuse(extack, -EXDEV, "the pod's device is of pool %.31s, which is in no pod",
+				    sb->pool_name);
+	if (strcmp(sb->pod_name, spec->pod))
+		return kvblk_refuse(extack, -EXDEV, "the pod's device is of pod %.31s: pass that name",
+				    sb->pod_name);
+	pod_take(pool, sb);
+	return 0;
+}
+
 static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	const struct kvblk_d_super *sb = parts->newest;
@@ -632,7 +719,8 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 		kvblk_member_list_load(pool, sb);
 	} else {
 		uuid_gen(&pool->uuid);
-		get_random_bytes(pool->seed, sizeof(pool->seed));
+		if (!kvblk_pool_in_pod(pool))
+			get_random_bytes(pool->seed, sizeof(pool->seed));
 		pool->birth = ktime_get_real_seconds();
 		pool->epoch = 1;
 	}
@@ -730,6 +818,8 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 
 	if (!kvblk_name_valid((const u8 *)name, KVBLK_NAME_MAX))
 		return kvblk_refuse(extack, -EINVAL, "invalid pool name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
+	if (spec->pod[0] && !kvblk_name_valid((const u8 *)spec->pod, KVBLK_NAME_MAX))
+		return kvblk_refuse(extack, -EINVAL, "invalid pod name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
 	if (!nr_specs || nr_specs > KVBLK_MEMBERS_MAX)
 		return kvblk_refuse(extack, -EINVAL, "a pool needs 1 to 64 members");
 	for (i = 0; spec->import && i < nr_specs; i++)
@@ -751,6 +841,8 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	if (!err)
 		err = spec->import ? import_survey(pool, parts, add_flags, extack) :
 				     new_survey(parts, add_flags, extack);
+	if (!err)
+		err = pool_pod(pool, spec, extack);
 	if (!err) {
 		pool_identity(pool, parts);
 		pool->flags |= spec->pool_flags;

@@ -58,6 +58,8 @@ struct kvblk_pool_spec {
 	u32 pool_flags;			/* KVBLK_SBF_* of a new pool */
 	u64 index_slots;		/* 0: as before, or chosen by capacity */
 	u8 node[16];			/* this host's identity, zeroes if unknown */
+	char pod[KVBLK_NAME_MAX];	/* name of a new pool's pod, or "" */
+	dev_t pod_of;			/* member of the pod to join, or 0: a new pod */
 	struct kvblk_member_spec *members;
 	u32 nr_members;
 };
@@ -66,7 +68,8 @@ struct kvblk_pool_spec {
  * The calls of administrators may sleep, take pool->admin, and set a message on every error.
  * pool_assemble: all members or none. -EEXIST name in use, -EINVAL bad name, and errors of
  *	member_add. Import: -ENODATA a device is no member, -EXDEV it is of another pool, -ENODEV a
- *	member is missing, -ENOSPC fewer index slots than before without KVBLK_ADD_FORCE.
+ *	member is missing, -ENOSPC fewer index slots than before without KVBLK_ADD_FORCE. Of
+ *	@pod_of: -ENODATA no member, -EXDEV in no pod or in another one, -EUCLEAN damaged.
  * pool_destroy: -ENOENT, -EBUSY the node is open, without @force. Returns 0 with a message if a
  *	superblock could not be written.
  * member_add: -EEXIST the member is active, -EBUSY device in use, -EINVAL unsuitable device,

@@ -200,6 +200,12 @@ static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *
 	sb->time = cpu_to_le64(kvblk_clock(pool));
 	sb->wall = cpu_to_le64(ktime_get_real_seconds());
 	sb->index_slots = cpu_to_le64(READ_ONCE(pool->index_slots));
+	if (kvblk_pool_in_pod(pool)) {
+		sb->ro_compat |= cpu_to_le32(KVBLK_SB_RO_POD);
+		memcpy(sb->pod_uuid, pool->pod, sizeof(sb->pod_uuid));
+		strscpy_pad(sb->pod_name, pool->pod_name);
+		sb->reuse_grace = cpu_to_le32(READ_ONCE(pool->tun.reuse_grace_ms));
+	}
 	sb->tenants[0].flags = cpu_to_le16(KVBLK_TENANTF_USED);
 	strscpy_pad(sb->tenants[0].name, "default");
 }

@@ -19,7 +19,7 @@ ranges() {
 		    "integrity": (0, 2), "queue_bytes": (1 << 20, 1 << 36), "put_window_bytes": (0, 1 << 36),
 		    "suspect_ms": (100, 3600000), "failing_run": (0, 1000000),
 		    "failing_permille": (0, 1000), "discard": (0, 1), "lease_permille": (0, 1000), "lease_keys_max": (0, 1 << 24), "reclaim_event_rate": (0, 1000000),
-		    "dram_bytes": (0, 1 << 44), "dram_mode": (0, 2), "dram_promote": (0, 1), "bounce_chunks": (0, 64), "stats_seconds": (0, 86400)}
+		    "dram_bytes": (0, 1 << 44), "dram_mode": (0, 2), "dram_promote": (0, 1), "bounce_chunks": (0, 64), "stats_seconds": (0, 86400), "reuse_grace_ms": (3000, 600000)}
 		NAMES = {"integrity": ["header", "full", "producer"], "dram_mode": ["through", "evict", "touched"]}
 		os.chdir(sys.argv[1])
 
