@@ -217,6 +217,17 @@ struct kvblk_watchdog {
 	u32 probes_well;		/* consecutive successful probes */
 };
 
+/* The reservation that a pool in a pod takes on a device; see pool/fence.c. */
+struct kvblk_fence {
+	u64 key;			/* of this node, 0: none; set before the first write */
+	bool lost;			/* another node writes, fenced for good; only @work */
+	bool reported;			/* flash->fenced is reported; only @work */
+	unsigned long next;		/* jiffies of the next check; only the watchdog */
+	unsigned long early;		/* jiffies before which a rejected write starts no check */
+	unsigned long gap;		/* jiffies to @early; only @work */
+	struct work_struct work;	/* checks who holds the reservation */
+};
+
 /* Puts and prefetches that wait for gets; see log/write_throttle.c. */
 struct kvblk_write_throttle {
 	spinlock_t lock;		/* protects the fields below; any context */
@@ -275,6 +286,8 @@ struct kvblk_flash {
 	/* set by completions and the watchdog; cleared by the watchdog when probes succeed */
 	bool failing;			/* reads fail */
 	bool read_only;			/* writes fail: blocks are served, puts go elsewhere */
+	/* without reservation: as read_only, and bio.c refuses writes; set by completions, fence */
+	bool fenced;
 	atomic_t error_run[2];		/* consecutive errors of reads, of writes */
 	/* 1, plus failed writes and flushes; after one, no flush proves that caches were written */
 	atomic_t write_errors;
@@ -300,6 +313,7 @@ struct kvblk_flash {
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	struct kvblk_watchdog watchdog;
+	struct kvblk_fence fence;
 	struct kvblk_report reports[KVBLK_ERRORS];
 	struct kvblk_flash_p2p p2p;
 };
@@ -684,7 +698,8 @@ static inline bool kvblk_flash_may_read(const struct kvblk_flash *flash)
 
 static inline bool kvblk_flash_may_write(const struct kvblk_flash *flash)
 {
-	return kvblk_flash_may_read(flash) && !READ_ONCE(flash->read_only);
+	return kvblk_flash_may_read(flash) && !READ_ONCE(flash->read_only) &&
+	       !READ_ONCE(flash->fenced);
 }
 
 /* Returns whether background work should end: the device is not in use, or its pool goes away. */
@@ -693,10 +708,11 @@ static inline bool kvblk_flash_leaves(const struct kvblk_flash *flash)
 	return !kvblk_flash_in_use(flash) || percpu_ref_is_dying(&flash->pool->users);
 }
 
-/* Returns 0 if the device works, 1 if reads fail, 2 if only writes fail; for operators. */
+/* Returns 0: the device works; 1: reads fail; 2: only writes fail; 3: fenced. For operators. */
 static inline u32 kvblk_flash_fails(const struct kvblk_flash *flash)
 {
-	return READ_ONCE(flash->failing) ? 1 : READ_ONCE(flash->read_only) ? 2 : 0;
+	return READ_ONCE(flash->failing) ? 1 : READ_ONCE(flash->fenced) ? 3 :
+	       READ_ONCE(flash->read_only) ? 2 : 0;
 }
 
 /* Returns whether restore is complete, so that the log takes records. */

@@ -3,6 +3,8 @@
  * Bios. All I/O uses submit_bio() on the member's block device: queues, multipath, reconnects and
  * TLS are up to its driver. The rules:
  * - flash->ios counts bios before submission and at completion: the watchdog sees a silent device.
+ * - No write reaches a fenced device: another node may own it. One whose reservation is rejected is
+ *   fenced, and has not failed.
  * - Only the member's own works wait for a tag or a frozen queue, because deadlines, cancel and
  *   SIGKILL do not reach a submitter there. So bios are REQ_NOWAIT, and a work submits bios that
  *   would wait, in order. The work runs in the root cgroup, or else an exhausted budget stops all.
@@ -84,8 +86,11 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 		/* an error of another device's memory proves nothing about the cache */
 		if (bio_op(bio) == REQ_OP_WRITE && !whole->p2p)
 			atomic_inc(&flash->write_errors);
-		if (!whole->p2p && status != BLK_STS_PROTECTION && bio_op(bio) != REQ_OP_DISCARD &&
-		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
+		if (status == BLK_STS_RESV_CONFLICT && write && flash->fence.key)
+			WRITE_ONCE(flash->fenced, true);
+		else if (!whole->p2p && status != BLK_STS_PROTECTION &&
+			 bio_op(bio) != REQ_OP_DISCARD &&
+			 (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
 			io_failed(flash, write, first);
 	} else if (unlikely(atomic_read(&flash->error_run[write]))) {
 		atomic_set(&flash->error_run[write], 0);
@@ -213,6 +218,16 @@ static void io_fill(struct bio *bio, struct kvblk_io *io, const struct bio_vec *
 	bio->bi_end_io = io_end_bio;
 }
 
+static void io_go(const struct kvblk_flash *flash, struct bio *bio)
+{
+	if (unlikely(READ_ONCE(flash->fenced)) && op_is_write(bio_op(bio))) {
+		bio->bi_status = BLK_STS_RESV_CONFLICT;
+		bio_endio(bio);
+	} else {
+		submit_bio(bio);
+	}
+}
+
 static void io_work(struct work_struct *work)
 {
 	struct kvblk_queue *queue = container_of(work, struct kvblk_queue, work);
@@ -233,7 +248,7 @@ static void io_work(struct work_struct *work)
 		bio_reset(bio, io->flash->bdev, io_own(bio)->opf);
 		bio->bi_ioprio = ioprio;
 		io_fill(bio, io, bv);
-		submit_bio(bio);
+		io_go(io->flash, bio);
 		scoped_guard(spinlock_irq, &queue->lock)
 			WRITE_ONCE(queue->nr, queue->nr - 1);
 		cond_resched();
@@ -295,7 +310,7 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 	if (unlikely(READ_ONCE(flash->queues[op_is_write(opf)].nr)))
 		io_postpone(flash, bio);
 	else
-		submit_bio(bio);
+		io_go(flash, bio);
 }
 
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
@@ -498,7 +513,7 @@ static int io_sync_bare(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, u32 b
 	bio->bi_end_io = io_end_bio;
 	atomic_inc(&waiter.io.pending);
 	this_cpu_inc(flash->ios->submitted);
-	submit_bio(bio);
+	io_go(flash, bio);
 	return io_wait(&waiter);
 }
 

@@ -362,6 +362,36 @@ static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts)
 	parts->nr = 0;
 }
 
+/* Returns the part whose uuid is the next one after @last's (NULL: the first), or NULL. */
+static struct kvblk_member *part_after(const struct pool_parts *parts,
+				       const struct kvblk_member *last)
+{
+	struct kvblk_member *next = NULL, *member;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		member = parts->members[i];
+		if ((!last || memcmp(&member->flash.uuid, &last->flash.uuid, UUID_SIZE) > 0) &&
+		    (!next || memcmp(&member->flash.uuid, &next->flash.uuid, UUID_SIZE) < 0))
+			next = member;
+	}
+	return next;
+}
+
+/*
+ * Takes all reservations before the first write, because a member that is refused must change no
+ * other. In one order on all nodes, or else of two that adopt a pool at once, both could fail.
+ */
+static int parts_fence(const struct pool_parts *parts, u32 flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member = NULL;
+	int err = 0;
+
+	while (!err && (member = part_after(parts, member)))
+		err = kvblk_fence_take(member, flags, NULL, extack);
+	return err;
+}
+
 static int new_survey(struct pool_parts *parts, u32 flags, struct netlink_ext_ack *extack)
 {
 	u32 i;
@@ -850,6 +880,7 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	}
 	if (!err)
 		err = parts_setup(pool, parts, specs, extack);
+	err = err ?: parts_fence(parts, add_flags, extack);
 	if (err)
 		goto free;
 
@@ -923,8 +954,9 @@ static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 sta
 		if (member == but || member->flash.state == KVBLK_MEMBER_DEAD ||
 		    member->outdated || member->log.missing)
 			continue;
-		err = -ETIMEDOUT;
-		for (tries = 0; tries < STOP_TRIES && err && !member->flash.suspect; tries++) {
+		err = READ_ONCE(member->flash.fenced) ? -EBUSY : -ETIMEDOUT;
+		for (tries = 0; tries < STOP_TRIES && err && !member->flash.suspect &&
+		     !READ_ONCE(member->flash.fenced); tries++) {
 			if (tries)
 				schedule_timeout_uninterruptible(STOP_GAP);
 			err = kvblk_super_write(member, state, pool->epoch);
@@ -948,8 +980,9 @@ static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack
 	/* a newer list marks the rest active, because the failed write may have arrived */
 	kvblk_member_list_renew(pool);
 	members_write_state(pool, KVBLK_SB_ACTIVE, failed);
-	NL_SET_ERR_MSG_FMT(extack, "pool down as after a crash: %.22s cannot be written, see dmesg",
-			   failed->flash.name);
+	NL_SET_ERR_MSG_FMT(extack, "pool down as after a crash: %.19s %s", failed->flash.name,
+			   READ_ONCE(failed->flash.fenced) ? "is fenced by another node" :
+			   "cannot be written, see dmesg");
 }
 
 static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extack)

@@ -174,6 +174,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_mem
 	INIT_WORK(&member->log.restore, kvblk_member_restore);
 	INIT_WORK(&member->log.kills.work, kvblk_kill_work);
 	INIT_WORK(&member->log.super_work, kvblk_super_work);
+	INIT_WORK(&member->flash.fence.work, kvblk_fence_work);
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->log.checkpoint, kvblk_checkpoint_work);
 	member->log.kills.retry = jiffies;
@@ -218,8 +219,10 @@ void kvblk_member_free(struct kvblk_member *member)
 	u32 i;
 
 	/* no mark_dead callback runs after bdev_fput() */
-	if (member->flash.bdev_file)
+	if (member->flash.bdev_file) {
+		kvblk_fence_drop(&member->flash);
 		bdev_fput(member->flash.bdev_file);
+	}
 	cancel_delayed_work_sync(&member->dead);
 	/* member_mark_dead() counted a member that never joined the pool */
 	if (member->unsure && !member->removing)
@@ -455,9 +458,10 @@ void kvblk_member_stop(struct kvblk_member *member)
 	WRITE_ONCE(member->flash.state, member->flash.state == KVBLK_MEMBER_DEAD ?
 		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
 	flush_work(&member->log.restore);
-	/* p2p_work and probe hold member->flash.ref */
+	/* p2p_work, probe and fence hold member->flash.ref */
 	flush_work(&member->flash.p2p.work);
 	flush_work(&member->flash.watchdog.probe);
+	flush_work(&member->flash.fence.work);
 	flush_work(&member->log.work);
 	cancel_work_sync(&member->log.reclaim_work);
 	cancel_delayed_work_sync(&member->log.checkpoint);
@@ -500,6 +504,7 @@ static void member_remove_work(struct work_struct *work)
 	} while (at || ++pass < 2);
 	kvblk_dram_forget_segments(pool, member->flash.seg_base, member->flash.nr_segs);
 	wiped = !keep && kvblk_super_wipe(member);
+	kvblk_fence_drop(&member->flash);
 
 	kvblk_upper_ops->member_down(member);
 	scoped_guard(mutex, &pool->admin) {
@@ -779,8 +784,12 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	      kvblk_member_setup(member, !member->log.missing, spec->segment_size, extack);
 	scoped_guard(mutex, &pool->admin)
 		uuid_copy(&coming->uuid, &member->flash.uuid);
+	/* forced: the administrator says that the former owner of a returning member is down */
 	if (!err)
-		err = kvblk_member_list(member, spec, extack) ?:
+		err = kvblk_fence_take(member, add_flags, member->log.missing &&
+				       add_flags & KVBLK_ADD_FORCE ? member->log.super->node : NULL,
+				       extack) ?:
+		      kvblk_member_list(member, spec, extack) ?:
 		      kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
 	/* read first: once started, the member may be removed and freed */
 	overwrote = member->log.formatted && member->found == KVBLK_FOUND_MEMBER;

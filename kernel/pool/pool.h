@@ -136,7 +136,7 @@ bool kvblk_pool_supers_current(struct kvblk_pool *pool);
 bool kvblk_member_outdated_super(const struct kvblk_member *member);
 bool kvblk_member_active(const u8 uuid[16]);	/* alive on this host; takes kvblk_pools_lock */
 
-/* ---- member.c, superblock.c, watchdog.c ---- */
+/* ---- member.c, fence.c, superblock.c, watchdog.c ---- */
 
 /* Contents of a device that is to become a member. */
 enum kvblk_found {
@@ -180,6 +180,8 @@ void kvblk_member_stop(struct kvblk_member *member);
 int kvblk_super_read(struct kvblk_member *member);
 /* Refuse, with -EREMOTE and a message, a member that another node owns, unless forced. */
 int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack);
+/* Copy the newest valid superblock to @sb. Returns 0, -ENODATA if none is valid, or an errno. */
+int kvblk_super_peek(struct kvblk_member *member, struct kvblk_d_super *sb);
 /* Write both superblocks with @epoch. The caller excludes other writers. */
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* Zero a removed member's superblocks, or all places that other software checks for metadata. */
@@ -187,5 +189,15 @@ bool kvblk_super_wipe(struct kvblk_member *member);
 bool kvblk_super_wipe_all(struct kvblk_member *member);
 void kvblk_super_work(struct work_struct *work);
 void kvblk_watch_init(struct kvblk_flash *flash);
+/*
+ * Reserve the device of a pool in a pod, before the first write to it; preempt the node @preempt,
+ * or NULL: nobody. With a message: -EBUSY another node holds it, -EOPNOTSUPP it has no
+ * reservations, unless forced, -ESTALE another node wrote the superblocks since they were read.
+ */
+int kvblk_fence_take(struct kvblk_member *member, u32 add_flags, const u8 *preempt,
+		     struct netlink_ext_ack *extack);
+void kvblk_fence_drop(struct kvblk_flash *flash);	/* after the last write */
+void kvblk_fence_watch(struct kvblk_flash *flash);	/* queues a check if due; does not sleep */
+void kvblk_fence_work(struct work_struct *work);
 
 #endif

@@ -132,6 +132,24 @@ int kvblk_super_read(struct kvblk_member *member)
 	return err;
 }
 
+int kvblk_super_peek(struct kvblk_member *member, struct kvblk_d_super *sb)
+{
+	struct kvblk_d_super *copy __free(kvfree) = vmalloc(sizeof(*copy));
+	int err, ret = copy ? -ENODATA : -ENOMEM, i;
+
+	for (i = 0; copy && i < 2; i++) {
+		err = kvblk_io_read(&member->flash, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
+		if (err && ret)
+			ret = err;
+		if (err || kvblk_super_check(copy, member->flash.size) ||
+		    (!ret && le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
+			continue;
+		memcpy(sb, copy, sizeof(*sb));
+		ret = 0;
+	}
+	return ret;
+}
+
 static void super_owner(char *owner, size_t size)
 {
 	strscpy_pad(owner, init_utsname()->nodename, size);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The watchdog marks members as suspect (no I/O completes), failing or read-only (too many errors),
- * and clears the marks. It runs each second and takes no lock held across I/O.
+ * and clears the marks. It runs each second and takes no lock held across I/O. Whether a member is
+ * fenced is up to fence.c.
  */
 #include "pool/pool.h"
 
@@ -23,7 +24,7 @@ static void flash_probe(struct work_struct *work)
 		err = kvblk_io_sync(flash, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
 				    page, KVBLK_UNIT);
 	/* devices may read and still hang on writes */
-	if (!err)
+	if (!err && !READ_ONCE(flash->fenced))
 		err = flash->ops->write_probe(flash);
 	/* a suspect member only has to complete the probe */
 	if (READ_ONCE(wd->failing_reported) || READ_ONCE(wd->read_only_reported)) {
@@ -77,6 +78,8 @@ static void watch_well(struct kvblk_flash *flash)
 	dev_info(&pool->dev, "member %s: responds again\n", flash->name);
 	kvblk_event(pool, flash, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	flash->ops->responds(flash);
+	/* another node may have taken a member that was out of reach */
+	flash->fence.next = jiffies;
 }
 
 static bool watch_rate(const struct kvblk_flash *flash, u64 done, u64 failed)
@@ -131,8 +134,10 @@ void kvblk_flash_watch(struct kvblk_flash *flash)
 		.writes = ios.writes - wd->seen.writes,
 		.writes_failed = ios.writes_failed - wd->seen.writes_failed,
 	};
-	if (kvblk_flash_in_use(flash))
+	if (kvblk_flash_in_use(flash)) {
 		watch_errors(flash, &since);
+		kvblk_fence_watch(flash);
+	}
 	/* a member that was idle at the last tick has not been silent since */
 	if (!inflight || !wd->seen_inflight || since.done)
 		wd->last_done = jiffies;

@@ -96,11 +96,20 @@ static inline const __le32 *kvblk_read_crcs(const struct kvblk_req *req)
 	return crcs + (req->read.from >> KVBLK_CHUNK_SHIFT);
 }
 
+/* Returns whether the segment may have other payloads. */
+static inline bool kvblk_read_unproven(const struct kvblk_req *req)
+{
+	return READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN ||
+	       READ_ONCE(req->media.flash->fenced);
+}
+
 /* Returns the verdict about a record in the held segment. @seen: the CPU sees the payload. */
 static inline enum kvblk_verdict kvblk_read_judge(const struct kvblk_req *req, u8 integrity,
 						  bool durable, bool seen)
 {
-	return kvblk_segment_judge(req->pool, req->media.seg, (struct kvblk_proof_case) {
+	return kvblk_proof_judge(&kvblk_proofs[integrity], &(struct kvblk_proof_case) {
+		.policy = READ_ONCE(req->pool->tun.integrity),
+		.unproven = kvblk_read_unproven(req),
 		.integrity = integrity,
 		.durable = durable,
 		.seen = seen,

@@ -95,8 +95,9 @@ void kvblk_flash_error(struct kvblk_flash *flash, enum kvblk_member_error error,
 {
 	struct kvblk_report *report = &flash->reports[error];
 
-	/* do not count errors that a reported death explains: the drive may be healthy */
-	if (READ_ONCE(flash->state) == KVBLK_MEMBER_DEAD)
+	/* do not count errors that a reported death or fence explains: the drive may be healthy */
+	if (READ_ONCE(flash->state) == KVBLK_MEMBER_DEAD ||
+	    (error == KVBLK_ERROR_WRITE && READ_ONCE(flash->fenced)))
 		return;
 	kvblk_count_at(flash->stats, member_errors[error].counter, 1);
 	WRITE_ONCE(report->segment, segment);

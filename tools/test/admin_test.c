@@ -20,7 +20,7 @@ TEST(test_names)
 		{ KVBLK_NAME_COUNTER, KVBLK_A_COUNTER_PUTS, KVBLK_A_COUNTER_MAX },
 		{ KVBLK_NAME_GAUGE, KVBLK_A_GAUGE_INFLIGHT, KVBLK_A_GAUGE_MAX },
 		{ KVBLK_NAME_LATENCY, KVBLK_A_LATENCY_PUT, KVBLK_A_LATENCY_LOOKUP },
-		{ KVBLK_NAME_EVENT, KVBLK_EVENT_POOL_UP, KVBLK_EVENT_NO_SPACE },
+		{ KVBLK_NAME_EVENT, KVBLK_EVENT_POOL_UP, KVBLK_EVENT_MEMBER_FENCED },
 		{ KVBLK_NAME_MEMBER_STATUS, 0, KVBLK_MEMBER_STATUS_UNRESTORED },
 	};
 
@@ -53,7 +53,7 @@ TEST(test_texts)
 	struct kvblk_notice notice = { .pool = "kv0" };
 	char text[256];
 
-	for (notice.type = KVBLK_EVENT_POOL_UP; notice.type <= KVBLK_EVENT_NO_SPACE; notice.type++) {
+	for (notice.type = KVBLK_EVENT_POOL_UP; notice.type <= KVBLK_EVENT_MEMBER_FENCED; notice.type++) {
 		kvblk_event_text(&notice, text, sizeof(text));
 		assert_null(strstr(text, "unknown"));
 	}

@@ -139,7 +139,8 @@
 	X("request-done", REQUEST_DONE) \
 	X("member-failing", MEMBER_FAILING) \
 	X("member-read-only", MEMBER_READ_ONLY) \
-	X("no-space", NO_SPACE)
+	X("no-space", NO_SPACE) \
+	X("member-fenced", MEMBER_FENCED)
 
 /* X(name, the end of its KVBLK_A_EVENT_), in the order of their numbers */
 #define KVBLK_EVENT_NUMBER_TABLE(X) \

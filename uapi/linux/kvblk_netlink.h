@@ -106,8 +106,8 @@ enum kvblk_stats_scope {
  * @KVBLK_EVENT_MEMBER_DEAD: A member's device is gone.
  * @KVBLK_EVENT_MEMBER_SUSPECT: A member does not answer; its blocks are misses
  *   until it does. Carries silence-ms.
- * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect, failing or read-only member answers
- *   well again.
+ * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect, failing, read-only or fenced member
+ *   answers well again.
  * @KVBLK_EVENT_CHECKSUM: Blocks failed their checks: the first one, or those
  *   of the last minute. Carries segment. Without a member, blocks in the
  *   host's memory did.
@@ -132,6 +132,9 @@ enum kvblk_stats_scope {
  *   answers well for a while. Carries io-errors.
  * @KVBLK_EVENT_NO_SPACE: Puts found no room: the first ones, or those of the
  *   last minute. Carries puts.
+ * @KVBLK_EVENT_MEMBER_FENCED: A member of a pool in a pod lost its reservation
+ *   to another node, or its device lost it: its blocks are served, and nothing
+ *   is written.
  */
 enum kvblk_event {
 	KVBLK_EVENT_POOL_UP = 1,
@@ -151,6 +154,7 @@ enum kvblk_event {
 	KVBLK_EVENT_MEMBER_FAILING,
 	KVBLK_EVENT_MEMBER_READ_ONLY,
 	KVBLK_EVENT_NO_SPACE,
+	KVBLK_EVENT_MEMBER_FENCED,
 };
 
 enum {

@@ -103,6 +103,8 @@ static const struct {
 		"%" PRIu64 " I/O errors in a second; only writes fail: its blocks are served, puts use other members",
 		KVBLK_A_EVENT_IO_ERRORS },
 	[KVBLK_EVENT_NO_SPACE] = { "puts that found no room: %" PRIu64, KVBLK_A_EVENT_PUTS },
+	[KVBLK_EVENT_MEMBER_FENCED] = {
+		"fenced: its reservation is lost; its blocks are served, and nothing is written" },
 };
 
 void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
