@@ -813,6 +813,93 @@ TEST(imports)
 	refused(&req, EINVAL, "add, degraded");
 }
 
+static void create_in_pod(struct req *req, const char *pod, const char *pod_of, bool node)
+{
+	create(req, "newpool");
+	put_member(req, spare, 8 << 20);
+	if (pod)
+		put_str(req, KVBLK_A_POOL_POD, pod);
+	if (pod_of)
+		put_str(req, KVBLK_A_POOL_POD_OF, pod_of);
+	if (node)
+		put(req, KVBLK_A_POOL_NODE, "0123456789abcdef", 16);
+}
+
+TEST(pods)
+{
+	static struct req req;
+	char path[64];
+
+	settle();
+	create_in_pod(&req, "pod", NULL, false);
+	refused(&req, EINVAL, "a pod without the host's id");
+	create_in_pod(&req, "", NULL, true);
+	refused(&req, EINVAL, "a pod without a name");
+	create_in_pod(&req, repeat('p', 32), NULL, true);
+	refused(&req, EINVAL, "a pod with a name of 32 characters");
+	create_in_pod(&req, "-a", NULL, true);
+	refused(&req, EINVAL, "a pod of a name that is none");
+	create_in_pod(&req, NULL, spare, true);
+	refused(&req, EINVAL, "a pod's device without its name");
+	create_in_pod(&req, "pod", "", true);
+	refused(&req, EINVAL, "a pod's device without a path");
+	create_in_pod(&req, "pod", "/dev/", true);
+	refused(&req, EINVAL, "a pod's device that is a directory");
+	create_in_pod(&req, "pod", "/dev/nope", true);
+	refused(&req, ENOENT, "a pod's device that does not exist");
+	create_in_pod(&req, "pod", "/dev/null", true);
+	refused(&req, ENOTBLK, "a pod's device that is no block device");
+	create_in_pod(&req, "pod", spare, true);
+	refused(&req, ENODATA, "a pod's device that is blank");
+	snprintf(path, sizeof(path), "/dev/%s", member);
+	create_in_pod(&req, "pod", path, true);
+	refused(&req, EXDEV, "a pod's device of a pool in no pod");
+	import(&req, "newpool");
+	put_member(&req, spare, 0);
+	put_str(&req, KVBLK_A_POOL_POD, "pod");
+	refused(&req, EINVAL, "import with a pod");
+	import(&req, "newpool");
+	put_member(&req, spare, 0);
+	put_str(&req, KVBLK_A_POOL_POD_OF, spare);
+	refused(&req, EINVAL, "import with a pod's device");
+	create_in_pod(&req, "pod", repeat('y', 4096), true);
+	refused(&req, EINVAL, "a pod's device with a path of 4096 characters");
+	create_in_pod(&req, "pod", "/dev/a\nb", true);
+	refused(&req, EINVAL, "a pod's device with a new line");
+}
+
+/* The attributes of a pod with a wrong type, a wrong size or no NUL. */
+TEST(types_of_pods)
+{
+	static const int strings[] = { KVBLK_A_POOL_POD, KVBLK_A_POOL_POD_OF };
+	static const char zeroes[32];
+	static struct req req;
+
+	settle();
+	for (int i = 0; i < 2; i++) {
+		create_in_pod(&req, i ? "pod" : NULL, NULL, true);
+		put(&req, strings[i], "/dev/null", 9);
+		refused(&req, EINVAL, "attribute %d without its NUL", strings[i]);
+		create_in_pod(&req, i ? "pod" : NULL, NULL, true);
+		put(&req, strings[i], NULL, 0);
+		refused(&req, EINVAL, "attribute %d of no bytes", strings[i]);
+		create_in_pod(&req, i ? "pod" : NULL, NULL, true);
+		put_u32(&req, strings[i], 0x41414141);
+		refused(&req, EINVAL, "attribute %d that is a number", strings[i]);
+		create_in_pod(&req, i ? "pod" : NULL, NULL, true);
+		nest_end(&req, nest(&req, strings[i]));
+		refused(&req, EINVAL, "attribute %d that is a nest", strings[i]);
+	}
+	for (size_t n = 0; n <= sizeof(zeroes); n++) {
+		create_in_pod(&req, "pod", NULL, false);
+		put(&req, KVBLK_A_POOL_NODE, zeroes, n);
+		refused(&req, n == 16 ? EINVAL : ERANGE, "a host's id of %zu bytes, zeroes", n);
+	}
+	create_in_pod(&req, "pod", NULL, true);
+	put(&req, KVBLK_A_POOL_POD_UUID, "0123456789abcdef", 16);
+	refused(&req, EINVAL, "a pod's uuid, which replies have");
+}
+
 TEST(uuids)
 {
 	static const char uuid[20] = "0123456789abcdefghi";

@@ -123,6 +123,10 @@ struct kvblk_member_spec {
  * @index_slots: entries of the index, 64 to 2^36; 0: the previous number, or by capacity
  *	for a new pool
  * @members: the devices; the @size of each is set
+ * @pod: kvblk_pool_create(): name of the pod that the pool is part of, spelled like a
+ *	pool's name; NULL: none
+ * @pod_of: device that is a member of a pool of @pod, and is only read: the new pool gets
+ *	its pod and seed. NULL: the pool begins a new pod
  */
 struct kvblk_pool_spec {
 	uint32_t size;
@@ -132,6 +136,8 @@ struct kvblk_pool_spec {
 	const char *name;
 	uint64_t index_slots;
 	const struct kvblk_member_spec *members;
+	const char *pod;
+	const char *pod_of;
 };
 
 /**
@@ -153,6 +159,7 @@ struct kvblk_pool_spec {
  *   kvblk_admin_wait()
  * * -ENOSPC: too many segments
  * * -EIO: a device cannot be read or written
+ * * -ENODATA, -EXDEV: @pod_of is no member, or its pool is in no pod or in another one
  * * -EINVAL, -ENOMEM
  * * -E2BIG: @spec sets a field that this library does not know
  * * -EMSGSIZE: the request exceeds a socket's buffer
@@ -166,7 +173,7 @@ int kvblk_pool_create(struct kvblk_admin *admin,
 /**
  * kvblk_pool_import() - assemble an existing pool from its members
  * @admin: the handle
- * @spec: name and member devices, as found by kvblk_scan(). @flags, @segment_size and
+ * @spec: name and member devices, as found by kvblk_scan(). @flags, @segment_size, @pod and
  *	KVBLK_ADD_FLAG_FORMAT are not allowed
  *
  * All members must be present and up to date, or else the import fails; with
@@ -212,6 +219,10 @@ int kvblk_pool_import(struct kvblk_admin *admin,
  * @data_start: byte offset of the first segment
  * @data_end: byte offset of the end of the last segment
  * @places: last known place of each entry of @members; "" if unknown
+ * @pod: name of the pod that the pool is part of; "": none
+ * @pod_uuid: identity of the pod
+ * @node: identity of @owner; zeroes: unknown
+ * @own: this host is @owner: by @node, or by the hosts' names if an identity is unknown
  *
  * Only the library allocates this structure, which may grow at its end. The fields report
  * what is on media; the kernel decides what is valid.
@@ -237,6 +248,10 @@ struct kvblk_found {
 	uint64_t data_start;
 	uint64_t data_end;
 	char places[64][KVBLK_PLACE_LEN_MAX + 1];
+	char pod[KVBLK_NAME_LEN_MAX + 1];
+	uint8_t pod_uuid[16];
+	uint8_t node[16];
+	bool own;
 };
 
 /**
@@ -258,6 +273,17 @@ struct kvblk_found {
  * does not respond.
  */
 int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list);
+
+/**
+ * kvblk_host_id() - read the identity of this host as an owner of members
+ * @id: set to the identity, as in &struct kvblk_found.node
+ *
+ * Reads /var/lib/kvblk/node or, without it, /etc/machine-id.
+ *
+ * Context: any thread.
+ * Return: 0; -ENOENT if no file has an identity.
+ */
+int kvblk_host_id(uint8_t id[16]);
 
 /**
  * kvblk_pool_destroy() - stop a pool cleanly
@@ -322,6 +348,8 @@ int kvblk_pool_clear(struct kvblk_admin *admin, const char *name);
  * @put_nospace: puts that failed with -ENOSPC since the pool was assembled or cleared
  * @cleared: time of the last kvblk_pool_clear(), seconds since 1970; 0: never
  * @unsure: members that may still hold blocks deleted now; deletes fail unless 0
+ * @pod: name of the pod that the pool is part of; "": none
+ * @pod_uuid: identity of the pod
  *
  * Only the library allocates this structure, which may grow at its end.
  */
@@ -352,6 +380,8 @@ struct kvblk_pool_state {
 	uint64_t put_nospace;
 	uint64_t cleared;
 	uint32_t unsure;
+	char pod[KVBLK_NAME_LEN_MAX + 1];
+	uint8_t pod_uuid[16];
 };
 
 /**

@@ -94,6 +94,9 @@ usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 99999999999999T /dev/
 usage 'number from 1 to 68719476736' pool create kv0 --index-slots 0 /dev/null
 usage '--index-slots -1: must be a number from 1 to 68719476736' pool create kv0 --index-slots -1 /dev/null
 usage 'number from 1' pool create kv0 --index-slots x /dev/null
+usage 'seed-of needs --pod' pool create kv0 --seed-of /dev/null /dev/null
+usage '1 to 31 letters' pool create kv0 --pod a/b /dev/null
+usage 'must be a path' pool create kv0 --pod a --seed-of null /dev/null
 usage 'unrecognized option' pool create kv0 --frob /dev/null
 usage 'index-slots cannot be used with --block-size' pool create kv0 --index-slots 5 --block-size 1M /dev/null
 usage 'from 1 B to 64 MiB' pool create kv0 --block-size 65M /dev/null

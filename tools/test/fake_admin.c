@@ -101,6 +101,7 @@ static void fill_pool(struct kvblk_pool_state *pool, const json_t *json)
 	pool->index_bytes = number(json, "index_bytes");
 	pool->leased_bytes = number(json, "leased_bytes");
 	pool->value_max = (uint32_t)number(json, "value_max");
+	text(json, "pod", pool->pod, sizeof(pool->pod));
 	pool->unsure = (uint32_t)number(json, "unsure");
 	pool->checksum_failures = number(json, "checksum_failures");
 	pool->read_errors = number(json, "read_errors");
@@ -241,7 +242,9 @@ int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
 
 int kvblk_pool_create(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
 {
-	return changed(admin, "create %s slots=%" PRIu64, spec->name, spec->index_slots);
+	return changed(admin, "create %s slots=%" PRIu64 "%s%s%s%s", spec->name, spec->index_slots,
+		       spec->pod ? " pod=" : "", spec->pod ? spec->pod : "",
+		       spec->pod_of ? " seed-of=" : "", spec->pod_of ? spec->pod_of : "");
 }
 
 int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)

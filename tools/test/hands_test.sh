@@ -152,6 +152,15 @@ state 'd["pools"][0]["capacity"] = 1 << 30'
 logged 'create kv0 slots=0' 'create kv0 slots=0' 'create kv0 slots=5' "create kv0 slots=$("$kvblk" plan --block-size 8K "$flash/big" -o json |
 	python3 -c 'import json, sys; print(json.load(sys.stdin)["index_slots"])')"
 
+echo "# pods"
+expect 0 '' pool create kv0 --pod rack7 /dev/null
+expect 0 '' pool create kv0 --pod rack7 --seed-of /dev/zero /dev/null
+expect 0 '' pool create kv0 --pod rack7 --join /dev/zero /dev/null
+logged 'create kv0 slots=0 pod=rack7' 'create kv0 slots=0 pod=rack7 seed-of=/dev/zero' 'create kv0 slots=0 pod=rack7 seed-of=/dev/zero'
+expect 0 '"index_slots"' pool show kv0 -o json
+! grep -q pod out
+verdict $? "a pool in no pod has no field of one"
+
 echo "# refusals of the module"
 KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or pass "force"' expect 1 'kv0: sh .12. has .*, or pass --force$' destroy kv0
 KVBLK_FAKE_REFUSE='x may be old: pass "force", or pass "format"' expect 1 'old: pass --force, or pass --format$' member add kv0 /dev/null

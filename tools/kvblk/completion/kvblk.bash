@@ -111,7 +111,7 @@ _kvblk() {
 	esac
 
 	case $command in
-	'pool create') options='--format --yes --strict --segment-size --index-slots --block-size --member --name' ;;
+	'pool create') options='--format --yes --strict --segment-size --index-slots --block-size --pod --seed-of --join --force --member --name' ;;
 	'pool import') options='--all --scan --degraded --force --index-slots --name' ;;
 	'pool plan') options='--model --tokens --dtype --ranks --block-size --capacity --members --segment-size --index-slots --dwpd --write-rate' ;;
 	'pool destroy') options='--force' ;;

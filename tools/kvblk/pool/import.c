@@ -213,15 +213,16 @@ static json_t *json_pool(const struct kvblk_found *pool)
 {
 	const struct kvblk_found *best = newest(pool), *found;
 	json_t *devices = json_array(), *missing = json_array();
-	char uuid[40];
+	char uuid[40], pod[40], node[40];
 
 	for (found = pool; found; found = found->next) {
 		if (same_pool(found, pool))
-			json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:b, s:s}",
+			json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:b, s:s, s:s}",
 				"path", found->path,
 				"uuid", uuid_format(found->uuid, uuid),
 				"epoch", (json_int_t)found->epoch,
-				"clean", (int)found->clean, "owner", found->owner));
+				"clean", (int)found->clean, "owner", found->owner,
+				"node", uuid_format(found->node, node)));
 	}
 	for (uint32_t i = 0; i < best->nr_members; i++) {
 		if (!find_member(pool, best->members[i].uuid))
@@ -230,10 +231,12 @@ static json_t *json_pool(const struct kvblk_found *pool)
 				uuid_format(best->members[i].uuid, uuid),
 				"place", best->places[i]));
 	}
-	return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", pool->pool,
+	return json_pack("{s:s, s:s, s:i, s:o, s:o, s:s*, s:s*}", "name", pool->pool,
 			 "uuid", uuid_format(pool->pool_uuid, uuid),
 			 "nr_members", (int)best->nr_members,
-			 "devices", devices, "missing", missing);
+			 "devices", devices, "missing", missing,
+			 "pod", *best->pod ? best->pod : NULL,
+			 "pod_uuid", *best->pod ? uuid_format(best->pod_uuid, pod) : NULL);
 }
 
 static void print_found(const struct kvblk_found *pool)
@@ -244,6 +247,11 @@ static void print_found(const struct kvblk_found *pool)
 	printf("pool %s, uuid %s, %u member%s\n", pool->pool,
 	       uuid_format(pool->pool_uuid, uuid), best->nr_members,
 	       best->nr_members == 1 ? "" : "s");
+	if (*best->pod) {
+		printf("  of pod %s, uuid %s\n", best->pod, uuid_format(best->pod_uuid, uuid));
+		printf("  of node %s%s, id %s\n", best->owner, best->own ? " (this one)" : "",
+		       uuid_format(best->node, uuid));
+	}
 	for (found = pool; found; found = found->next) {
 		if (same_pool(found, pool))
 			printf("  %-24s %s, epoch %" PRIu64 ", %s, by %s\n", found->path,

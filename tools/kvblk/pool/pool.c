@@ -26,6 +26,8 @@ struct create_args {
 	uint32_t segment_size;
 	uint64_t index_slots;
 	uint32_t block_size;
+	const char *pod;
+	const char *pod_of;
 	struct pool_devices devices;
 };
 
@@ -51,6 +53,15 @@ static const struct cli_option create_options[] = {
 	{ "block-size", 0, CLI_SIZE, AT(block_size), "BYTES",
 	  "Expected block size: choose the number of index slots accordingly, see kvblk pool plan",
 	  1, KVBLK_VALUE_MAX },
+	{ "pod", 0, CLI_POOL, AT(pod), "NAME",
+	  "Make the pool part of the pod NAME, whose nodes read each other's blocks; without --seed-of, begin the pod" },
+	{ "seed-of", 0, CLI_DEVICE, AT(pod_of), "DEVICE",
+	  "Member of a pool of the pod, on any node: take the pod's identity and secret from it; it is only read",
+	  .with = "pod" },
+	{ "join", 0, CLI_DEVICE, AT(pod_of), "DEVICE", "Same as --seed-of", .with = "pod" },
+	{ "force", 'f', CLI_FLAG, AT(add_flags), NULL,
+	  "Use devices without reservations, too: nothing fences a second node that writes to them",
+	  .bits = KVBLK_ADD_FLAG_FORCE, .with = "pod" },
 	{ 0 },
 };
 
@@ -76,7 +87,7 @@ static const struct cli_syntax create_syntax = {
 	.check = check_create,
 	.usage = "NAME DEVICE...",
 	.doc = "Create the pool NAME from DEVICEs. Blank devices become members; a device that holds data, including blocks of another pool, is refused without --format. To bring an existing pool back, use \"kvblk pool import\".\v"
-	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1",
+	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n  kvblk pool create kv1 --pod rack7 --seed-of /dev/nvme1n1 /dev/nvme3n1",
 };
 
 /*
@@ -139,6 +150,8 @@ int pool_create_main(int argc, char **argv)
 		.index_slots = args.index_slots,
 		.members = args.devices.specs,
 		.nr_members = args.devices.nr,
+		.pod = args.pod,
+		.pod_of = args.pod_of,
 	};
 	admin = cli_open_admin();
 	if (args.add_flags & KVBLK_ADD_FLAG_FORMAT)
@@ -226,10 +239,10 @@ int pool_clear_main(int argc, char **argv)
 
 static json_t *json_pool(const struct kvblk_pool_state *pool)
 {
-	char uuid[40];
+	char uuid[40], pod[40];
 
 	return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:I, s:o,"
-			 " s:I, s:o, s:o, s:I, s:o, s:I, s:I, s:s+}",
+			 " s:I, s:o, s:o, s:I, s:o, s:I, s:I, s:s+, s:s*, s:s*}",
 		"name", pool->name,
 		"uuid", uuid_format(pool->uuid, uuid),
 		"strict", !!(pool->flags & KVBLK_POOL_FLAG_STRICT),
@@ -247,7 +260,9 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 		"leased_bytes", cli_json_use(pool->has_use, pool->leased_bytes),
 		"value_max", (json_int_t)pool->value_max,
 		"unsure", (json_int_t)pool->unsure,
-		"node", "/dev/", pool->devnode);
+		"node", "/dev/", pool->devnode,
+		"pod", *pool->pod ? pool->pod : NULL,
+		"pod_uuid", *pool->pod ? uuid_format(pool->pod_uuid, pod) : NULL);
 }
 
 static void print_pools(const struct cli_list *list, const struct kvblk_pool_state *pool)
@@ -324,6 +339,8 @@ static void print_pool(const struct kvblk_pool_state *pool,
 	       pool->flags & KVBLK_POOL_FLAG_STRICT ? " (strict)" : "");
 	printf("node       /dev/%s\n", pool->devnode);
 	printf("uuid       %s\n", uuid_format(pool->uuid, uuid));
+	if (*pool->pod)
+		printf("pod        %s, uuid %s\n", pool->pod, uuid_format(pool->pod_uuid, uuid));
 	printf("formatted  %s, epoch %" PRIu64 "\n", birth, pool->epoch);
 	if (pool->has_use) {
 		printf("capacity   %s, %s free (%u of %u segments)\n",

@@ -6,7 +6,6 @@
  * kernel's acknowledgment, its error, or the end of the dump. Each of them may carry a
  * message, which the handle keeps until the next request.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -23,9 +22,6 @@
 
 /* The longest request: a pool of 64 members with paths of 4095 bytes. */
 #define REQUEST_MAX	(292 << 10)
-
-/* Identity of this host as an owner of members; /etc/machine-id is the default. */
-#define NODE_FILE	"/var/lib/kvblk/node"
 
 #ifndef SOL_NETLINK
 #define SOL_NETLINK	270
@@ -388,34 +384,12 @@ static int put_flags(struct nl_msg *msg, int attr, uint32_t flags)
 	return flags ? nla_put_u32(msg, attr, flags) : 0;
 }
 
-/* Read 16 bytes from hexadecimal digits in a file, such as machine-id or a uuid. */
-static bool read_id(const char *path, uint8_t id[16])
-{
-	FILE *in = fopen(path, "re");
-	unsigned int nr = 0;
-	int c = 0;
-
-	memset(id, 0, 16);
-	while (in && nr < 32 && (c = fgetc(in)) != EOF) {
-		if (c == '-')
-			continue;
-		if (!isxdigit(c))
-			break;
-		c = isdigit(c) ? c - '0' : tolower(c) - 'a' + 10;
-		id[nr / 2] |= (uint8_t)(nr % 2 ? c : c << 4);
-		nr++;
-	}
-	if (in)
-		fclose(in);
-	return nr == 32;
-}
-
 /* Add the host's identity. Without an identity the module compares host names. */
 static int put_node(struct nl_msg *msg)
 {
 	uint8_t id[16];
 
-	if (!read_id(NODE_FILE, id) && !read_id("/etc/machine-id", id))
+	if (kvblk_host_id(id))
 		return 0;
 	return nla_put(msg, KVBLK_A_POOL_NODE, sizeof(id), id);
 }
@@ -449,6 +423,9 @@ static int put_pool_spec(struct nl_msg *msg, const struct kvblk_pool_spec *spec)
 		return -EMSGSIZE;
 	if (spec->index_slots &&
 	    nla_put_u64(msg, KVBLK_A_POOL_INDEX_SLOTS, spec->index_slots))
+		return -EMSGSIZE;
+	if ((spec->pod && nla_put_string(msg, KVBLK_A_POOL_POD, spec->pod)) ||
+	    (spec->pod_of && nla_put_string(msg, KVBLK_A_POOL_POD_OF, spec->pod_of)))
 		return -EMSGSIZE;
 	return put_members(msg, spec);
 }
@@ -688,6 +665,8 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&pool->put_nospace, tb[KVBLK_A_POOL_PUT_NOSPACE]);
 	kvblk_nl_uint(&pool->cleared, tb[KVBLK_A_POOL_CLEARED]);
 	get_u32(&pool->unsure, tb[KVBLK_A_POOL_UNSURE]);
+	kvblk_nl_string(pool->pod, sizeof(pool->pod), tb[KVBLK_A_POOL_POD]);
+	get_uuid(pool->pod_uuid, tb[KVBLK_A_POOL_POD_UUID]);
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <liburing.h>
@@ -119,6 +120,11 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 	take_name(found->owner, sb->owner, sizeof(found->owner));
 	memcpy(found->pool_uuid, sb->pool_uuid, sizeof(found->pool_uuid));
 	memcpy(found->uuid, sb->member_uuid, sizeof(found->uuid));
+	memcpy(found->node, sb->node, sizeof(found->node));
+	if (le32toh(sb->ro_compat) & KVBLK_SB_RO_POD) {
+		take_name(found->pod, sb->pod_name, sizeof(found->pod));
+		memcpy(found->pod_uuid, sb->pod_uuid, sizeof(found->pod_uuid));
+	}
 	found->epoch = le64toh(sb->epoch);
 	found->roster_seq = le64toh(sb->list_seq);
 	found->clean = le16toh(sb->state) == KVBLK_SB_CLEAN;
@@ -485,6 +491,29 @@ static int scan_these(const char *const *paths, size_t nr, struct kvblk_found **
 	return err;
 }
 
+/* Mark the members of the host. Uses the module's rule. */
+static void mark_own(struct kvblk_found *found)
+{
+	static const uint8_t unknown[16];
+	char name[sizeof(found->owner)] = "";
+	struct utsname host;
+	uint8_t id[16];
+
+	if (kvblk_host_id(id))
+		memset(id, 0, sizeof(id));
+	if (!uname(&host))
+		take_name(name, (const uint8_t *)host.nodename, sizeof(name));
+	for (; found; found = found->next) {
+		if (found->silent || found->other_version)
+			continue;
+		if (memcmp(id, unknown, sizeof(id)) != 0 &&
+		    memcmp(found->node, unknown, sizeof(id)) != 0)
+			found->own = !memcmp(found->node, id, sizeof(id));
+		else
+			found->own = !strcmp(found->owner, name);
+	}
+}
+
 int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list)
 {
 	struct kvblk_found *first = NULL;
@@ -493,6 +522,8 @@ int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **l
 	err = paths ? scan_these(paths, nr_paths, &first) : scan_all(&first);
 	if (err)
 		kvblk_list_free(first);
+	else
+		mark_own(first);
 	*list = err ? NULL : first;
 	return err;
 }
