@@ -68,6 +68,7 @@ static const char *const advice[] = {
 	[KVBLK_EVENT_READ_ERROR] = "check the device's lines in the kernel log",
 	[KVBLK_EVENT_WRITE_ERROR] = "check the device's lines in the kernel log",
 	[KVBLK_EVENT_RESTORE_FAILED] = "the blocks stay on the device, and kvblkd retries to read them; check the device's lines in the kernel log",
+	[KVBLK_EVENT_MEMBER_FENCED] = "see the kernel log for the node that has the device now; if none has, kvblk takes the reservation again",
 	[KVBLK_EVENT_NO_SPACE] = "reclaim is slower than the puts: add members or put less",
 	[KVBLK_EVENT_REQUEST_DONE] = "see the kernel log",
 };

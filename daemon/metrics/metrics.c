@@ -409,7 +409,7 @@ static void print_members(struct out *out, const struct snapshot *snapshot)
 		sample(out, 1, VALUES(m->pool, m->name, m->path, m->device,
 				      uuid_format(m->uuid, uuid), m->place));
 	begin(out, &(struct metric){ "kvblk_member_state", METRIC_GAUGE,
-				     "1 for the present state of the member, else 0: up, read-only (writes fail: its blocks are served, puts use other members), or a state in which gets of its blocks miss: restoring, suspect (no response), failing (responds with errors), dead, removing, missing, unrestored (its blocks could not be read).",
+				     "1 for the present state of the member, else 0: up, read-only (writes fail: its blocks are served, puts use other members), fenced (as read-only: its reservation is lost), or a state in which gets of its blocks miss: restoring, suspect (no response), failing (responds with errors), dead, removing, missing, unrestored (its blocks could not be read).",
 				     { "pool", "member", "state" } });
 	for (m = snapshot->members; m; m = m->next) {
 		for (const char *const *c = ready_conditions; *c; c++)

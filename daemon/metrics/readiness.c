@@ -19,7 +19,7 @@ const char *const ready_conditions[] = {
 #define X(name, NAME)	name,
 	KVBLK_MEMBER_STATUS_TABLE(X)
 #undef X
-	"suspect", "failing", "read-only", NULL
+	"suspect", "failing", "read-only", "fenced", NULL
 };
 
 const char *ready_condition(const struct kvblk_member_state *member)

@@ -188,6 +188,11 @@ TEST(test_health)
 	expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");
 	expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"read-only\"}", "1");
 	expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"failing\"}", "0");
+	broken.fenced = true;
+	print(METRICS_TEXT);
+	expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"fenced\"}", "1");
+	expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"read-only\"}", "0");
+	broken.fenced = false;
 	well.state = KVBLK_MEMBER_STATUS_DEAD;
 	print(METRICS_TEXT);
 	expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");

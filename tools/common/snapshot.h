@@ -47,8 +47,8 @@ static inline const struct kvblk_stats *snapshot_stats(const struct kvblk_stats 
 }
 
 /*
- * Returns "suspect", "failing" or "read-only", or NULL if the member works. NULL, too, for a
- * dead or departing member: its state says more than old failures.
+ * Returns "suspect", "failing", "fenced" or "read-only", or NULL if the member works. NULL, too,
+ * for a dead or departing member: its state says more than old failures.
  */
 static inline const char *snapshot_trouble(const struct kvblk_member_state *member)
 {
@@ -56,6 +56,8 @@ static inline const char *snapshot_trouble(const struct kvblk_member_state *memb
 		return NULL;
 	if (member->suspect)
 		return "suspect";
+	if (member->fenced)
+		return "fenced";
 	return member->read_only ? "read-only" : member->failing ? "failing" : NULL;
 }
 

@@ -476,6 +476,7 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
  * @has_use: the caller may read statistics, see kvblk_stats_list(). If not,
  *	@free_segments, @ready_segments, @open_segments, @sealed_segments, @inflight,
  *	@restored and @unread_segments are 0
+ * @fenced: @read_only, because the device's reservation is lost: another node may write
  *
  * A KVBLK_MEMBER_STATUS_MISSING member has only @pool, @name, @uuid, @state and @place.
  * The pair @pool, @name is unique in a list. Only the library allocates this structure,
@@ -508,6 +509,7 @@ struct kvblk_member_state {
 	char device[KVBLK_NAME_LEN_MAX + 1];
 	uint32_t unread_segments;
 	bool has_use;
+	bool fenced;
 };
 
 /**

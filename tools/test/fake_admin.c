@@ -150,6 +150,7 @@ static void fill_member(struct kvblk_member_state *member, const json_t *json)
 	member->suspect = json_is_true(json_object_get(json, "suspect"));
 	member->failing = json_is_true(json_object_get(json, "failing"));
 	member->read_only = json_is_true(json_object_get(json, "read_only"));
+	member->fenced = json_is_true(json_object_get(json, "fenced"));
 	member->size = number(json, "size");
 	member->segment_size = (uint32_t)number(json, "segment_size");
 	member->nr_segments = (uint32_t)number(json, "nr_segments");

@@ -204,7 +204,9 @@ state 'd["members"][0].update(suspect=False, failing=True, read_only=True)'
 expect 4 '^kv0  *degraded  *1 of 2 ' status
 grep -q '^kv0: member nvme0n1 answers writes with errors: its blocks are served, ' out
 verdict $? "a pool serves if its only member that is up is read-only"
-state 'd["members"][0].update(failing=False, read_only=False)' 'd["members"][1]["state"] = "up"' 'd["pools"][0]["index_used"] = 60000'
+state 'd["members"][0]["fenced"] = True'
+expect 4 '^kv0: member nvme0n1 is fenced, its reservation is lost: its blocks are served, ' status
+state 'd["members"][0].update(failing=False, read_only=False, fenced=False)' 'd["members"][1]["state"] = "up"' 'd["pools"][0]["index_used"] = 60000'
 expect 0 '^kv0  *note ' status
 grep -q '^kv0: the index is full, 60000 of 65536 entries, while 512 MiB of flash are free; import it with more --index-slots' out
 verdict $? "an index that is too small is told"

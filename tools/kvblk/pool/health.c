@@ -87,9 +87,11 @@ static void check_member(const struct kvblk_member_state *member,
 		}
 		report->nr_up += member->read_only;
 		what = member->suspect ? "does not answer: its blocks are misses until it does" :
+		       member->fenced ? "is fenced, its reservation is lost: its blocks are served, nothing is written" :
 		       member->read_only ? "answers writes with errors: its blocks are served, puts go to other members" :
 					 "answers with errors: its blocks are misses until it answers well";
-		act = "look at its path and its device: dmesg, nvme list-subsys, nvme smart-log";
+		act = member->fenced ? "see dmesg for the node that has it now; if this node is to have it, destroy the pool on both and import it here" :
+		      "look at its path and its device: dmesg, nvme list-subsys, nvme smart-log";
 	}
 	finding = add(report, HEALTH_DEGRADED, member->name);
 	snprintf(finding->what, sizeof(finding->what), "member %s %s", member->name, what);

@@ -61,7 +61,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
-			 " s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:b, s:b, s:s, s:s, s:o}",
+			 " s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:b, s:b, s:b, s:s, s:s, s:o}",
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
@@ -83,6 +83,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"restored", cli_json_use(member->has_use, member->restored),
 		"formatted", (int)member->formatted,
 		"read_only", (int)member->read_only,
+		"fenced", (int)member->fenced,
 		"device", member->device,
 		"place", member->place,
 		"unread_segments", cli_json_use(member->has_use, member->unread_segments));

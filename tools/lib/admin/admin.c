@@ -709,7 +709,8 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	member->suspect = suspect != 0;
 	get_u32(&failing, tb[KVBLK_A_MEMBER_FAILING]);
 	member->failing = failing != 0;
-	member->read_only = failing == 2;
+	member->read_only = failing >= 2;
+	member->fenced = failing == 3;
 	kvblk_nl_uint(&member->size, tb[KVBLK_A_MEMBER_SIZE]);
 	get_u32(&member->segment_size, tb[KVBLK_A_MEMBER_SEGMENT_SIZE]);
 	get_u32(&member->nr_segments, tb[KVBLK_A_MEMBER_NR_SEGMENTS]);
