@@ -196,12 +196,19 @@ static void plan_members(const struct config_pool *wanted, const struct kvblk_po
 	}
 }
 
+static bool is_usable(const struct kvblk_found *found)
+{
+	return !found->silent && !found->other_version && !found->former;
+}
+
 static bool is_of(const struct kvblk_found *found, const struct config_pool *pool)
 {
-	if (found->silent || found->other_version || found->former)
+	if (!is_usable(found))
 		return false;
-	return pool->uuid ? uuid_is(found->pool_uuid, pool->uuid) :
-			    !strcmp(found->pool, pool->name);
+	if (pool->uuid)
+		return uuid_is(found->pool_uuid, pool->uuid);
+	/* all pools of a pod may have one name: it means this node's own, never one to take over */
+	return !strcmp(found->pool, pool->name) && (!*found->pod || found->own);
 }
 
 /* Add a note for each device that is a former member of @pool and must not be used. */
@@ -230,6 +237,22 @@ static const struct kvblk_found *next_of(const struct kvblk_found *found,
 	for ((found) = next_of((state)->found, pool); found;			\
 	     (found) = next_of((found)->next, pool))
 
+/* Add a note for the pool of another node, which only its uuid selects. */
+static void note_other(const struct config_pool *pool, const struct state *state,
+		       struct steps *steps)
+{
+	const struct kvblk_found *found;
+
+	for (found = state->found; found; found = found->next) {
+		if (!is_usable(found) || !*found->pod || found->own ||
+		    strcmp(found->pool, pool->name) != 0)
+			continue;
+		add_step(steps, STEP_NOTE, "pool %s: node %s has a pool of this name; if it is to be imported here, select it with the setting uuid",
+			 pool->name, found->owner);
+		return;
+	}
+}
+
 /* Returns the member with the newest metadata; NULL and a note if no import is possible. */
 static const struct kvblk_found *newest(const struct config_pool *pool,
 					const struct state *state, struct steps *steps)
@@ -253,10 +276,27 @@ static const struct kvblk_found *newest(const struct config_pool *pool,
 		    (found->epoch == best->epoch && found->roster_seq > best->roster_seq))
 			best = found;
 	}
-	if (!best)
+	if (!best && pool->pod.name)
+		add_step(steps, STEP_NOTE, "pool %s: waiting for its members, none found; to create a new pool, run: kvblk pool create %s --pod %s%s%s",
+			 pool->name, pool->name, pool->pod.name,
+			 pool->pod.seed_of ? " --seed-of " : "",
+			 pool->pod.seed_of ? pool->pod.seed_of : "");
+	else if (!best)
 		add_step(steps, STEP_NOTE, "pool %s: waiting for its members, none found; to create a new pool, run: kvblk pool create",
 			 pool->name);
+	if (!best && !pool->uuid)
+		note_other(pool, state, steps);
 	return best;
+}
+
+/* Returns whether the pool, in @pod or in none (""), is in the pod of the file; adds a note if not. */
+static bool pod_fits(const struct config_pool *wanted, const char *pod, struct steps *steps)
+{
+	if (!wanted->pod.name || !strcmp(wanted->pod.name, pod))
+		return true;
+	add_step(steps, STEP_NOTE, "pool %s: it is in %s%s, but the file says pod %s; correct the file, or create the pool anew",
+		 wanted->name, *pod ? "pod " : "no pod", pod, wanted->pod.name);
+	return false;
 }
 
 static bool is_found(const struct config_pool *pool, const struct state *state,
@@ -335,7 +375,7 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 			 pool->name, best->pool);
 		return;
 	}
-	if (!words_begin(&missing, steps))
+	if (!pod_fits(pool, best->pod, steps) || !words_begin(&missing, steps))
 		return;
 	list_missing(pool, state, best, &missing);
 	fclose(missing.to);
@@ -392,7 +432,7 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 		} else if (want->uuid && !uuid_is(pool->uuid, want->uuid)) {
 			add_step(steps, STEP_NOTE, "pool %s: another pool of this name is up; to take it down, run: kvblk pool destroy %s",
 				 want->name, want->name);
-		} else {
+		} else if (pod_fits(want, pool->pod, steps)) {
 			plan_members(want, pool, state, steps);
 			plan_tunables(want, state, steps);
 		}

@@ -138,17 +138,32 @@ static const struct setting reserve_rows[] = {
 	{ 0 },
 };
 
+#define POD(field)	.offset = offsetof(struct config_pod, field)
+#define A_POOL_NAME	"1 to 31 letters, digits, '.', '-' or '_', the first one a letter or digit"
+
+static const struct setting pod_rows[] = {
+	{ .name = "name", .type = SETTING_TEXT, POD(name), .vital = true, .required = true,
+	  .valid = is_pool_name, .allowed = A_POOL_NAME,
+	  .doc = "Name of the pod." },
+	{ .name = "seed_of", .type = SETTING_TEXT, POD(seed_of),
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "Member of another pool of the pod, as kvblk pool create --seed-of takes it. Default: this pool begins the pod." },
+	{ 0 },
+};
+
 static const struct setting pool_rows[] = {
 	{ .name = "name", .type = SETTING_TEXT, POOL(name), .vital = true, .required = true,
 	  .valid = is_pool_name,
-	  .allowed = "1 to 31 letters, digits, '.', '-' or '_', the first one a letter or digit",
+	  .allowed = A_POOL_NAME,
 	  .doc = "Name of the pool. A later file may name the pool again, to change some of its settings." },
 	{ .name = "uuid", .type = SETTING_TEXT, POOL(uuid), .vital = true,
 	  .valid = is_uuid, .allowed = A_UUID,
-	  .doc = "UUID of the pool. Required if several pools have this name." },
+	  .doc = "UUID of the pool. Required if several pools have this name, or if another node of a pod owns the pool. Without it, pools of the pod's other nodes do not count." },
 	{ .name = "members", .type = SETTING_LIST, POOL(members), .vital = true, .most = POOL_MEMBERS,
 	  .valid = is_member, .allowed = "the UUID of a member or the path of a device, preferably in /dev/disk/by-id",
 	  .doc = "Members of the pool. Default: the members that the superblocks list. kvblkd never formats a device." },
+	{ .name = "pod", .type = SETTING_GROUP, POOL(pod), .rows = pod_rows,
+	  .doc = "Pod that the pool is part of. kvblkd imports a pool only if its members are of this pod. While there is none, it reports the command that creates the pool. Default: any pod, or none." },
 	{ .name = "degraded_after", .type = SETTING_NUMBER, POOL(degraded_after), .least = -1,
 	  .most = 86400, .standard = -1,
 	  .doc = "Seconds after which the pool is imported without its missing members. Default: -1, never." },

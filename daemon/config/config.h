@@ -93,10 +93,21 @@ struct config_reserve {
 };
 
 /**
+ * struct config_pod - pod of a pool
+ * @name: name, or NULL: any pod, or none
+ * @seed_of: device of another pool of the pod, or NULL: the pool begins the pod
+ */
+struct config_pod {
+	char *name;
+	char *seed_of;
+};
+
+/**
  * struct config_pool - a pool
  * @name: name
  * @uuid: UUID, or NULL: the only pool of this name
  * @members: UUIDs or device paths; none: the member list of the superblock
+ * @pod: pod that its members must be of
  * @degraded_after: seconds to wait for missing members; -1: no limit
  * @index_slots: index entries at an import, 0: unchanged
  * @block_size: typical block size in bytes, 0: unknown
@@ -111,6 +122,7 @@ struct config_pool {
 	char *name;
 	char *uuid;
 	struct texts members;
+	struct config_pod pod;
 	int64_t degraded_after;
 	int64_t index_slots;
 	int64_t block_size;

@@ -158,6 +158,52 @@ TEST(test_import)
 	       "note: pool kv9: the pool with this UUID has the name kv0\n");
 }
 
+/* A pool of the pod that the file names, of another one, of none, and one that is to be made. */
+TEST(test_pod)
+{
+	static const char begins[] = "pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; }; } );";
+	static const char joins[] =
+		"pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; seed_of = \"/dev/x\"; }; } );";
+	struct state state = down();
+
+	first.own = second.own = true;
+	expect(joins, &state, "note: pool kv0: it is in no pod, but the file says pod rack7; correct the file, or create the pool anew\n");
+	strcpy(first.pod, "rack8");
+	strcpy(second.pod, "rack8");
+	expect(joins, &state, "note: pool kv0: it is in pod rack8, but the file says pod rack7; correct the file, or create the pool anew\n");
+	strcpy(first.pod, "rack7");
+	strcpy(second.pod, "rack7");
+	expect(joins, &state, "import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n");
+	/* a file without a pod imports any */
+	expect(file, &state, "import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n");
+	/* pools of other nodes may have the name, and are never imported by it */
+	second.pool_uuid[0] = 9;
+	expect(joins, &state, "note: pool kv0: two pools have this name; select one with the setting uuid\n");
+	second.own = false;
+	first.nr_members = 1;
+	expect(joins, &state, "import pool kv0 from /dev/nvme0n1\n");
+	first.own = false;
+	strcpy(first.owner, "b");
+	expect(begins, &state,
+	       "note: pool kv0: waiting for its members, none found; to create a new pool, run: kvblk pool create kv0 --pod rack7\n"
+	       "note: pool kv0: node b has a pool of this name; if it is to be imported here, select it with the setting uuid\n");
+	expect("pools = ( { name = \"kv0\"; uuid = \"8ade0000-0000-0000-0000-000000000001\"; } );", &state,
+	       "import pool kv0 from /dev/nvme0n1\n");
+	expect("pools = ( { name = \"kv0\"; uuid = \"8ade0000-0000-0000-0000-000000000002\"; } );", &state,
+	       "note: pool kv0: waiting for its members, none found; to create a new pool, run: kvblk pool create\n");
+	first.nr_members = 2;
+	second.pool_uuid[0] = 0x8a;
+	state.found = NULL;
+	expect(begins, &state, "note: pool kv0: waiting for its members, none found; to create a new pool, run: kvblk pool create kv0 --pod rack7\n");
+	expect(joins, &state, "note: pool kv0: waiting for its members, none found; to create a new pool, run: kvblk pool create kv0 --pod rack7 --seed-of /dev/x\n");
+	state = whole();
+	expect(joins, &state, "note: pool kv0: it is in no pod, but the file says pod rack7; correct the file, or create the pool anew\n");
+	strcpy(kv0.pod, "rack7");
+	expect(joins, &state, "");
+	*first.pod = *second.pod = *kv0.pod = '\0';
+	first.own = second.own = false;
+}
+
 TEST(test_degraded)
 {
 	static const char patient[] = "pools = ( { name = \"kv0\"; } );";
