@@ -90,6 +90,7 @@ struct kvblk_segment {
 	bool rests;			/* leases pin too much of the segment; only reclaim */
 	unsigned long rests_until;	/* jiffies until which reclaim skips it; only reclaim */
 	u64 sweep_mark;			/* pool->sweep_pass that must be reached before reuse */
+	u64 reuse_from;			/* once retired: boottime ns, see kvblk_grace_end() */
 	bool unread;			/* restore could not read it, or not yet; only restore */
 	bool unknown;			/* table entry and its page unreadable; log->table_lock */
 	struct list_head link;		/* on one list of the member, under log->lock */
@@ -350,6 +351,11 @@ struct kvblk_log {
 	u64 *table_seq;			/* by page */
 	struct kvblk_d_table *table_buf;
 
+	u64 reuse_from;			/* boottime ns before which no segment is opened, or 0 */
+	u64 opens;			/* average of segments opened in a second, in 1/256 */
+	u64 opened_seen;		/* @opened at @opens_seen; only @checkpoint */
+	unsigned long opens_seen;	/* jiffies of the last update of @opens; only @checkpoint */
+	u32 grace;			/* reuse_grace in the superblock, ms */
 	bool formatted;			/* formatted by this import or add: nothing to restore */
 	u64 restored;			/* blocks found by restore */
 	u32 nr_unread;			/* unread segments; only restore */
@@ -551,6 +557,8 @@ struct kvblk_pool {
 	u8 node[16];			/* id of this host, zeroes: unknown */
 	u8 pod[16];			/* uuid of the pod, zeroes: none */
 	char pod_name[KVBLK_NAME_MAX];
+	u32 grace;			/* largest reuse_grace that a follower may rely on, ms */
+	u64 grace_until;		/* boottime ns at which @grace ends, or 0; only tick */
 	u64 index_slots;		/* as in superblocks; 0: not all blocks fit */
 	bool index_evicts;		/* restore may evict blocks and invalidate them on media */
 	atomic64_t index_lacks;		/* blocks that restore found no index slot for */

@@ -206,6 +206,16 @@ void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvbl
 /* Subtracts a record from live_units if it leaves the index without an invalidation. */
 void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);
+/* Returns segments that puts need during a grace: 0 in no pod, at most half of the member. */
+u32 kvblk_log_stock(const struct kvblk_member *member);
+u64 kvblk_grace_end(const struct kvblk_pool *pool);
+/* Returns whether the grace that ends at @end, of kvblk_grace_end(), is over. */
+static inline bool kvblk_grace_over(u64 end)
+{
+	/* coarse, because it lags */
+	return !end || ktime_get_coarse_boottime_ns() >= end;
+}
+
 /* Ends the generation of @seg in memory: ended on media, or without a record. Under log->lock. */
 void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg);
 /* Returns 0, -ENOMEM, -ENOSPC, or a write error. May sleep. */

@@ -542,10 +542,14 @@ static void retired_free(struct kvblk_member *member)
 	LIST_HEAD(over);
 
 	scoped_guard(spinlock, &member->log.lock)
-		list_for_each_entry_safe(seg, next, &member->log.retiring, link)
+		list_for_each_entry_safe(seg, next, &member->log.retiring, link) {
+			/* in order of retirement, or nearly */
+			if (!kvblk_grace_over(seg->reuse_from))
+				break;
 			if (!atomic_read_acquire(&seg->refs) &&
 			    READ_ONCE(pool->sweep_pass) >= seg->sweep_mark)
 				list_move_tail(&seg->link, &over);
+		}
 	list_for_each_entry_safe(seg, next, &over, link) {
 		if (READ_ONCE(pool->tun.discard))
 			kvblk_io_discard(&member->flash,
@@ -606,14 +610,17 @@ void kvblk_reclaim_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, log.reclaim_work);
 	struct kvblk_pool *pool = member->flash.pool;
-	u32 low = watermark(member, READ_ONCE(pool->tun.low_permille), 2);
-	u32 high = watermark(member, READ_ONCE(pool->tun.high_permille), 3);
+	u32 stock = kvblk_log_stock(member);
+	u32 low = watermark(member, READ_ONCE(pool->tun.low_permille), 2) + stock;
+	u32 high = watermark(member, READ_ONCE(pool->tun.high_permille), 3) + stock;
 	struct kvblk_segment *seg;
 	u32 tries = 0;
 	int ret;
 
 	retired_free(member);
-	if (kvblk_member_avail(member) > low)
+	/* copies need a segment, too: until one may be opened, nothing is short */
+	if (kvblk_member_avail(member) > low ||
+	    !kvblk_grace_over(READ_ONCE(member->log.reuse_from)))
 		return;
 	if (!member->log.low_reported) {
 		member->log.low_reported = true;

@@ -444,6 +444,8 @@ static void page_forfeit(struct kvblk_member *member, u32 first)
 		}
 	}
 	err = kvblk_table_write(member, first);
+	/* unlike retired ones, these segments are free at once */
+	WRITE_ONCE(member->log.reuse_from, kvblk_grace_end(member->flash.pool));
 	guard(mutex)(&member->log.table_lock);
 	for (i = first; i < end; i++)
 		member->log.segs[i].unknown = err;

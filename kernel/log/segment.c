@@ -18,6 +18,7 @@
 
 #define RESERVED_SEGMENTS	1	/* free ones that puts leave to reclaim, for copies */
 #define SUMMARY_BATCH		16u
+#define OPENS_SHIFT		8	/* fraction of log->opens */
 #define CHECKPOINT_UNIT_SHIFT	12	/* data until a checkpoint is due at once: 16 MiB */
 
 /* Writes both slots; one is enough. Out of reach, a slot may be torn: the next try begins there. */
@@ -243,6 +244,19 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	return err;
 }
 
+/*
+ * Returns the boottime ns at which followers' reads of a segment end that is retired now. The table
+ * shows its next generation already.
+ */
+u64 kvblk_grace_end(const struct kvblk_pool *pool)
+{
+	u32 ms = READ_ONCE(pool->grace);
+
+	if (kvblk_pool_in_pod(pool))
+		ms = max(ms, READ_ONCE(pool->tun.reuse_grace_ms));
+	return ms ? ktime_get_boottime_ns() + (u64)ms * NSEC_PER_MSEC : 0;
+}
+
 void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	u32 number = kvblk_segment_number(member, seg);
@@ -257,6 +271,7 @@ void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg
 	/* kvblk_segment_open() resets the rest, because readers still use it */
 	seg->retiring_gen = 0;
 	seg->state = KVBLK_SEG_FREE;
+	seg->reuse_from = kvblk_grace_end(member->flash.pool);
 	list_add_tail(&seg->link, &member->log.retiring);
 	member->log.nr_retiring++;
 }
@@ -285,7 +300,8 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 	if (!open)
 		return -ENOMEM;
 	spin_lock(&member->log.lock);
-	if (class == KVBLK_CLASS_NEW && member->log.nr_free <= RESERVED_SEGMENTS)
+	if ((class == KVBLK_CLASS_NEW && member->log.nr_free <= RESERVED_SEGMENTS) ||
+	    !kvblk_grace_over(READ_ONCE(member->log.reuse_from)))
 		seg = NULL;
 	else
 		seg = list_first_entry_or_null(&member->log.free, struct kvblk_segment, link);
@@ -613,6 +629,37 @@ static void checkpoint_segment(struct kvblk_member *member, struct kvblk_segment
 		open->listed = sum.nr_records;
 }
 
+/* In a pod: keeps segments in stock for a grace of puts, and uses those whose grace has ended. */
+static void log_grace(struct kvblk_member *member)
+{
+	struct kvblk_log *log = &member->log;
+	u64 opened = READ_ONCE(log->opened), more = log->opens_seen ? opened - log->opened_seen : 0;
+	u64 from = READ_ONCE(log->reuse_from);
+
+	if (from && kvblk_grace_over(from)) {
+		/* restore may set a later one meanwhile */
+		cmpxchg(&log->reuse_from, from, 0);
+		kvblk_log_kick(member);
+	}
+	if (!kvblk_pool_in_pod(member->flash.pool) ||
+	    (log->opens_seen && time_before(jiffies, log->opens_seen + HZ)))
+		return;
+	/* half of the average is of the last three seconds */
+	WRITE_ONCE(log->opens, (3 * log->opens + (more << OPENS_SHIFT)) / 4);
+	log->opened_seen = opened;
+	log->opens_seen = jiffies;
+	if (READ_ONCE(log->nr_retiring))
+		kvblk_log_kick(member);
+}
+
+u32 kvblk_log_stock(const struct kvblk_member *member)
+{
+	u64 ms = READ_ONCE(member->flash.pool->tun.reuse_grace_ms);
+
+	return min(READ_ONCE(member->log.opens) * ms / 1000 >> OPENS_SHIFT,
+		   member->flash.nr_segs / 2);
+}
+
 void kvblk_checkpoint_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(to_delayed_work(work),
@@ -633,6 +680,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		writer_drop(member, seg);
 	}
 	kvfree(buf);
+	log_grace(member);
 	/* save the clock, or else expired blocks would be back after a crash with a late clock */
 	if (READ_ONCE(member->flash.pool->expires) &&
 	    time_after_eq(jiffies, member->log.time_saved + KVBLK_CLOCK_SAVE_S * HZ))

@@ -88,6 +88,7 @@ static void pool_tick(struct work_struct *work)
 		kvblk_flash_watch(&member->flash);
 	rcu_read_unlock();
 	kvblk_pool_seq(pool);
+	kvblk_pool_grace(pool);
 	kvblk_pool_give_up(pool);
 	kvblk_pool_write_epoch(pool);
 	kvblk_kill_retry(pool);

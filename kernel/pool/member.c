@@ -309,9 +309,14 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		       struct netlink_ext_ack *extack)
 {
 	struct kvblk_d_super *sb = member->log.super;
+	struct kvblk_pool *pool = member->flash.pool;
 	u64 seg = segment_size, nr, least;
 	u32 i;
 
+	/* followers rely on what the device says, until it is written and longer */
+	if (kvblk_super_in_pod(sb))
+		WRITE_ONCE(pool->grace, max3(pool->grace, le32_to_cpu(sb->reuse_grace),
+					     le32_to_cpu(sb->held_grace)));
 	if (!new) {
 		member->flash.segment_units = le32_to_cpu(sb->segment_units);
 		member->flash.nr_segs = le32_to_cpu(sb->nr_segments);
@@ -439,6 +444,9 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	/* deletes need not wait for a returning member, see restore_record() */
 	if (!member->log.missing)
 		atomic_inc(&pool->restoring);
+	/* others may read what former owners or contents of the device had here */
+	if (!member->log.formatted || member->found != KVBLK_FOUND_BLANK)
+		WRITE_ONCE(member->log.reuse_from, kvblk_grace_end(pool));
 	percpu_ref_get(&pool->users);
 	rcu_assign_pointer(pool->members[member->flash.slot - 1], member);
 	kvblk_pool_limits(pool);

@@ -113,11 +113,40 @@ static bool member_records(const struct kvblk_member *member)
 	return kvblk_member_stays(member) && !READ_ONCE(member->log.missing);
 }
 
+static bool member_grace_old(const struct kvblk_member *member)
+{
+	const struct kvblk_pool *pool = member->flash.pool;
+
+	return kvblk_pool_in_pod(pool) &&
+	       READ_ONCE(member->log.grace) != READ_ONCE(pool->tun.reuse_grace_ms);
+}
+
+void kvblk_pool_grace(struct kvblk_pool *pool)
+{
+	u32 ms = kvblk_pool_in_pod(pool) ? READ_ONCE(pool->tun.reuse_grace_ms) : 0;
+	struct kvblk_member *member;
+	bool recorded = true;
+
+	rcu_read_lock();
+	kvblk_for_each_member(pool, member)
+		recorded &= !kvblk_flash_in_use(&member->flash) || !member_grace_old(member);
+	rcu_read_unlock();
+	if (ms >= pool->grace) {
+		WRITE_ONCE(pool->grace, ms);
+		pool->grace_until = 0;
+	} else if (!recorded || !pool->grace_until) {
+		pool->grace_until = ktime_get_boottime_ns() +
+				    (u64)(pool->grace + KVBLK_FOLLOW_SUPER_MS) * NSEC_PER_MSEC;
+	} else if (kvblk_grace_over(pool->grace_until)) {
+		WRITE_ONCE(pool->grace, ms);
+	}
+}
+
 bool kvblk_member_outdated_super(const struct kvblk_member *member)
 {
 	const struct kvblk_pool *pool = member->flash.pool;
 
-	return (member_behind(member) ||
+	return (member_behind(member) || member_grace_old(member) ||
 		READ_ONCE(member->log.member_list_seq) != READ_ONCE(pool->member_list_seq) ||
 		(READ_ONCE(pool->expires) &&
 		 kvblk_clock(pool) > READ_ONCE(member->log.time) + KVBLK_CLOCK_SUPER_S)) &&

@@ -106,8 +106,10 @@ struct kvblk_space kvblk_pool_space(struct kvblk_pool *pool);
 /*
  * Called each second; none sleeps. pool_seq begins the next epoch if half of the seqs are used, and
  * takes seqs from it once all members have recorded it. pool_give_up drops unread segments if a
- * delete was refused for them. pool_write_epoch queues writes of outdated superblocks.
+ * delete was refused for them. pool_write_epoch queues writes of outdated superblocks. pool_grace
+ * keeps a lowered reuse_grace_ms' former value for as long as followers may rely on it.
  */
+void kvblk_pool_grace(struct kvblk_pool *pool);
 void kvblk_pool_seq(struct kvblk_pool *pool);
 void kvblk_pool_give_up(struct kvblk_pool *pool);
 void kvblk_pool_write_epoch(struct kvblk_pool *pool);

@@ -236,6 +236,13 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	int err;
 
 	super_fill(member, sb, state, epoch);
+	if (kvblk_pool_in_pod(pool)) {
+		/* followers may rely on it from now on */
+		WRITE_ONCE(pool->grace,
+			   max(READ_ONCE(pool->grace), le32_to_cpu(sb->reuse_grace)));
+		/* a crash must not forget a former, longer one */
+		sb->held_grace = cpu_to_le32(READ_ONCE(pool->grace));
+	}
 	member_list_seq = kvblk_member_list_store(pool, sb);
 	err = super_write_copies(member, sb);
 	if (!err) {
@@ -243,6 +250,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 		WRITE_ONCE(member->log.activation, pool->activation);
 		WRITE_ONCE(member->log.member_list_seq, member_list_seq);
 		WRITE_ONCE(member->log.time, le64_to_cpu(sb->time));
+		WRITE_ONCE(member->log.grace, le32_to_cpu(sb->reuse_grace));
 	}
 	return err;
 }

@@ -246,7 +246,7 @@
 	X("Segments opened on media, waiting to take records.", SEGMENTS_READY) \
 	X("Segments that take records or wait to be sealed.", SEGMENTS_OPEN) \
 	X("Segments that are full and closed.", SEGMENTS_SEALED) \
-	X("Segments that were reclaimed and still have readers.", SEGMENTS_RETIRING) \
+	X("Segments that were reclaimed and still have readers, or in a pod may have readers on other nodes for the reuse grace.", SEGMENTS_RETIRING) \
 	X("Bytes of blocks under lease. Of a pool, not of a member.", LEASED_BYTES) \
 	X("Entries of the index in use. Of a pool, not of a member.", INDEX_USED) \
 	X("Memory that holds blocks. Of a pool, not of a member.", DRAM_BYTES)
