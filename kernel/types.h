@@ -347,9 +347,12 @@ struct kvblk_log {
 	u64 opened;			/* number of the segment opened last */
 	struct list_head closing;	/* full, without writers, to be sealed */
 
-	struct mutex table_lock;	/* protects table_seq, table_buf, order of page writes */
+	struct mutex table_lock;	/* protects table_seq to change_page, page writes */
 	u64 *table_seq;			/* by page */
 	struct kvblk_d_table *table_buf;
+	struct kvblk_d_change_page *change_page; /* in a pod, else NULL */
+	struct kvblk_d_change_page *change_page_buf; /* the copy in flight; only @checkpoint */
+	unsigned long beaten;		/* jiffies of the last write of it; only @checkpoint */
 
 	u64 reuse_from;			/* boottime ns before which no segment is opened, or 0 */
 	u64 opens;			/* average of segments opened in a second, in 1/256 */

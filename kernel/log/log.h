@@ -230,6 +230,12 @@ extern const struct kvblk_flash_ops kvblk_log_flash_ops;
 void kvblk_log_kick(struct kvblk_member *member);
 void kvblk_log_work(struct work_struct *work);
 void kvblk_checkpoint_work(struct work_struct *work);
+int kvblk_change_page_init(struct kvblk_member *member);	/* 0 or -ENOMEM */
+static inline u64 kvblk_change_page_pos(const struct kvblk_flash *flash)
+{
+	return flash->data_start - KVBLK_UNIT;
+}
+
 void kvblk_log_close(struct kvblk_member *member);	/* last writers have segments sealed */
 static inline u32 kvblk_member_avail(const struct kvblk_member *member)
 {

@@ -51,6 +51,15 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 	return written ? 0 : err;
 }
 
+/* Notes that a page of the table was written. Under log->table_lock. */
+static void change_note(struct kvblk_d_change_page *changes, u32 page)
+{
+	u64 nr = le64_to_cpu(changes->nr);
+
+	changes->pages[nr % KVBLK_CHANGES] = cpu_to_le32(page);
+	changes->nr = cpu_to_le64(nr + 1);
+}
+
 int kvblk_table_write(struct kvblk_member *member, u32 segment)
 {
 	struct kvblk_d_table *table = member->log.table_buf;
@@ -85,7 +94,51 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	err = table_write_slots(member, page);
 	if (!err && !page)
 		member->log.time_saved = jiffies;
+	/* even a failed write may have arrived */
+	if (member->log.change_page)
+		change_note(member->log.change_page, page);
 	return err;
+}
+
+/* Writes the change page once a second. A page that is not written costs followers time only. */
+static void change_beat(struct kvblk_member *member)
+{
+	struct kvblk_d_change_page *changes = member->log.change_page;
+	struct kvblk_d_change_page *buf = member->log.change_page_buf;
+	int err;
+
+	if (!changes || time_before(jiffies, member->log.beaten + HZ) ||
+	    !kvblk_flash_may_write(&member->flash))
+		return;
+	member->log.beaten = jiffies;
+	scoped_guard(mutex, &member->log.table_lock)
+		memcpy(buf, changes, sizeof(*buf));
+	kvblk_change_page_seal(buf);
+	/* FUA, or else a crash of the target brings a former beat back */
+	err = kvblk_io_sync(&member->flash, REQ_OP_WRITE | REQ_META | REQ_FUA,
+			    kvblk_change_page_pos(&member->flash), buf, sizeof(*buf));
+	/* repeat a beat that may not have arrived: followers count beats */
+	if (!err)
+		le64_add_cpu(&changes->beat, 1);
+}
+
+int kvblk_change_page_init(struct kvblk_member *member)
+{
+	struct kvblk_d_change_page *changes;
+
+	if (!kvblk_pool_in_pod(member->flash.pool))
+		return 0;
+	member->log.change_page = (void *)get_zeroed_page(GFP_KERNEL);
+	member->log.change_page_buf = (void *)get_zeroed_page(GFP_KERNEL);
+	changes = member->log.change_page;
+	if (!changes || !member->log.change_page_buf)
+		return -ENOMEM;
+	changes->magic = cpu_to_le32(KVBLK_CHANGES_MAGIC);
+	changes->incarnation = cpu_to_le64(member->flash.incarnation);
+	changes->beat = cpu_to_le64(member->flash.pool->epoch << 32);
+	changes->nr = changes->beat;
+	member->log.beaten = jiffies - HZ;
+	return 0;
 }
 
 /* ---- summaries of open segments ---- */
@@ -680,6 +733,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		writer_drop(member, seg);
 	}
 	kvfree(buf);
+	change_beat(member);
 	log_grace(member);
 	/* save the clock, or else expired blocks would be back after a crash with a late clock */
 	if (READ_ONCE(member->flash.pool->expires) &&

@@ -243,6 +243,8 @@ void kvblk_member_free(struct kvblk_member *member)
 	kvfree(member->log.table_seq);
 	vfree(member->log.super);
 	free_page((unsigned long)member->log.table_buf);
+	free_page((unsigned long)member->log.change_page);
+	free_page((unsigned long)member->log.change_page_buf);
 	kfree(member);
 }
 
@@ -362,7 +364,8 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 	member->log.table_seq = kvcalloc(DIV_ROUND_UP(member->flash.nr_segs, KVBLK_TABLE_ENTRIES),
 					 sizeof(u64), GFP_KERNEL);
 	member->log.table_buf = (void *)get_zeroed_page(GFP_KERNEL);
-	if (!member->log.segs || !member->log.table_seq || !member->log.table_buf)
+	if (!member->log.segs || !member->log.table_seq || !member->log.table_buf ||
+	    kvblk_change_page_init(member))
 		return -ENOMEM;
 	for (i = 0; i < member->flash.nr_segs; i++) {
 		INIT_LIST_HEAD(&member->log.segs[i].link);
