@@ -411,12 +411,20 @@ static bool path_long(const struct kvblk_index *idx, const struct home *home,
 	return false;
 }
 
+static bool slot_foreign(const struct kvblk_index *idx, struct packed p)
+{
+	return FIELD_GET(SLOT_SEG, p.b) >= idx->own_segs;
+}
+
 static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 		       struct packed a, struct place at_b, struct packed b)
 {
 	u8 heat_a = READ_ONCE(*slot_heat(idx, at_a));
 	u8 heat_b = READ_ONCE(*slot_heat(idx, at_b));
 
+	/* a foreign block stays on its owner's member */
+	if (slot_foreign(idx, a) != slot_foreign(idx, b))
+		return slot_foreign(idx, a);
 	if (FIELD_GET(SLOT_PRIO, a.c) != FIELD_GET(SLOT_PRIO, b.c))
 		return FIELD_GET(SLOT_PRIO, a.c) < FIELD_GET(SLOT_PRIO, b.c);
 	if (!heat_a || !heat_b)
@@ -427,7 +435,8 @@ static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 
 static bool slot_pinned(const struct kvblk_index *idx, struct packed p)
 {
-	return idx->pinned && READ_ONCE(idx->pinned[FIELD_GET(SLOT_SEG, p.b) >> idx->pinned_shift]);
+	return idx->pinned && !slot_foreign(idx, p) &&
+	       READ_ONCE(idx->pinned[FIELD_GET(SLOT_SEG, p.b) >> idx->pinned_shift]);
 }
 
 static bool victim_find(const struct kvblk_index *idx, const struct home *home,
@@ -448,6 +457,32 @@ static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 		found = true;
 	}
 	return found;
+}
+
+/* Find a foreign entry to evict, where a slot of @home can move. An own one stays for it. */
+static bool path_foreign(const struct kvblk_index *idx, const struct home *home,
+			 struct path *path, struct packed *p)
+{
+	u64 other[HOME_SLOTS];
+	struct place at;
+	unsigned int i;
+
+	home_others(idx, home, other);
+	for (i = 0; i < HOME_SLOTS; i++) {
+		for (at = (struct place) { .bucket = other[i] }; at.nr < BUCKET_SLOTS; at.nr++) {
+			struct packed look = slot_load(idx, at);
+
+			if (slot_state(look) != KVBLK_SLOT_LIVE || look.a & SLOT_LEASED ||
+			    !slot_foreign(idx, look))
+				continue;
+			path->at[0] = home_place(home, i);
+			path->at[1] = at;
+			path->nr = 2;
+			*p = look;
+			return true;
+		}
+	}
+	return false;
 }
 
 static u64 home_token(struct home home)
@@ -545,6 +580,7 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct
 	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
 	struct path path = { .nr = 1 };
 	struct packed p = {};
+	bool found;
 	int ret = 0;
 
 	guard(spinlock)(&stripe->lock);
@@ -554,15 +590,19 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct
 			ret = -EEXIST;
 	} else if (!home_room(idx, &home, &path)) {
 		path.nr = 1;
-		if (!evict || !victim_find(idx, &home, &path.at[0], &p))
+		if (!evict)
+			return -ENOSPC;
+		found = victim_find(idx, &home, &path.at[0], &p);
+		if ((!found || !slot_foreign(idx, p)) && !path_foreign(idx, &home, &path, &p) &&
+		    (!found || slot->seg >= idx->own_segs))
 			return -ENOSPC;
 		atomic64_inc(&idx->nr_evicted);
 		ret = 1;
 	}
 	if (ret)
-		slot_unpack(idx, path.at[0], p, old);
+		slot_unpack(idx, path.at[path.nr - 1], p, old);
 	if (ret == 1)
-		old->place = home_token(place_home(idx, path.at[0], p));
+		old->place = home_token(place_home(idx, path.at[path.nr - 1], p));
 	if (ret >= 0)
 		path_put(idx, stripe, &path, home.tag, slot);
 	return ret;
@@ -847,7 +887,11 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, 
 		     KVBLK_INDEX_LEN_BITS + KVBLK_INDEX_TENANT_BITS +
 		     TAG_BITS + 16 + 6 != SLOT_BITS);
 
-	*idx = (struct kvblk_index) { .seg_gen = seg_gen, .nr_segs = nr_segs };
+	*idx = (struct kvblk_index) {
+		.seg_gen = seg_gen,
+		.nr_segs = nr_segs,
+		.own_segs = nr_segs,
+	};
 	mutex_init(&idx->tags_lock);
 	if (nr_slots > SLOTS_MAX)
 		return -ENOMEM;

@@ -88,6 +88,7 @@ struct kvblk_index {
 	u32 stripe_buckets;	/* buckets in a stripe, at least 2 */
 	const u16 *seg_gen;	/* the pool's: generations by segment, low bits; READ_ONCE() */
 	u32 nr_segs;		/* entries of @seg_gen; slots of larger segments are dead */
+	u32 own_segs;		/* from here on: other nodes'; evicted first, never pinned */
 	const bool *pinned;	/* the pool's: granules without eviction, or NULL; READ_ONCE() */
 	u32 pinned_shift;	/* log2 of the segments in a granule */
 	atomic64_t nr_evicted;	/* live entries that inserts evicted */
@@ -129,7 +130,8 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);	/* ne
  * Insert @slot (any state but FREE, every field in its range) for @id. Returns 0; -EEXIST with
  * the present entry in @old; -ENOSPC if every candidate is WRITING, MOVING, leased or pinned, or
  * (without @evict) live; 1 with an evicted live entry in @old, whose record the caller must
- * invalidate. Victims: lowest prio first, then never touched, then oldest touch.
+ * invalidate. Victims: lowest prio first, then never touched, then oldest touch. A foreign @slot
+ * evicts only foreign entries, which need no invalidation.
  */
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict);

@@ -660,6 +660,80 @@ TEST(evicts_not_from_pinned_segments)
 	kvblk_index_destroy(&idx);
 }
 
+/* Other nodes' entries go first, pinned or not, and do not index the pins. */
+TEST(evicts_foreign_first)
+{
+	static bool pinned[2] = { true, true };
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE, .prio = 3, .heat = 9 },
+		{ .state = KVBLK_SLOT_LIVE }, { .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE }, { .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE, .leased = true },
+	};
+	struct kvblk_slot new = { .state = KVBLK_SLOT_WRITING, .len = 1 }, old;
+	struct kvblk_index idx;
+	unsigned int nr = 0;
+
+	fill_six(&idx, slots);
+	idx.own_segs = 3;
+	for (unsigned int key = 0; key < 6; key++)
+		nr += slots[key].seg >= 3 && !slots[key].leased;
+	assert_in_range(nr, 1, 5);
+	for (unsigned int i = 0; i < nr; i++) {
+		assert_int_equal(kvblk_index_insert(&idx, id_both(10 + i), &new,
+						    &old, true), 1);
+		assert_true(old.seg >= 3);
+	}
+	/* then own ones */
+	assert_int_equal(kvblk_index_insert(&idx, id_both(20), &new, &old, true), 1);
+	assert_true(old.seg < 3);
+	idx.pinned = pinned;
+	idx.pinned_shift = 1;
+	assert_int_equal(kvblk_index_insert(&idx, id_both(21), &new, &old, true),
+			 -ENOSPC);
+	kvblk_index_destroy(&idx);
+}
+
+/* An index that others' entries fill takes own ones, up to half of it, without the loss of one. */
+TEST(foreign_never_displace_own)
+{
+	struct kvblk_slot slot = { .state = KVBLK_SLOT_LIVE, .len = 1 }, old;
+	u64 slots, key, own = 0, foreign = 0, evicted = 0;
+	struct kvblk_index idx;
+	int ret;
+
+	assert_int_equal(kvblk_index_init(&idx, 100000, seg_gen, SEGS), 0);
+	slots = kvblk_index_slots(&idx);
+	idx.own_segs = SEGS / 2;
+	for (key = 0; key < 2 * slots; key++) {
+		slot.seg = SEGS / 2 + key % (SEGS / 2);
+		slot.gen = seg_gen[slot.seg];
+		foreign += !kvblk_index_insert(&idx, id_of(key), &slot, &old, false);
+	}
+	assert_in_range(foreign, slots * 9 / 10, slots);
+	for (; own < slots / 2; own++, key++) {
+		slot.seg = key % (SEGS / 2);
+		slot.gen = seg_gen[slot.seg];
+		ret = kvblk_index_insert(&idx, id_of(key), &slot, &old, true);
+		assert_in_range(ret, 0, 1);
+		assert_true(!ret || old.seg >= SEGS / 2);
+	}
+	/* foreign ones evict each other only */
+	for (u64 more = 0; more < slots; more++) {
+		slot.seg = SEGS / 2 + more % (SEGS / 2);
+		slot.gen = seg_gen[slot.seg];
+		ret = kvblk_index_insert(&idx, id_of(key + more), &slot, &old, true);
+		assert_true(!ret || ret == -ENOSPC || (ret == 1 && old.seg >= SEGS / 2));
+		evicted += ret == 1;
+	}
+	assert_in_range(evicted, 1, slots);
+	/* none of them was lost, moved or not */
+	for (u64 i = 1; i <= own; i++)
+		assert_true(kvblk_index_find(&idx, id_of(key - i), &old) &&
+			    old.seg < SEGS / 2);
+	kvblk_index_destroy(&idx);
+}
+
 TEST(dead_are_vacant)
 {
 	struct kvblk_slot slots[6] = {
