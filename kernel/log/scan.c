@@ -35,7 +35,7 @@ int kvblk_scan_begin(struct kvblk_scan *scan)
 	scan->memory = vmalloc(size_mul(pages, sizeof(*scan->sums)));
 	scan->headers = vmalloc(size_mul(KVBLK_SUMMARY_ENTRIES, KVBLK_UNIT));
 	if (!scan->memory || !scan->headers ||
-	    kvblk_walk_begin(&scan->walk, &scan->reader, GFP_KERNEL))
+	    (scan->ops->entry && kvblk_walk_begin(&scan->walk, &scan->reader, GFP_KERNEL)))
 		return -ENOMEM;
 	/* page 0 is last in memory, as on media */
 	scan->sums = scan->memory + (pages - 1) * sizeof(*scan->sums);
@@ -241,7 +241,9 @@ static int scan_listed(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, 
 	struct kvblk_sum sum;
 	int err = 0;
 
-	for (page = 0; page < room && !err; page++) {
+	seg->nr = seg->settled * KVBLK_SUMMARY_ENTRIES;
+	for (page = seg->settled; page < room && !err; page++) {
+		seg->settled = page;
 		buf = scan->sums - page;
 		err = page ? sums_read(scan, seg->place.segment, page, page + 1) : 0;
 		if (err)
@@ -252,8 +254,9 @@ static int scan_listed(struct kvblk_scan *scan, struct kvblk_scan_segment *seg, 
 		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
 			err = entry_report(scan, &buf->entries[i], scan->reader.segment_units -
 					   kvblk_summary_pages(seg->nr + 1), walk_from);
-			if (!err)
-				scan->ops->entry(scan, seg->nr++, &buf->entries[i]);
+			if (!err && scan->ops->entry)
+				scan->ops->entry(scan, seg->nr, &buf->entries[i]);
+			seg->nr += !err;
 		}
 	}
 	return min(err, 0);
@@ -287,6 +290,8 @@ static int scan_open(struct kvblk_scan *scan, struct kvblk_scan_segment *seg)
 	u32 walk_from = 0;
 	int err;
 
+	if (!scan->ops->entry)
+		return scan_listed(scan, seg, &walk_from);
 	err = scan->ops->no_summary(scan, seg) ?: scan_listed(scan, seg, &walk_from) ?:
 	      scan_headers(scan, seg, walk_from);
 	/* unreadable among the records, not in the summary */

@@ -42,6 +42,12 @@ static inline u64 kvblk_reader_pos(const struct kvblk_reader *reader, u32 segmen
 	return kvblk_unit_pos(reader->data_start, reader->segment_units, segment, unit);
 }
 
+/* Returns the position of a table page's two slots. */
+static inline u64 kvblk_table_pos(u32 page)
+{
+	return KVBLK_TABLE_OFFSET + ((u64)page * 2 << KVBLK_UNIT_SHIFT);
+}
+
 /* Reads a unit as @read. If that fails, calls @bad and zeroes @buf: no header is found there. */
 int kvblk_reader_unit(const struct kvblk_reader *reader, u32 segment, u32 unit, void *buf);
 
@@ -82,6 +88,7 @@ struct kvblk_scan_segment {
 	bool whole;			/* the summary on media lists all records */
 	bool missed;			/* unless @whole: an unreadable unit may have a record */
 	u32 nr;				/* records and holes */
+	u32 settled;			/* pages before this one are skipped unless @whole */
 };
 
 /* Visitor of a scan; an error ends the scan of a segment. */
@@ -96,7 +103,7 @@ struct kvblk_scan_ops {
 	/* prefetches what @record needs for entries behind @i */
 	void (*ahead)(struct kvblk_scan *scan, const struct kvblk_d_summary *sum, u32 i);
 	int (*record)(struct kvblk_scan *scan, const struct kvblk_rec *rec, u32 unit);
-	/* entry @index of the summary that the segment lacks */
+	/* entry @index of the summary that the segment lacks; NULL: report listed records only */
 	void (*entry)(struct kvblk_scan *scan, u32 index, const struct kvblk_d_entry *entry);
 };
 
