@@ -9,7 +9,8 @@
  *   read      read: gets; prefetch; source_record, source_dram: where blocks are; sink,
  *             sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, admit, delete, lease, drain; request: what operations share
- *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members
+ *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members;
+ *             follow: members of other nodes
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
  *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,

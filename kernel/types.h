@@ -259,8 +259,9 @@ struct kvblk_kills {
 /*
  * What a flash asks of the log on it.
  * @write_probe: rewrites a page of the table, if any, to test whether the device writes. Returns 0
- *	or an errno. May sleep
- * @reserve: reserves @units that a probe of a route may overwrite. Returns 0 or an errno
+ *	or an errno. May sleep. NULL: the device is not written
+ * @reserve: reserves @units that a probe of a route may overwrite. Returns 0 or an errno. NULL: the
+ *	device is not written
  * @responds: continues work that waited for the device. Does not sleep
  */
 struct kvblk_flash_ops {
@@ -311,6 +312,7 @@ struct kvblk_flash {
 	struct kvblk_queue queues[2];	/* reads, writes */
 	struct kvblk_ios __percpu *ios;	/* bios, by CPU */
 	struct kvblk_stats __percpu *stats; /* pool->slots[], or the pool's own without @slot */
+	bool foreign;			/* another node's: never written */
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	struct kvblk_watchdog watchdog;
@@ -390,6 +392,55 @@ struct kvblk_member {
 	bool delisted;			/* removed from the member list; pool->admin */
 	bool unsure;			/* dead or removed, in pool->unsure; pool->admin */
 	bool outdated;			/* the epoch has advanced since; pool->admin */
+};
+
+/* A segment of a foreign member, as its owner's table shows it. Written by the poll. */
+struct kvblk_foreign_segment {
+	u64 gen;			/* WRITE_ONCE, before foreign->until */
+	u64 opened;			/* position in the owner's order of opening */
+	u16 flags;			/* KVBLK_SEGF_* */
+	u8 state;			/* &enum kvblk_segment_state */
+	bool whole;			/* sealed, and all its records are in the index */
+	bool damaged;			/* sealed, and its summary could not be read */
+	u32 settled;			/* summary pages that need not be read again */
+	u32 lacks;			/* records without a free index slot */
+};
+
+/* A member that another node of the pod owns; see pool/follow.c. */
+struct kvblk_foreign {
+	struct kvblk_flash flash;	/* open for reading only */
+	struct list_head link;		/* pool->foreign.list; RCU, pool->admin */
+	struct kvblk_foreign_segment *segs;	/* array of flash.nr_segs */
+	u64 *until;			/* by table page: boottime ns at which belief ends */
+	u64 all_until;			/* of all pages: as @until */
+	u64 *table_mark;		/* by table page: seq and crc; only @poll */
+	uuid_t pool_uuid;		/* of the owner's pool */
+	u8 node[16];			/* id of the owner */
+	char owner[64];			/* name of the owner */
+	u64 super_read;			/* boottime ns of the last superblock read; only @poll */
+	u64 changes_nr;			/* of the last change page; only @poll */
+	u64 advanced;			/* boottime ns of the last new beat; only @poll */
+	/* the last two beats, and the end of the belief that a later one brings; only @poll */
+	struct {
+		u64 beat;
+		u64 until;
+	} beats[2];
+	u64 grace;			/* ns of belief after a proof; only @poll */
+	s64 clock_lead;			/* seconds of the owner's clock before the pool's */
+	s64 super_lead;			/* by the last superblock read; only @poll */
+	s64 table_lead;			/* by the table, or S64_MIN; only @poll */
+	u32 table_time;			/* of the last page 0 of the table; only @poll */
+	u64 blocks;			/* found by polls; READ_ONCE */
+	u64 lacks;			/* records without a free index slot; READ_ONCE */
+	bool removing;			/* pool->admin */
+	struct delayed_work poll;
+};
+
+/* Foreign members of a pool. */
+struct kvblk_foreigners {
+	struct list_head list;		/* RCU; written under pool->admin */
+	struct xarray granules;		/* foreign members by granule; RCU */
+	struct workqueue_struct *wq;	/* polls: the works of own members must not wait for them */
 };
 
 /* Returns the member of a flash. Only for flash->ops of a member. */
@@ -582,8 +633,9 @@ struct kvblk_pool {
 	u32 align_units;		/* largest record_align, in units */
 	bool stable_writes;		/* the payload of a put must not change during the write */
 	bool device_seen;		/* device memory has been used */
+	struct kvblk_foreigners foreign;
 	u8 granule[KVBLK_GRANULES + 1];	/* member->flash.slot, or 0: free; the last is DRAM's, 0 */
-	u16 *seg_gen;			/* KVBLK_DRAM_SEG + 1 entries */
+	u16 *seg_gen;			/* KVBLK_OWN_SEGS entries; in a pod KVBLK_INDEX_SEGS */
 
 	struct kvblk_index index;
 	struct kvblk_policy policy;
@@ -741,9 +793,21 @@ static inline bool kvblk_member_stays(const struct kvblk_member *member)
 /* Returns the member of a pool-wide segment number, or NULL. Context: RCU. */
 static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 seg)
 {
-	u8 slot = READ_ONCE(pool->granule[seg >> KVBLK_GRANULE_SHIFT]);
+	u8 slot = seg < KVBLK_OWN_SEGS ? READ_ONCE(pool->granule[seg >> KVBLK_GRANULE_SHIFT]) : 0;
 
 	return slot ? rcu_dereference(pool->members[slot - 1]) : NULL;
+}
+
+/* Returns whether the block of an index entry is on another node's member. */
+static inline bool kvblk_slot_foreign(const struct kvblk_slot *slot)
+{
+	return slot->seg >= KVBLK_FOREIGN_SEG;
+}
+
+/* Returns the foreign member of a pool-wide segment number, or NULL. Context: RCU. */
+static inline struct kvblk_foreign *kvblk_foreign_of(struct kvblk_pool *pool, u32 seg)
+{
+	return xa_load(&pool->foreign.granules, (seg - KVBLK_FOREIGN_SEG) >> KVBLK_GRANULE_SHIFT);
 }
 
 /* Returns the member's number of a slot's segment. */

@@ -438,7 +438,9 @@ static int nl_member_add(struct nl_job *job)
 	return kvblk_member_add(job->pool, job->specs, job->add_flags, &job->extack);
 }
 
-int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
+/* Run a request about the device that it names. */
+static int nl_member_spec_job(struct sk_buff *skb, struct genl_info *info,
+			      int (*run)(struct nl_job *job))
 {
 	struct kvblk_member_spec spec = {};
 	struct nl_job *job;
@@ -457,11 +459,28 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	}
 	job->specs[0] = spec;
 	job->add_flags = nl_uint(info->attrs[KVBLK_A_MEMBER_ADD_FLAGS]);
-	return nl_job_run(info, job, nl_member_add);
+	return nl_job_run(info, job, run);
+}
+
+int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return nl_member_spec_job(skb, info, nl_member_add);
+}
+
+static int nl_member_follow(struct nl_job *job)
+{
+	return kvblk_follow(job->pool, job->specs, &job->extack);
+}
+
+int kvblk_nl_member_follow_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return nl_member_spec_job(skb, info, nl_member_follow);
 }
 
 static int nl_member_remove(struct nl_job *job)
 {
+	if (!kvblk_unfollow(job->pool, job->member, job->member[0] ? NULL : &job->uuid))
+		return 0;
 	return kvblk_member_remove(job->pool, job->member, job->member[0] ? NULL : &job->uuid,
 				   &job->extack);
 }
@@ -557,14 +576,9 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 
 #define PATH_TOLD_MAX	1023		/* longest path that always fits into a member's message */
 
-static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
-			  const struct kvblk_member *member, bool monitor)
+static bool nl_put_flash(struct sk_buff *skb, const struct kvblk_flash *flash)
 {
-	const struct kvblk_flash *flash = &member->flash;
-	const struct kvblk_log *log = &member->log;
-	void *hdr = kvblk_nl_begin(skb, info);
-	bool full = !hdr ||
-	       nla_put_string(skb, KVBLK_A_MEMBER_POOL, flash->pool->name) ||
+	return nla_put_string(skb, KVBLK_A_MEMBER_POOL, flash->pool->name) ||
 	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, flash->name) ||
 	       (strlen(flash->path) <= PATH_TOLD_MAX &&
 		nla_put_string(skb, KVBLK_A_MEMBER_PATH, flash->path)) ||
@@ -578,11 +592,37 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, flash->nr_segs) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN, flash->record_align) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION, flash->incarnation) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, log->formatted) ||
 	       (flash->place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, flash->place)) ||
 	       /* a dead member's device name may belong to another device by now */
 	       (READ_ONCE(flash->state) != KVBLK_MEMBER_DEAD &&
 		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, flash->device));
+}
+
+static int nl_fill_foreign(struct sk_buff *skb, const struct genl_info *info,
+			   const struct kvblk_foreign *foreign, bool monitor)
+{
+	void *hdr = kvblk_nl_begin(skb, info);
+	bool full = !hdr || nl_put_flash(skb, &foreign->flash) ||
+		    nla_put_string(skb, KVBLK_A_MEMBER_OWNER, foreign->owner) ||
+		    nla_put(skb, KVBLK_A_MEMBER_OWNER_NODE, sizeof(foreign->node), foreign->node);
+
+	if (full || !monitor)
+		return kvblk_nl_end(skb, hdr, full);
+	full = nla_put_uint(skb, KVBLK_A_MEMBER_BLOCKS, READ_ONCE(foreign->blocks)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_LACKS, READ_ONCE(foreign->lacks)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
+			    kvblk_flash_inflight(&foreign->flash, NULL));
+	return kvblk_nl_end(skb, hdr, full);
+}
+
+static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
+			  const struct kvblk_member *member, bool monitor)
+{
+	const struct kvblk_flash *flash = &member->flash;
+	const struct kvblk_log *log = &member->log;
+	void *hdr = kvblk_nl_begin(skb, info);
+	bool full = !hdr || nl_put_flash(skb, flash) ||
+		    nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, log->formatted);
 
 	if (!full && monitor)
 		full = nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
@@ -791,6 +831,31 @@ int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	return kvblk_nl_dump(skb, cb, genl_info_dump(cb)->attrs[KVBLK_A_MEMBER_POOL],
 			     nl_dump_members);
+}
+
+/* kvblk_nl_fill_fn for foreign members by granule. */
+static int nl_dump_foreign(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, int *part, bool monitor)
+{
+	const struct kvblk_foreign *foreign, *last = NULL;
+	unsigned long i;
+	int err;
+
+	guard(rcu)();
+	xa_for_each_start(&pool->foreign.granules, i, foreign, *part) {
+		err = foreign == last ? 0 : nl_fill_foreign(skb, info, foreign, monitor);
+		if (err)
+			return err;
+		last = foreign;
+		*part = i + 1;
+	}
+	return 0;
+}
+
+int kvblk_nl_foreign_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return kvblk_nl_dump(skb, cb, genl_info_dump(cb)->attrs[KVBLK_A_MEMBER_POOL],
+			     nl_dump_foreign);
 }
 
 struct nl_routes {

@@ -110,6 +110,19 @@ static const struct nla_policy kvblk_pool_clear_nl_policy[KVBLK_A_POOL_NAME + 1]
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
+/* KVBLK_CMD_MEMBER_FOLLOW - do */
+static const struct nla_policy kvblk_member_follow_nl_policy[KVBLK_A_MEMBER_PLACE + 1] = {
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
+	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_MEMBER_PLACE] = { .type = NLA_NUL_STRING, .len = KVBLK_PLACE_LEN_MAX, },
+};
+
+/* KVBLK_CMD_FOREIGN_GET - dump */
+static const struct nla_policy kvblk_foreign_get_nl_policy[KVBLK_A_MEMBER_POOL + 1] = {
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
 /* Ops table for kvblk */
 static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
@@ -202,6 +215,20 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.policy		= kvblk_pool_clear_nl_policy,
 		.maxattr	= KVBLK_A_POOL_NAME,
 		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_MEMBER_FOLLOW,
+		.doit		= kvblk_nl_member_follow_doit,
+		.policy		= kvblk_member_follow_nl_policy,
+		.maxattr	= KVBLK_A_MEMBER_PLACE,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_FOREIGN_GET,
+		.dumpit		= kvblk_nl_foreign_get_dumpit,
+		.policy		= kvblk_foreign_get_nl_policy,
+		.maxattr	= KVBLK_A_MEMBER_POOL,
+		.flags		= GENL_CMD_CAP_DUMP,
 	},
 };
 

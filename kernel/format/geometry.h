@@ -10,11 +10,16 @@
 
 #include "format/format.h"
 
+#define KVBLK_INDEX_SEGS	0x1000000	/* pool-wide segment numbers of an index entry */
+
 /* Members get pool-wide segment numbers in granules: a small array maps a segment to its member. */
 #define KVBLK_GRANULE_SHIFT	10
 #define KVBLK_GRANULES		1024
 #define KVBLK_SEGS_MAX		(KVBLK_GRANULES << KVBLK_GRANULE_SHIFT)
 #define KVBLK_DRAM_SEG		KVBLK_SEGS_MAX	/* of blocks in DRAM only, above members' numbers */
+#define KVBLK_OWN_SEGS		(KVBLK_DRAM_SEG + 1)
+#define KVBLK_FOREIGN_SEG	(KVBLK_SEGS_MAX + (1 << KVBLK_GRANULE_SHIFT)) /* first of others' */
+#define KVBLK_FOREIGN_GRANULES	((KVBLK_INDEX_SEGS - KVBLK_FOREIGN_SEG) >> KVBLK_GRANULE_SHIFT)
 #define KVBLK_SEGMENT_MIN	SZ_8M
 #define KVBLK_SEGMENT_MAX	SZ_1G
 #define KVBLK_SEGMENT_DEFAULT	SZ_256M

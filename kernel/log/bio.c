@@ -292,12 +292,22 @@ void kvblk_io_limits(struct kvblk_flash *flash)
 		   queue_max_segments(queue) - min(queue_max_segments(queue), segments));
 }
 
+/* Fails a write to another node's member, which all of its readers trust. Returns true. */
+static noinline bool io_refuse(struct kvblk_io *io)
+{
+	WARN_ONCE(1, "kvblk: write to foreign member %s refused\n", io->flash->name);
+	cmpxchg(&(io->whole ?: io)->status, 0, BLK_STS_IOERR);
+	return true;
+}
+
 static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
 			  struct bvec_iter iter)
 {
 	struct kvblk_flash *flash = io->flash;
 	struct bio *bio;
 
+	if (unlikely(flash->foreign && op_is_write(opf)) && io_refuse(io))
+		return;
 	bio = bio_alloc_bioset(flash->bdev, 0, opf, GFP_NOIO, &flash->bios);
 	io_own(bio)->iter = iter;
 	io_own(bio)->opf = opf;
@@ -505,6 +515,8 @@ static int io_sync_bare(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, u32 b
 
 	init_completion(&waiter.over);
 	kvblk_io_start(&waiter.io, flash, io_wake);
+	if (unlikely(flash->foreign) && io_refuse(&waiter.io))
+		return io_wait(&waiter);
 	bio = bio_alloc_bioset(flash->bdev, 0, opf, GFP_NOIO, &flash->bios);
 	io_own(bio)->opf = 0;
 	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;

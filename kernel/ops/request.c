@@ -30,6 +30,8 @@ bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 
 	if (kvblk_slot_in_dram(slot))
 		return true;
+	if (kvblk_slot_foreign(slot))
+		return kvblk_foreign_served(pool, slot);
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
 	return member && kvblk_flash_may_read(&member->flash);

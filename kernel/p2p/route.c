@@ -211,8 +211,11 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev, struct kvblk_fla
 	struct kvblk_reservation resv;
 	u64 pos;
 
-	if (!there && !page)
+	if (!flash->ops->reserve || (!there && !page)) {
+		if (there)
+			pci_free_p2pmem(pdev, there, PROBE_BYTES);
 		return KVBLK_ROUTE_TRIAL;
+	}
 	if (!flash->ops->reserve(flash, units, &resv)) {
 		pos = kvblk_seg_pos(flash, resv.segment, resv.unit);
 		if (there) {

@@ -78,6 +78,7 @@ static void report_nospace(struct kvblk_pool *pool)
 static void pool_tick(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(to_delayed_work(work), struct kvblk_pool, tick);
+	struct kvblk_foreign *foreign;
 	struct kvblk_member *member;
 	u64 reclaimed;
 	u32 period;
@@ -86,6 +87,8 @@ static void pool_tick(struct work_struct *work)
 	rcu_read_lock();
 	kvblk_for_each_member(pool, member)
 		kvblk_flash_watch(&member->flash);
+	list_for_each_entry_rcu(foreign, &pool->foreign.list, link)
+		kvblk_flash_watch(&foreign->flash);
 	rcu_read_unlock();
 	kvblk_pool_seq(pool);
 	kvblk_pool_grace(pool);
@@ -258,6 +261,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	INIT_LIST_HEAD(&pool->openers);
 	INIT_LIST_HEAD(&pool->missing_members);
 	INIT_LIST_HEAD(&pool->coming);
+	INIT_LIST_HEAD(&pool->foreign.list);
+	xa_init(&pool->foreign.granules);
 	kvblk_changes_init(pool);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
@@ -269,7 +274,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 #undef X
 	};
 
-	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
+	pool->seg_gen = vzalloc(KVBLK_OWN_SEGS * sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
 	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places ||
 	    percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL) || kvblk_dram_init(pool))
@@ -762,6 +767,27 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 	kvblk_secret_derive(&pool->secret, pool->seed);
 }
 
+/* Makes room for segments of other nodes. Returns 0 or -ENOMEM. */
+static int pool_foreign(struct kvblk_pool *pool)
+{
+	u16 *gens;
+
+	if (!kvblk_pool_in_pod(pool))
+		return 0;
+	gens = vzalloc(KVBLK_INDEX_SEGS * sizeof(*gens));
+	/* polls of members that do not respond must not use up the pool's works */
+	pool->foreign.wq = alloc_workqueue("kvblk-%s-follow", WQ_UNBOUND | WQ_FREEZABLE,
+					   WQ_MAX_ACTIVE, pool->name);
+	if (!gens || !pool->foreign.wq) {
+		vfree(gens);
+		return -ENOMEM;
+	}
+	gens[KVBLK_DRAM_SEG] = pool->seg_gen[KVBLK_DRAM_SEG];
+	vfree(pool->seg_gen);
+	pool->seg_gen = gens;
+	return 0;
+}
+
 static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
 		      u32 flags, struct netlink_ext_ack *extack)
 {
@@ -780,7 +806,9 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 		slots = recorded ?: kvblk_default_slots(capacity);
 	if (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX)
 		return kvblk_refuse(extack, -EINVAL, "index slots must be 64 to 2^36");
-	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_DRAM_SEG + 1) ||
+	if (pool_foreign(pool) || kvblk_index_init(&pool->index, slots, pool->seg_gen,
+						   kvblk_pool_in_pod(pool) ? KVBLK_INDEX_SEGS :
+									     KVBLK_OWN_SEGS) ||
 	    kvblk_policy_init(&pool->policy, capacity, slots))
 		return kvblk_refuse(extack, -ENOMEM, "no memory for an index of %llu slots: pass fewer",
 				    slots);
@@ -792,6 +820,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	pool->index_evicts = recorded || !parts->newest || flags & KVBLK_ADD_FORCE;
 	if (pool->index_evicts)
 		pool->index_slots = slots;
+	pool->index.own_segs = KVBLK_OWN_SEGS;
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	pool->index.notify = kvblk_changes_notify;
@@ -928,6 +957,8 @@ del:
 	nodes_del(pool, KVBLK_NODES);
 free:
 	parts_free(pool, parts);
+	if (pool->foreign.wq)
+		destroy_workqueue(pool->foreign.wq);
 	if (pool->wq)
 		destroy_workqueue(pool->wq);
 	scoped_guard(mutex, &kvblk_pools_lock)
@@ -1016,12 +1047,16 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		cancel_delayed_work_sync(&member->dead);
 	}
 	members_stop(pool, extack);
+	/* after the own members' clean mark: this waits for devices that others control */
+	kvblk_unfollow_all(pool);
 	/* not kvblk_for_each_member(), which continues from the member that is freed here */
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (member)
 			member_end(pool, member);
 	}
+	if (pool->foreign.wq)
+		destroy_workqueue(pool->foreign.wq);
 	destroy_workqueue(pool->wq);
 	pool_memory_free(pool);
 	/* last, because the list reserves the name */

@@ -494,9 +494,8 @@ static void member_remove_work(struct work_struct *work)
 	struct kvblk_pool *pool = member->flash.pool;
 	/* do not wipe a member that may return (dead or still listed) */
 	bool keep = member->flash.state == KVBLK_MEMBER_DEAD || !member->delisted, wiped;
-	u64 at = 0, dropped = 0;
 	struct file *file;
-	u32 i, pass = 0;
+	u32 i;
 
 	/* finish restore, needless kills and reclaim: they hold or take member->flash.ref */
 	flush_work(&member->log.restore);
@@ -508,11 +507,8 @@ static void member_remove_work(struct work_struct *work)
 	for (i = 0; i < member->flash.nr_segs; i++)
 		WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
 			   (u16)(member->log.segs[i].gen + 1));
-	/* the segment numbers are reused; a second pass finds entries moved behind the first */
-	do {
-		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool), &dropped);
-		cond_resched();
-	} while (at || ++pass < 2);
+	/* the segment numbers are reused */
+	kvblk_pool_sweep(pool);
 	kvblk_dram_forget_segments(pool, member->flash.seg_base, member->flash.nr_segs);
 	wiped = !keep && kvblk_super_wipe(member);
 	kvblk_fence_drop(&member->flash);

@@ -78,6 +78,7 @@ static void flash_align(const struct kvblk_flash *flash, u32 *addr, u32 *len)
 void kvblk_pool_limits(struct kvblk_pool *pool)
 {
 	u32 addr = 0, len = 0, units = 1;
+	struct kvblk_foreign *foreign;
 	struct kvblk_member *member;
 	struct kvblk_align align;
 	bool stable = false;
@@ -93,6 +94,10 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 		units = max(units, member->flash.record_align >> KVBLK_UNIT_SHIFT);
 		stable |= bdev_stable_writes(bdev);
 		flash_align(&member->flash, &addr, &len);
+	}
+	list_for_each_entry(foreign, &pool->foreign.list, link) {
+		kvblk_io_limits(&foreign->flash);
+		flash_align(&foreign->flash, &addr, &len);
 	}
 	align.addr_mask = addr | len;
 	align.len_mask = len;
@@ -293,6 +298,18 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 	if (all_current)
 		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
 	mutex_unlock(&pool->admin);
+}
+
+void kvblk_pool_sweep(struct kvblk_pool *pool)
+{
+	u64 at = 0, dropped = 0;
+	u32 pass = 0;
+
+	/* a second pass finds entries moved behind the first */
+	do {
+		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool), &dropped);
+		cond_resched();
+	} while (at || ++pass < 2);
 }
 
 bool kvblk_member_active(const u8 uuid[16])

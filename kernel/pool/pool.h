@@ -89,6 +89,8 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name, const uuid_t 
 struct kvblk_pool *kvblk_pool_named(const struct list_head *list, const char *name);
 struct kvblk_pool *kvblk_pool_find(const char *name);
 
+/* Free all dead entries of the index. May sleep. */
+void kvblk_pool_sweep(struct kvblk_pool *pool);
 u32 kvblk_pool_value_max(struct kvblk_pool *pool);	/* longest block for an available member */
 /* Return whether no member, available or not, can store @bytes. */
 bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes);
@@ -114,6 +116,36 @@ void kvblk_pool_seq(struct kvblk_pool *pool);
 void kvblk_pool_give_up(struct kvblk_pool *pool);
 void kvblk_pool_write_epoch(struct kvblk_pool *pool);
 void kvblk_flash_watch(struct kvblk_flash *flash);	/* checks a device's progress and errors */
+
+/* ---- follow.c ---- */
+
+/*
+ * kvblk_follow() opens another node's member for reading, and begins to enter its blocks into the
+ * index. Returns 0, -EINVAL the pool is in no pod, -EXDEV the device is not in it, -EEXIST it is a
+ * member here or followed, -ENODATA no member, and errors of opening, with a message. May sleep.
+ * kvblk_unfollow(): by @uuid or, if NULL, by @name. Returns 0 or -ENOENT. Waits for the device.
+ */
+int kvblk_follow(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
+		 struct netlink_ext_ack *extack);
+int kvblk_unfollow(struct kvblk_pool *pool, const char *name, const uuid_t *uuid);
+void kvblk_unfollow_all(struct kvblk_pool *pool);	/* pool->users is drained */
+/* Find a foreign member by @uuid or, if NULL, by @name. RCU or pool->admin. */
+struct kvblk_foreign *kvblk_foreign_named(struct kvblk_pool *pool, const char *name,
+					  const uuid_t *uuid);
+bool kvblk_foreign_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
+/* Return whether a read that is complete found @segment in generation @gen all the time. */
+bool kvblk_foreign_believed(const struct kvblk_foreign *foreign, u32 segment, u64 gen);
+/* Return the newer valid one of a page's slots, or NULL. */
+const struct kvblk_d_table *kvblk_foreign_table(const struct kvblk_foreign *foreign, u32 page,
+						const struct kvblk_d_table slots[2]);
+/* Convert a time of the owner's clock to the pool's. */
+u32 kvblk_foreign_expiry(const struct kvblk_foreign *foreign, u32 expiry);
+
+/* Return whether followers enter blocks of @tenant: nodes of a pod share these tenants' keys. */
+static inline bool kvblk_tenant_followed(u16 tenant)
+{
+	return !tenant || tenant == KVBLK_NVME_TENANT;
+}
 
 /* ---- pool.c: the following calls need pool->admin ---- */
 

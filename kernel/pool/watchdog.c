@@ -24,7 +24,7 @@ static void flash_probe(struct work_struct *work)
 		err = kvblk_io_sync(flash, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
 				    page, KVBLK_UNIT);
 	/* devices may read and still hang on writes */
-	if (!err && !READ_ONCE(flash->fenced))
+	if (!err && flash->ops->write_probe && !READ_ONCE(flash->fenced))
 		err = flash->ops->write_probe(flash);
 	/* a suspect member only has to complete the probe */
 	if (READ_ONCE(wd->failing_reported) || READ_ONCE(wd->read_only_reported)) {
@@ -40,7 +40,8 @@ static void flash_probe(struct work_struct *work)
 static void watch_probe(struct kvblk_flash *flash)
 {
 	if (!work_busy(&flash->watchdog.probe) && percpu_ref_tryget_live(&flash->ref) &&
-	    !queue_work(flash->pool->wq, &flash->watchdog.probe))
+	    !queue_work(flash->foreign ? flash->pool->foreign.wq : flash->pool->wq,
+			&flash->watchdog.probe))
 		percpu_ref_put(&flash->ref);
 }
 
