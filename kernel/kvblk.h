@@ -6,8 +6,8 @@
  *   admin     netlink, netlink_stats, sysfs: interface of operators; monitor: who may read what
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
  *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes; changes: change feeds
- *   read      read: gets; prefetch; source_record, source_dram: where blocks are; sink,
- *             sink_direct, sink_bounce, sink_dram: where payloads go; result
+ *   read      read: gets; prefetch; source_record, source_dram, source_foreign: where blocks
+ *             are; sink, sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, admit, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members;
  *             follow: members of other nodes

@@ -101,12 +101,20 @@ struct kvblk_read {
 	u8 miss;			/* reason of a miss, &enum kvblk_counter */
 };
 
+/* A table page that is to prove a read of a foreign member. */
+struct kvblk_table_proof {
+	struct bio_vec bv;
+	struct kvblk_d_table *slots;	/* both */
+};
+
 struct kvblk_media {
 	struct kvblk_io io;
 	bool begun;			/* the media half is active and holds pool->users */
 	struct kvblk_flash *flash;	/* get: the block's, referenced while @begun */
 	struct kvblk_member *member;	/* get, put: the block's, referenced while @begun */
 	struct kvblk_segment *seg;	/* of @member, or NULL */
+	struct kvblk_foreign *foreign;	/* get: of @flash if foreign, or NULL */
+	struct kvblk_table_proof *proof; /* get: proves a read of @foreign, or NULL */
 	u64 gen;			/* of the block's segment */
 	struct kvblk_stats __percpu *stats; /* the member's, valid even after its removal */
 	struct kvblk_reservation resv;	/* put: reservation in an open segment */

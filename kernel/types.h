@@ -406,6 +406,13 @@ struct kvblk_foreign_segment {
 	u32 lacks;			/* records without a free index slot */
 };
 
+/* Operations of a foreign member, by CPU. Only u64. */
+struct kvblk_foreign_stats {
+	u64 gets;
+	u64 get_bytes;
+	u64 misses;
+};
+
 /* A member that another node of the pod owns; see pool/follow.c. */
 struct kvblk_foreign {
 	struct kvblk_flash flash;	/* open for reading only */
@@ -414,6 +421,7 @@ struct kvblk_foreign {
 	u64 *until;			/* by table page: boottime ns at which belief ends */
 	u64 all_until;			/* of all pages: as @until */
 	u64 *table_mark;		/* by table page: seq and crc; only @poll */
+	struct kvblk_foreign_stats __percpu *stats;
 	uuid_t pool_uuid;		/* of the owner's pool */
 	u8 node[16];			/* id of the owner */
 	char owner[64];			/* name of the owner */

@@ -602,14 +602,19 @@ static int nl_fill_foreign(struct sk_buff *skb, const struct genl_info *info,
 			   const struct kvblk_foreign *foreign, bool monitor)
 {
 	void *hdr = kvblk_nl_begin(skb, info);
+	struct kvblk_foreign_stats stats;
 	bool full = !hdr || nl_put_flash(skb, &foreign->flash) ||
 		    nla_put_string(skb, KVBLK_A_MEMBER_OWNER, foreign->owner) ||
 		    nla_put(skb, KVBLK_A_MEMBER_OWNER_NODE, sizeof(foreign->node), foreign->node);
 
 	if (full || !monitor)
 		return kvblk_nl_end(skb, hdr, full);
+	kvblk_foreign_stats(foreign, &stats);
 	full = nla_put_uint(skb, KVBLK_A_MEMBER_BLOCKS, READ_ONCE(foreign->blocks)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_LACKS, READ_ONCE(foreign->lacks)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_GETS, stats.gets) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_GET_BYTES, stats.get_bytes) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_GET_MISSES, stats.misses) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
 			    kvblk_flash_inflight(&foreign->flash, NULL));
 	return kvblk_nl_end(skb, hdr, full);

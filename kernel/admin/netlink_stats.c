@@ -9,7 +9,6 @@
 #include "admin/netlink_gen.h"
 
 static_assert(KVBLK_A_COUNTER_MAX == (int)KVBLK_COUNTERS);
-static_assert(KVBLK_A_LATENCY_LOOKUP == (int)KVBLK_HISTS);
 static_assert(KVBLK_A_LATENCY_GET_NS - KVBLK_A_LATENCY_PUT_NS == 1);
 static_assert(sizeof_field(struct kvblk_stats, hists[0]) <= KVBLK_LATENCY_LEN_MAX);
 
@@ -78,6 +77,13 @@ static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *value
 	return full;
 }
 
+static const int latency_attrs[KVBLK_HISTS] = {
+#define X(name, NAME) \
+	[KVBLK_H_##NAME] = KVBLK_A_LATENCY_##NAME,
+	KVBLK_LATENCY_TABLE(X)
+#undef X
+};
+
 static bool put_latencies(struct sk_buff *skb, const struct kvblk_stats *sum, int nr)
 {
 	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
@@ -85,7 +91,7 @@ static bool put_latencies(struct sk_buff *skb, const struct kvblk_stats *sum, in
 	int i;
 
 	for (i = 0; i < nr && !full; i++)
-		full = nla_put(skb, KVBLK_A_LATENCY_PUT + i, sizeof(sum->hists[i]), sum->hists[i]);
+		full = nla_put(skb, latency_attrs[i], sizeof(sum->hists[i]), sum->hists[i]);
 	if (!full)
 		nla_nest_end(skb, nest);
 	return full;

@@ -325,6 +325,17 @@ void kvblk_req_free(struct kvblk_req *req)
 
 /* ---- the media half ---- */
 
+static noinline void media_foreign_end(struct kvblk_media *media)
+{
+	if (media->proof) {
+		free_pages((unsigned long)media->proof->slots, 1);
+		kfree(media->proof);
+	}
+	media->proof = NULL;
+	percpu_ref_put(&media->foreign->flash.ref);
+	media->foreign = NULL;
+}
+
 void kvblk_media_end(struct kvblk_req *req)
 {
 	struct kvblk_media *media = &req->media;
@@ -332,6 +343,8 @@ void kvblk_media_end(struct kvblk_req *req)
 	if (media->seg)
 		kvblk_segment_put(media->member, media->seg);
 	media->seg = NULL;
+	if (unlikely(media->foreign))
+		media_foreign_end(media);
 	if (media->sums)
 		kvfree(media->sums);
 	media->sums = NULL;

@@ -533,6 +533,11 @@ static void foreign_responds(struct kvblk_flash *flash)
 	mod_delayed_work(flash->pool->foreign.wq, &foreign->poll, 0);
 }
 
+void kvblk_foreign_poll_now(struct kvblk_foreign *foreign)
+{
+	foreign_responds(&foreign->flash);
+}
+
 static const struct kvblk_flash_ops foreign_flash_ops = {
 	.responds = foreign_responds,
 };
@@ -564,6 +569,7 @@ static void foreign_free(struct kvblk_foreign *foreign)
 	kvfree(foreign->segs);
 	kvfree(foreign->until);
 	kvfree(foreign->table_mark);
+	free_percpu(foreign->stats);
 	kfree(foreign);
 }
 
@@ -645,7 +651,8 @@ static int foreign_setup(struct kvblk_foreign *foreign, const struct kvblk_d_sup
 	foreign->segs = kvcalloc(flash->nr_segs, sizeof(*foreign->segs), GFP_KERNEL);
 	foreign->until = kvcalloc(pages, sizeof(*foreign->until), GFP_KERNEL);
 	foreign->table_mark = kvcalloc(pages, sizeof(*foreign->table_mark), GFP_KERNEL);
-	return foreign->segs && foreign->until && foreign->table_mark ?
+	foreign->stats = alloc_percpu(struct kvblk_foreign_stats);
+	return foreign->segs && foreign->until && foreign->table_mark && foreign->stats ?
 	       0 : -ENOMEM;
 }
 
@@ -808,6 +815,18 @@ void kvblk_unfollow_all(struct kvblk_pool *pool)
 	}
 }
 
+struct kvblk_foreign *kvblk_foreign_get(struct kvblk_pool *pool, u32 seg)
+{
+	struct kvblk_foreign *foreign;
+
+	guard(rcu)();
+	foreign = kvblk_foreign_of(pool, seg);
+	/* since the lookup, another member may have taken the segment numbers */
+	return foreign && seg - foreign->flash.seg_base < foreign->flash.nr_segs &&
+	       kvblk_flash_in_use(&foreign->flash) &&
+	       percpu_ref_tryget_live_rcu(&foreign->flash.ref) ? foreign : NULL;
+}
+
 bool kvblk_foreign_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
 	const struct kvblk_foreign *foreign;
@@ -815,4 +834,18 @@ bool kvblk_foreign_served(struct kvblk_pool *pool, const struct kvblk_slot *slot
 	guard(rcu)();
 	foreign = kvblk_foreign_of(pool, slot->seg);
 	return foreign && kvblk_flash_may_read(&foreign->flash);
+}
+
+void kvblk_foreign_stats(const struct kvblk_foreign *foreign, struct kvblk_foreign_stats *sum)
+{
+	const struct kvblk_foreign_stats *stats;
+	int cpu;
+
+	memset(sum, 0, sizeof(*sum));
+	for_each_possible_cpu(cpu) {
+		stats = per_cpu_ptr(foreign->stats, cpu);
+		sum->gets += READ_ONCE(stats->gets);
+		sum->get_bytes += READ_ONCE(stats->get_bytes);
+		sum->misses += READ_ONCE(stats->misses);
+	}
 }

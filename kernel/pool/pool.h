@@ -132,6 +132,8 @@ void kvblk_unfollow_all(struct kvblk_pool *pool);	/* pool->users is drained */
 /* Find a foreign member by @uuid or, if NULL, by @name. RCU or pool->admin. */
 struct kvblk_foreign *kvblk_foreign_named(struct kvblk_pool *pool, const char *name,
 					  const uuid_t *uuid);
+/* Return the foreign member of a segment with flash.ref, or NULL if not in use. */
+struct kvblk_foreign *kvblk_foreign_get(struct kvblk_pool *pool, u32 seg);
 bool kvblk_foreign_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /* Return whether a read that is complete found @segment in generation @gen all the time. */
 bool kvblk_foreign_believed(const struct kvblk_foreign *foreign, u32 segment, u64 gen);
@@ -140,6 +142,8 @@ const struct kvblk_d_table *kvblk_foreign_table(const struct kvblk_foreign *fore
 						const struct kvblk_d_table slots[2]);
 /* Convert a time of the owner's clock to the pool's. */
 u32 kvblk_foreign_expiry(const struct kvblk_foreign *foreign, u32 expiry);
+void kvblk_foreign_poll_now(struct kvblk_foreign *foreign);
+void kvblk_foreign_stats(const struct kvblk_foreign *foreign, struct kvblk_foreign_stats *sum);
 
 /* Return whether followers enter blocks of @tenant: nodes of a pod share these tenants' keys. */
 static inline bool kvblk_tenant_followed(u16 tenant)

@@ -29,6 +29,8 @@ static int prefetch_memory(struct kvblk_req *req)
 {
 	if (!READ_ONCE(req->pool->tun.dram_bytes))
 		return -EOPNOTSUPP;
+	if (req->media.foreign)
+		return -EREMOTE;
 	req->read.sink = &kvblk_sink_dram;
 	req->throttled = kvblk_throttle_full(req->media.member);
 	return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->read.want);

@@ -10,11 +10,11 @@
 #include "read/read.h"
 
 static const struct kvblk_source *const start_sources[] = {
-	&kvblk_source_recall, &kvblk_source_record, NULL
+	&kvblk_source_recall, &kvblk_source_record, &kvblk_source_foreign, NULL
 };
 
 const struct kvblk_source *const kvblk_read_sources[] = {
-	&kvblk_source_dram, &kvblk_source_record, NULL
+	&kvblk_source_dram, &kvblk_source_record, &kvblk_source_foreign, NULL
 };
 
 static int read_hold(struct kvblk_req *req, const struct kvblk_source *const *source)
@@ -116,6 +116,7 @@ static noinline int get_again(struct kvblk_req *req)
 	kvblk_req_buffers_drop(req);
 	kfree(req->crcs);
 	req->crcs = NULL;
+	req->result.flags &= ~KVBLK_RES_FOREIGN;
 	/* a canceled get must not wait for a pager, nor be in flight again */
 	if (READ_ONCE(req->canceled))
 		return kvblk_read_over(req, -ECANCELED);
@@ -176,8 +177,13 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err = 0;
 
-	if (req->read.state == KVBLK_READ_INFLIGHT)
-		err = kvblk_read_check(req);
+	if (req->read.state == KVBLK_READ_INFLIGHT) {
+		if (unlikely(req->read.source->prove) && !kvblk_read_stops(req, by))
+			err = req->read.source->prove(req);
+		if (err == -EINPROGRESS)
+			return err;
+		err = err ?: kvblk_read_check(req);
+	}
 	req->read.state = KVBLK_READ_CHECKED;
 	err = kvblk_read_stops(req, by) ?: err;
 	if (req->read.sink->finish)

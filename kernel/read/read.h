@@ -11,6 +11,8 @@
  *	-ESTALE: not here, try the next source; -ENOENT with req->read.miss
  * @start: starts the read. Returns as &kvblk_op_type.start
  * @submit: submits reads into the sink, between kvblk_media_submit() and kvblk_io_end()
+ * @prove: finds out whether what was read is of one generation. Returns 0; -EINPROGRESS: in
+ *	flight again, called again after it; -ENOENT. NULL: it is
  * @identify: verifies that what was read is the block. Returns 1: the payload must be
  *	verified, too; 0: it need not; -ENOENT
  * @failed: handles a read error. Returns -ENOENT
@@ -22,6 +24,7 @@ struct kvblk_source {
 	int (*hold)(struct kvblk_req *req);
 	int (*start)(struct kvblk_req *req);
 	void (*submit)(struct kvblk_req *req);
+	int (*prove)(struct kvblk_req *req);
 	int (*identify)(struct kvblk_req *req);
 	int (*failed)(struct kvblk_req *req);
 	int (*damaged)(struct kvblk_req *req);
@@ -30,6 +33,7 @@ struct kvblk_source {
 extern const struct kvblk_source kvblk_source_recall;
 extern const struct kvblk_source kvblk_source_dram;
 extern const struct kvblk_source kvblk_source_record;
+extern const struct kvblk_source kvblk_source_foreign;
 /* In order of preference, for a task that may hold a DRAM block; ends with NULL. */
 extern const struct kvblk_source *const kvblk_read_sources[];
 
@@ -96,11 +100,18 @@ static inline const __le32 *kvblk_read_crcs(const struct kvblk_req *req)
 	return crcs + (req->read.from >> KVBLK_CHUNK_SHIFT);
 }
 
-/* Returns whether the segment may have other payloads. */
+/* Returns whether the segment may have other payloads: of before a crash, or of another owner. */
 static inline bool kvblk_read_unproven(const struct kvblk_req *req)
 {
-	return READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN ||
-	       READ_ONCE(req->media.flash->fenced);
+	const struct kvblk_foreign *foreign = req->media.foreign;
+	const struct kvblk_foreign_segment *seg;
+
+	if (!foreign)
+		return READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN ||
+		       READ_ONCE(req->media.flash->fenced);
+	seg = &foreign->segs[kvblk_slot_segment(&foreign->flash, &req->slot)];
+	/* nobody tells this node of a crash of the target before the segment is sealed */
+	return READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN || !READ_ONCE(seg->whole);
 }
 
 /* Returns the verdict about a record in the held segment. @seen: the CPU sees the payload. */
@@ -140,6 +151,8 @@ static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by
 }
 
 int kvblk_read_begin(struct kvblk_req *req);
+/* Implements &kvblk_source.start for records. */
+int kvblk_record_start(struct kvblk_req *req);
 /* Finds and holds the block. Returns 0 with req->read.source, or -ENOENT with req->read.miss. */
 int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources);
 /* Complete a get: failed before any I/O; with @err or its number of bytes. Return 1. */

@@ -25,6 +25,23 @@ static void count_failed(struct kvblk_req *req, int err)
 	}
 }
 
+/* Counts a delivered foreign block. No earlier, or else a get that is read again counts twice. */
+static void count_foreign(struct kvblk_req *req)
+{
+	const struct kvblk_foreign *foreign;
+
+	kvblk_count(req->pool, KVBLK_C_FOREIGN_GETS, 1);
+	kvblk_count(req->pool, KVBLK_C_FOREIGN_GET_BYTES, req->read.want);
+	kvblk_hist_add(req->pool, KVBLK_H_FOREIGN_GET, req->start);
+	guard(rcu)();
+	/* the reference is returned, so the member may be followed no longer */
+	foreign = kvblk_foreign_of(req->pool, req->slot.seg);
+	if (foreign) {
+		this_cpu_inc(foreign->stats->gets);
+		this_cpu_add(foreign->stats->get_bytes, req->read.want);
+	}
+}
+
 int kvblk_read_fail(struct kvblk_req *req, int err)
 {
 	count_failed(req, err);
@@ -39,6 +56,8 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
 		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->read.want);
 		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->read.want, req->start);
+		if (unlikely(req->result.flags & KVBLK_RES_FOREIGN))
+			count_foreign(req);
 		err = req->read.want;
 	} else {
 		req->result.flags = 0;

@@ -7,7 +7,8 @@ static int bounce_prepare(struct kvblk_req *req)
 	phys_addr_t addr;
 
 	req->device |= kvblk_src_device(&req->src, true, &addr);
-	if (!req->device || req->op.flags & KVBLK_OPF_HARD_DEADLINE)
+	/* of a foreign block no part may reach the caller before all of it is proven */
+	if (!req->device || req->op.flags & KVBLK_OPF_HARD_DEADLINE || req->media.foreign)
 		return -EREMOTEIO;
 	req->media.bounce = kvblk_bounce_get(req, kvblk_req_completed);
 	if (!req->media.bounce)

@@ -12,8 +12,15 @@ static bool direct_known_bounce(struct kvblk_req *req)
 
 static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 {
-	/* a cancel may assume kernel memory of a restarted get, so do not map the caller's */
+	/*
+	 * A cancel may assume kernel memory of a restarted get, so do not map the caller's. A read
+	 * that is not in time may bring another block, which no caller may see.
+	 */
 	return !(req->pool->flags & KVBLK_POOL_STRICT) &&
+	       (!req->media.foreign ||
+		kvblk_foreign_believed(req->media.foreign,
+				       kvblk_slot_segment(req->media.flash, &req->slot),
+				       req->media.gen)) &&
 	       !(req->cmd && kvblk_read_restarted(req)) &&
 	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) && req->read.from == req->op.offset &&
 	       kvblk_read_end(req) == req->op.offset + req->read.want &&

@@ -45,7 +45,7 @@ static void record_submit(struct kvblk_req *req)
 						    &req->mem, req->read.from, record_sums(req));
 }
 
-static int record_start(struct kvblk_req *req)
+int kvblk_record_start(struct kvblk_req *req)
 {
 	int err = kvblk_req_header_alloc(req, req->slot.len);
 	unsigned long now;
@@ -66,7 +66,7 @@ static int record_start(struct kvblk_req *req)
 	if (READ_ONCE(req->media.flash->last_get) != now)
 		WRITE_ONCE(req->media.flash->last_get, now);
 	kvblk_media_submit(req, req->media.flash);
-	record_submit(req);
+	req->read.source->submit(req);
 	kvblk_io_end(&req->media.io);
 	return 0;
 }
@@ -145,7 +145,7 @@ static int record_failed(struct kvblk_req *req)
 
 const struct kvblk_source kvblk_source_record = {
 	.hold = record_hold,
-	.start = record_start,
+	.start = kvblk_record_start,
 	.submit = record_submit,
 	.identify = record_identify,
 	.failed = record_failed,

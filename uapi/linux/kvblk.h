@@ -450,6 +450,7 @@ struct kvblk_op_ext {
  *	not written, because its memory changed since the start of the operation, or
  *	because the ring is being closed or its task exits, so that no task of the caller
  *	completes the operation. The completion's res is the operation's all the same
+ * @KVBLK_RES_FOREIGN: get: the block was read from a member of another node of the pod
  *
  * Later versions define further bits: ignore unknown ones.
  */
@@ -461,6 +462,7 @@ enum kvblk_result_flags {
 	KVBLK_RES_DEVICE_READ	= 1U << 4,
 	KVBLK_RES_MEMORY	= 1U << 5,
 	KVBLK_RES_UNREPORTED	= 1U << 6,
+	KVBLK_RES_FOREIGN	= 1U << 7,
 };
 
 /**

@@ -69,7 +69,13 @@
 	X("dram_writes", DRAM_WRITES) \
 	X("dram_drops", DRAM_DROPS) \
 	X("dram_squeezed", DRAM_SQUEEZED) \
-	X("prefetches", PREFETCHES)
+	X("prefetches", PREFETCHES) \
+	X("foreign_gets", FOREIGN_GETS) \
+	X("foreign_get_bytes", FOREIGN_GET_BYTES) \
+	X("foreign_proofs", FOREIGN_PROOFS) \
+	X("miss_foreign_moved", MISS_FOREIGN_MOVED) \
+	X("miss_foreign_late", MISS_FOREIGN_LATE) \
+	X("miss_foreign_member", MISS_FOREIGN_MEMBER)
 
 /* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
 #define KVBLK_MEMBER_COUNTER_TABLE(X) \
@@ -119,7 +125,8 @@
 	X("put", PUT) \
 	X("get", GET) \
 	X("delete", DELETE) \
-	X("lookup", LOOKUP)
+	X("lookup", LOOKUP) \
+	X("foreign-get", FOREIGN_GET)
 
 /* X(name, the end of its KVBLK_EVENT_), in the order of their numbers */
 #define KVBLK_EVENT_TABLE(X) \
@@ -233,7 +240,13 @@
 	X("Blocks that left memory for a member.", DRAM_WRITES) \
 	X("Blocks that left memory for good, not being asked for, declined by the policy, or for want of room on the members.", DRAM_DROPS) \
 	X("Blocks that were dropped because the host was short of memory.", DRAM_SQUEEZED) \
-	X("Blocks that prefetches brought into memory.", PREFETCHES)
+	X("Blocks that prefetches brought into memory.", PREFETCHES) \
+	X("Blocks delivered from other nodes' members. Also counted by gets.", FOREIGN_GETS) \
+	X("Bytes of the blocks of foreign-gets.", FOREIGN_GET_BYTES) \
+	X("Reads of a segment table that a get of another node's block needed, because it came late or has no checksum to be checked.", FOREIGN_PROOFS) \
+	X("Gets of blocks that another node had moved or dropped, which this node did not know yet.", MISS_FOREIGN_MOVED) \
+	X("Gets of another node's blocks that took longer than the reuse grace, and whose segment was reused meanwhile or could not be proven.", MISS_FOREIGN_LATE) \
+	X("Gets of blocks on another node's member that does not respond.", MISS_FOREIGN_MEMBER)
 
 /* X(what it is, the end of its KVBLK_A_GAUGE_) */
 #define KVBLK_GAUGE_DOC_TABLE(X) \
