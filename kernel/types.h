@@ -540,9 +540,10 @@ struct kvblk_tunables {
 
 #define KVBLK_KILL_BUCKETS	256
 
-/* Places of leased blocks: KVBLK_LEASE_MEMORY, or 1 + the slot of the member. */
+/* Places of leased blocks: KVBLK_LEASE_*, or 1 + the slot of the member. */
 #define KVBLK_LEASE_MEMORY	0
-#define KVBLK_LEASE_PLACES	(KVBLK_MEMBERS_MAX + 1)
+#define KVBLK_LEASE_FOREIGN	(KVBLK_MEMBERS_MAX + 1)
+#define KVBLK_LEASE_PLACES	(KVBLK_MEMBERS_MAX + 2)
 
 /* Alignment that every member of a pool can transfer directly. */
 struct kvblk_align {

@@ -87,7 +87,8 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 		answer->sizes[i] = slot->len;
 		answer->tags[i] = slot->caller_tag;
 		if (arg->tiers)
-			answer->tiers[i] = kvblk_dram_holds(pool, lu->ids[i], slot) ?
+			answer->tiers[i] = kvblk_slot_foreign(slot) ? KVBLK_TIER_FOREIGN :
+					   kvblk_dram_holds(pool, lu->ids[i], slot) ?
 					   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
 		arg->nr_present++;
 		if (!lu->hole) {

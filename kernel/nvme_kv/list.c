@@ -120,7 +120,9 @@ static void stripe_take(struct key_page *page, const struct walk *walk)
 	for (; bucket < end; bucket++) {
 		nr = kvblk_index_entries(idx, bucket, now, entries);
 		for (i = 0; i < nr; i++)
+			/* a foreign header is not read here */
 			if (entries[i].slot.tenant == file->tenant &&
+			    !kvblk_slot_foreign(&entries[i].slot) &&
 			    entries[i].slot.place >= walk->token)
 				page_take(page, base, &entries[i].slot);
 	}

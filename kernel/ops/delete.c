@@ -37,6 +37,8 @@ again:
 		kvblk_dram_forget(pool, req->id);
 		return kvblk_req_over(req, err ?: -ENOENT);
 	}
+	if (kvblk_slot_foreign(&req->slot))
+		return kvblk_req_over(req, -EREMOTE);
 	if (req->slot.state == KVBLK_SLOT_WRITING)
 		return kvblk_req_over(req, -EBUSY);
 	if (req->slot.state == KVBLK_SLOT_MOVING)

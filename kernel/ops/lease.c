@@ -13,6 +13,8 @@
  *   file makes other files' leases fail. An id that is leased already costs nothing.
  * - A leased DRAM block may be written to any member. So the lease must also fit, with all other
  *   leases, into lease_permille of the members' bytes.
+ * - A foreign block is not charged, and its owner does not know of the lease. So the lease ends
+ *   when the block's read would need a proof, see pool/follow.c; a lookup then leases it again.
  * - A file is charged once per id, at the place of the block at the time. The pool is charged at
  *   the current place: a block that leaves DRAM is charged to the member within a second.
  */
@@ -50,6 +52,7 @@ struct lease {
 	struct kvblk_file *file;	/* charged for @holds, with a reference */
 	u64 id;				/* index in file->leases */
 	u64 end_ns;			/* time of ktime_get() */
+	u64 foreign_ns;			/* end of the promise of foreign blocks, or U64_MAX */
 	u32 nr;				/* entries of @holds */
 	struct lease_hold *holds[];
 };
@@ -91,11 +94,15 @@ static int fresh_fill(struct lease_fresh *fresh, u32 nr)
 
 static u8 place_of(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
-	return READ_ONCE(pool->granule[slot->seg >> KVBLK_GRANULE_SHIFT]);
+	return kvblk_slot_foreign(slot) ? KVBLK_LEASE_FOREIGN :
+	       READ_ONCE(pool->granule[slot->seg >> KVBLK_GRANULE_SHIFT]);
 }
 
 static u32 key_bytes(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
+	/* this node keeps an entry of the index for a foreign block, and no space */
+	if (kvblk_slot_foreign(slot))
+		return 1;
 	return kvblk_record_units(slot->len, READ_ONCE(pool->align_units)) << KVBLK_UNIT_SHIFT;
 }
 
@@ -109,6 +116,8 @@ static u64 place_most(struct kvblk_pool *pool, u8 place)
 	u64 bytes = READ_ONCE(pool->tun.dram_bytes);
 	struct kvblk_member *member;
 
+	if (place == KVBLK_LEASE_FOREIGN)
+		return share_of(pool, kvblk_index_slots(&pool->index));
 	if (place != KVBLK_LEASE_MEMORY) {
 		guard(rcu)();
 		member = rcu_dereference(pool->members[place - 1]);
@@ -118,14 +127,22 @@ static u64 place_most(struct kvblk_pool *pool, u8 place)
 	return share_of(pool, bytes);
 }
 
+/* Returns whether the block has come here since it was charged as a foreign one, for seconds. */
+static bool key_came(const struct lease_key *key, const struct kvblk_slot *slot)
+{
+	return key->at == KVBLK_LEASE_FOREIGN && !kvblk_slot_foreign(slot);
+}
+
 static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id id,
 		       const struct kvblk_slot *slot)
 {
 	struct kvblk_pool *pool = file->pool;
+	const struct lease_key *key;
 	u64 bytes = key_bytes(pool, slot);
 
-	if (rhashtable_lookup_fast(&pool->lease.keys, &id, lease_params))
-		return true;
+	key = rhashtable_lookup_fast(&pool->lease.keys, &id, lease_params);
+	if (key)
+		return !key_came(key, slot);
 	if (file->leased[place] + pool->lease.bytes[place] + bytes > place_most(pool, place))
 		return false;
 	return place != KVBLK_LEASE_MEMORY ||
@@ -214,6 +231,8 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 
 	hold = rhashtable_lookup_fast(&pool->lease.holds, &name, hold_params);
 	if (hold) {
+		if (key_came(hold->key, slot))
+			return NULL;
 		hold->count++;
 		return hold;
 	}
@@ -250,7 +269,7 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 		return hold;
 	/* not while the entry moves, because it may be evicted; a new entry needs the bit, too */
 	for (tries = 0; tries < 8; tries++) {
-		if (!kvblk_block_present(pool, id, slot->tenant, slot))
+		if (!kvblk_block_present(pool, id, slot->tenant, slot) || key_came(hold->key, slot))
 			break;
 		if (kvblk_index_lease(&pool->index, id, slot, true))
 			return hold;
@@ -294,6 +313,9 @@ static int lease_step(struct kvblk_pool *pool, struct lease *lease,
 			return PTR_ERR(hold);
 		lease->holds[lease->nr++] = hold;
 		file->nr_leased++;
+		if (kvblk_slot_foreign(&entries->slot))
+			lease->foreign_ns = min(lease->foreign_ns,
+						kvblk_foreign_until(pool, &entries->slot));
 	}
 	return 1;
 }
@@ -335,6 +357,7 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 	}
 	refcount_inc(&file->refs);
 	lease->file = file;
+	lease->foreign_ns = U64_MAX;
 	for (; left; left -= step, entries += step) {
 		step = min(left, LEASE_STEP);
 		err = fresh_fill(fresh, step) ?: lease_step(pool, lease, entries, step, fresh);
@@ -349,7 +372,7 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 
 	taken = lease->nr;
 	scoped_guard(mutex, &pool->lease.lock) {
-		lease->end_ns = ktime_get_ns() + (u64)ms * NSEC_PER_MSEC;
+		lease->end_ns = min(ktime_get_ns() + (u64)ms * NSEC_PER_MSEC, lease->foreign_ns);
 		lease->id = ++file->next_lease;
 		if (taken && !err)
 			err = xa_err(xa_store(&file->leases, lease->id, lease, GFP_KERNEL_ACCOUNT));

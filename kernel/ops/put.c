@@ -361,6 +361,9 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
+	/* a foreign block may be in a volatile cache, which this node cannot flush */
+	if (kvblk_slot_foreign(slot))
+		return put_check(req, slot, true);
 	if (!kvblk_media_begin(req))
 		return kvblk_req_over(req, -ENODEV);
 	media->seg = kvblk_segment_get(req->pool, slot, &media->member, &media->gen);
@@ -448,6 +451,9 @@ static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
 	case KVBLK_PUT_WRITE:
 	case KVBLK_PUT_TAKE_OVER:
 	case KVBLK_PUT_REPLACE:
+		/* the owner's record would come back */
+		if (old->state != KVBLK_SLOT_FREE && put_clears(req) && kvblk_slot_foreign(old))
+			return kvblk_req_over(req, -EREMOTE);
 		return put_check(req, old, verdict == KVBLK_PUT_TAKE_OVER);
 	case KVBLK_PUT_DEMOTE:
 		if (put_refused(req))

@@ -137,6 +137,8 @@ struct kvblk_foreign *kvblk_foreign_get(struct kvblk_pool *pool, u32 seg);
 bool kvblk_foreign_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /* Return whether a read that is complete found @segment in generation @gen all the time. */
 bool kvblk_foreign_believed(const struct kvblk_foreign *foreign, u32 segment, u64 gen);
+/* Return until when, of ktime_get_ns(), reads of a foreign block are believed without a poll. */
+u64 kvblk_foreign_until(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /* Return the newer valid one of a page's slots, or NULL. */
 const struct kvblk_d_table *kvblk_foreign_table(const struct kvblk_foreign *foreign, u32 page,
 						const struct kvblk_d_table slots[2]);

@@ -76,6 +76,8 @@
  *  -EIO         put: the member failed, no other member took the block, and the
  *               block is not stored; delete: the member failed, and the block may
  *               come back after a restart
+ *  -EREMOTE     delete, put in place of an older block, prefetch: the block is on a
+ *               member of another node of the pod, which alone can do that.
  *  -ETIME       the deadline passed first
  *  -ECANCELED   a cancel or a signal came first, the ring was closed, or its task
  *               exited. A put is not stored. A delete has not begun, except if the
@@ -564,11 +566,13 @@ enum kvblk_lookup_flags {
  * @KVBLK_TIER_NONE: nowhere
  * @KVBLK_TIER_MEMBER: on a member
  * @KVBLK_TIER_MEMORY: in the host's memory, and perhaps on a member, too
+ * @KVBLK_TIER_FOREIGN: on a member of another node of the pod
  */
 enum kvblk_tier {
 	KVBLK_TIER_NONE		= 0,
 	KVBLK_TIER_MEMBER	= 1,
 	KVBLK_TIER_MEMORY	= 2,
+	KVBLK_TIER_FOREIGN	= 3,
 };
 
 /**
@@ -597,8 +601,11 @@ enum kvblk_tier {
  * @lease_end_ns: out: CLOCK_MONOTONIC time, as the caller reads it in its time
  *	namespace, at which the lease ends; 0 without @lease
  *
- * Does no I/O. A leased block stays readable until the lease ends, unless its
- * member fails, the block expires, or a caller deletes the block.
+ * Does no I/O.
+ * A leased block stays readable until the lease ends, unless its
+ * member fails, the block expires, or a caller deletes the block. A block of another
+ * node (KVBLK_TIER_FOREIGN) is kept by the pod's reuse grace only: a lease that
+ * includes one ends within it, some seconds, whatever @lease_ms.
  *
  * Refreshes the present blocks before the first absent one: as after a get, the pool
  * evicts them later, and &enum kvblk_dram_mode counts them as asked for. Other found
