@@ -8,7 +8,8 @@
  *	or: guest_blocks NODE hold  (keeps the node open until stdin ends)
  *
  * TAG: the caller tag to put, or to expect from a get. memory= counts operations served from host
- * memory, or written only there. A lease is for an hour, for each block separately, and requires
+ * memory, or written only there; foreign= gets from another node's member; remote= deletes and
+ * prefetches of its blocks. A lease is for an hour, for each block separately, and requires
  * KV_STAY. It reads two lines: at the first it prints the result of a lookup, at the second it
  * exits.
  *
@@ -30,7 +31,7 @@ static int fd;
 static int bad;
 static struct {
 	unsigned int stored, exists, declined, full, errors;
-	unsigned int hits, misses, late, deleted, absent, memory;
+	unsigned int hits, misses, late, deleted, absent, memory, foreign, remote;
 	unsigned long long bytes, slowest;
 } n;
 
@@ -77,6 +78,7 @@ static void get_result(uint64_t nr, const struct kvblk_result *res,
 	if (res->res > 0) {
 		n.hits++;
 		n.memory += !!(res->flags & KVBLK_RES_MEMORY);
+		n.foreign += !!(res->flags & KVBLK_RES_FOREIGN);
 		n.bytes += (unsigned int)res->res;
 		if (tag && res->caller_tag != tag)
 			complain(nr, "A FORMER BLOCK, tag", (int)res->caller_tag);
@@ -103,7 +105,8 @@ static void prefetch_result(uint64_t nr, const struct kvblk_result *res)
 	n.exists += !res->res;
 	n.misses += res->res == -ENOENT;
 	n.full += res->res == -ENOSPC;
-	if (res->res < 0 && res->res != -ENOENT && res->res != -ENOSPC)
+	n.remote += res->res == -EREMOTE;
+	if (res->res < 0 && res->res != -ENOENT && res->res != -ENOSPC && res->res != -EREMOTE)
 		complain(nr, "prefetch", res->res);
 	if (res->res >= 0 && !(res->flags & KVBLK_RES_MEMORY))
 		complain(nr, "prefetch, not in memory", res->res);
@@ -168,6 +171,8 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 			n.absent++;
 		} else if (res[i].res == -EIO) {
 			n.errors++;
+		} else if (res[i].res == -EREMOTE) {
+			n.remote++;
 		} else {
 			complain(first + i, "delete", res[i].res);
 		}
@@ -252,9 +257,9 @@ int main(int argc, char **argv)
 				batch(op, first + i, nr, buf, len, tag);
 		}
 	}
-	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u late=%u deleted=%u absent=%u memory=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
+	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u late=%u deleted=%u absent=%u memory=%u foreign=%u remote=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
 	       n.stored, n.exists, n.declined, n.full, n.errors, n.hits,
-	       n.misses, n.late, n.deleted, n.absent, n.memory, n.bytes, n.slowest,
+	       n.misses, n.late, n.deleted, n.absent, n.memory, n.foreign, n.remote, n.bytes, n.slowest,
 	       (unsigned long long)(kv_now_ms() - start), bad);
 	fflush(stdout);
 	if (getenv("KV_STAY"))

@@ -6,6 +6,10 @@
  * SPARE: the path of a blank device of 100 MiB or more. Each request is rejected with the errno
  * that uapi/netlink/kvblk.yaml documents and with a message. All pools, members and the content
  * of SPARE stay unchanged.
+ *
+ * Environment, if POOL is in the pod "here", for the test "follow":
+ *   KV_FOLLOWED     path of a device that POOL follows
+ *   KV_OTHER_POD    path of a member in another pod
  */
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -27,6 +31,8 @@
 #define MEMBERS_MAX		64
 
 static const char *pool, *member, *spare;
+/* NULL if the pool is in no pod */
+static const char *followed, *other_pod;
 static int sock = -1;
 static size_t recv_size = 1 << 15;
 static uint16_t family;
@@ -244,6 +250,7 @@ static uint16_t find_family(int fd)
 struct picture {
 	struct answer pools;
 	struct answer members;
+	struct answer foreign;
 	char spare[SPARE_BYTES];
 };
 
@@ -272,9 +279,13 @@ static void take_picture(struct picture *picture)
 	talk(&req, &picture->pools);
 	begin(&req, KVBLK_CMD_MEMBER_GET, NLM_F_DUMP);
 	talk(&req, &picture->members);
+	begin(&req, KVBLK_CMD_FOREIGN_GET, NLM_F_DUMP);
+	talk(&req, &picture->foreign);
 	ASSERT_EQ(picture->pools.err, 0, "dump of pools");
 	ASSERT_EQ(picture->members.err, 0, "dump of members");
+	ASSERT_EQ(picture->foreign.err, 0, "dump of foreign members");
 	forget_inflight(&picture->members);
+	forget_inflight(&picture->foreign);
 
 	fd = open(spare, O_RDONLY | O_DIRECT);
 	ASSERT(fd >= 0, "%s: %s", spare, strerror(errno));
@@ -292,7 +303,7 @@ static bool same(const struct answer *a, const struct answer *b)
 static bool same_picture(const struct picture *a, const struct picture *b)
 {
 	return same(&a->pools, &b->pools) && same(&a->members, &b->members) &&
-	       !memcmp(a->spare, b->spare, sizeof(a->spare));
+	       same(&a->foreign, &b->foreign) && !memcmp(a->spare, b->spare, sizeof(a->spare));
 }
 
 static struct picture before, after;
@@ -337,6 +348,8 @@ refused(struct req *req, int err, const char *format, ...)
 	EXPECT(same(&before.pools, &after.pools), "%s: pools changed", what);
 	EXPECT(same(&before.members, &after.members), "%s: members changed",
 	       what);
+	EXPECT(same(&before.foreign, &after.foreign), "%s: foreign members changed",
+	       what);
 	EXPECT(!memcmp(before.spare, after.spare, sizeof(before.spare)),
 	       "%s: %s was written", what, spare);
 	nr_refused++;
@@ -357,6 +370,15 @@ static void add(struct req *req, const char *name, const char *path)
 		put_str(req, KVBLK_A_MEMBER_POOL, name);
 	if (path)
 		put_str(req, KVBLK_A_MEMBER_PATH, path);
+}
+
+static void follow(struct req *req, const char *path, const char *name)
+{
+	begin_on(req, KVBLK_CMD_MEMBER_FOLLOW, 0, KVBLK_A_MEMBER_POOL, pool);
+	if (path)
+		put_str(req, KVBLK_A_MEMBER_PATH, path);
+	if (name)
+		put_str(req, KVBLK_A_MEMBER_NAME, name);
 }
 
 static char *repeat(char c, size_t n)
@@ -416,12 +438,14 @@ static const struct {
 	{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, 0, "stats-get" },
 	{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, NLM_F_DUMP, "stats dump" },
 	{ KVBLK_CMD_ROUTE_GET, KVBLK_A_ROUTE_POOL, NLM_F_DUMP, "route dump" },
+	{ KVBLK_CMD_MEMBER_FOLLOW, KVBLK_A_MEMBER_POOL, 0, "follow" },
+	{ KVBLK_CMD_FOREIGN_GET, KVBLK_A_MEMBER_POOL, NLM_F_DUMP, "foreign dump" },
 };
 
 /* Append all attributes that such a request needs, except for the pool's name. */
 static void put_rest(struct req *req, int cmd, int flags)
 {
-	if (cmd == KVBLK_CMD_MEMBER_ADD)
+	if (cmd == KVBLK_CMD_MEMBER_ADD || cmd == KVBLK_CMD_MEMBER_FOLLOW)
 		put_str(req, KVBLK_A_MEMBER_PATH, spare);
 	else if (cmd == KVBLK_CMD_MEMBER_REMOVE ||
 		 (cmd == KVBLK_CMD_MEMBER_GET && !flags))
@@ -632,6 +656,8 @@ static void bad_path(const char *path, int err, const char *what)
 	refused(&req, err, "create, %s", what);
 	add(&req, pool, path);
 	refused(&req, err, "add, %s", what);
+	follow(&req, path, NULL);
+	refused(&req, err, "follow, %s", what);
 }
 
 TEST(paths)
@@ -688,6 +714,9 @@ TEST(texts_of_members)
 		add(&req, pool, spare);
 		put_str(&req, bad[i].attr, text);
 		refused(&req, EINVAL, "add, text %zu", i);
+		follow(&req, spare, NULL);
+		put_str(&req, bad[i].attr, text);
+		refused(&req, EINVAL, "follow, text %zu", i);
 	}
 	add(&req, pool, spare);
 	put_str(&req, KVBLK_A_MEMBER_NAME, member);
@@ -900,6 +929,79 @@ TEST(types_of_pods)
 	refused(&req, EINVAL, "a pod's uuid, which replies have");
 }
 
+/* Attributes that member-follow and foreign-get have in common with others are tested above. */
+TEST(follow)
+{
+	static struct req req;
+	struct answer *answer = &after.foreign;
+	char own[64];
+
+	settle();
+	snprintf(own, sizeof(own), "/dev/%s", member);
+	follow(&req, NULL, NULL);
+	refused(&req, EINVAL, "follow nothing");
+	begin_on(&req, KVBLK_CMD_MEMBER_FOLLOW, 0, KVBLK_A_MEMBER_POOL, pool);
+	put(&req, KVBLK_A_MEMBER_PATH, spare, strlen(spare));
+	refused(&req, EINVAL, "follow a path without its NUL");
+	begin_on(&req, KVBLK_CMD_MEMBER_FOLLOW, 0, KVBLK_A_MEMBER_POOL, pool);
+	put_u32(&req, KVBLK_A_MEMBER_PATH, 0x41414141);
+	refused(&req, EINVAL, "follow a path that is a number");
+	for (int type = KVBLK_A_MEMBER_SEGMENT_SIZE; type <= KVBLK_A_MEMBER_MAX; type++) {
+		if (type == KVBLK_A_MEMBER_PLACE)
+			continue;
+		follow(&req, spare, NULL);
+		put_u32(&req, type, 0);
+		refused(&req, EINVAL,
+			"follow with attribute %d, which is not for it", type);
+		begin_on(&req, KVBLK_CMD_FOREIGN_GET, NLM_F_DUMP, KVBLK_A_MEMBER_POOL, pool);
+		put_u32(&req, type, 0);
+		refused(&req, EINVAL, "foreign dump with attribute %d, which is not for it",
+			type);
+	}
+	if (!followed) {
+		follow(&req, spare, NULL);
+		refused(&req, EINVAL, "follow a blank device, from a pool in no pod");
+		follow(&req, own, NULL);
+		refused(&req, EINVAL, "follow the own member, from a pool in no pod");
+		return;
+	}
+	follow(&req, spare, NULL);
+	refused(&req, ENODATA, "follow a blank device");
+	follow(&req, spare, member);
+	refused(&req, ENODATA, "follow a blank device, under the name of a member");
+	follow(&req, own, NULL);
+	refused(&req, EEXIST, "follow the own member");
+	follow(&req, own, "other");
+	refused(&req, EEXIST, "follow the own member, under another name");
+	follow(&req, followed, NULL);
+	refused(&req, EEXIST, "follow a member twice");
+	follow(&req, followed, "other");
+	refused(&req, EEXIST, "follow a member twice, under another name");
+	follow(&req, other_pod, NULL);
+	refused(&req, EXDEV, "follow a member of another pod");
+	create_in_pod(&req, "elsewhere", followed, true);
+	refused(&req, EXDEV, "create, a pod's device with another pod's name");
+	create_in_pod(&req, "here", other_pod, true);
+	refused(&req, EXDEV, "create, another pod's device with this pod's name");
+
+	begin_on(&req, KVBLK_CMD_MEMBER_REMOVE, 0, KVBLK_A_MEMBER_POOL, pool);
+	put_str(&req, KVBLK_A_MEMBER_NAME, "nosuchmember");
+	refused(&req, ENOENT, "unfollow an unknown name");
+	begin_on(&req, KVBLK_CMD_MEMBER_REMOVE, 0, KVBLK_A_MEMBER_POOL, pool);
+	put(&req, KVBLK_A_MEMBER_UUID, "0123456789abcdef", 16);
+	refused(&req, ENOENT, "unfollow an unknown uuid");
+	begin_on(&req, KVBLK_CMD_MEMBER_GET, 0, KVBLK_A_MEMBER_POOL, pool);
+	put_str(&req, KVBLK_A_MEMBER_NAME, strrchr(followed, '/') + 1);
+	refused(&req, ENOENT, "member-get of a foreign member");
+
+	begin_on(&req, KVBLK_CMD_FOREIGN_GET, NLM_F_DUMP, KVBLK_A_MEMBER_POOL, pool);
+	talk(&req, answer);
+	EXPECT(answer->messages, "no foreign member");
+	for (int type = KVBLK_A_MEMBER_OWNER; type <= KVBLK_A_MEMBER_GET_MISSES; type++)
+		EXPECT(find(answer->reply, answer->len, type), "attribute %d of a foreign member",
+		       type);
+}
+
 TEST(uuids)
 {
 	static const char uuid[20] = "0123456789abcdefghi";
@@ -1039,7 +1141,7 @@ TEST(unknown_attributes)
 		KVBLK_CMD_POOL_CREATE, KVBLK_CMD_POOL_DESTROY,
 		KVBLK_CMD_POOL_GET, KVBLK_CMD_MEMBER_ADD,
 		KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET,
-		KVBLK_CMD_STATS_GET,
+		KVBLK_CMD_STATS_GET, KVBLK_CMD_MEMBER_FOLLOW,
 	};
 	static const int types[] = { 0, 63, 200, 0x1fff };
 	static struct req req;
@@ -1111,7 +1213,7 @@ TEST(nesting)
 	refused(&req, EINVAL, "attribute shorter than its header");
 }
 
-/* Build request number @i, which would succeed for an administrator. */
+/* Build request number @i, which would succeed for an administrator; the last one if in a pod. */
 static void privileged(struct req *req, int i)
 {
 	switch (i) {
@@ -1134,6 +1236,9 @@ static void privileged(struct req *req, int i)
 		return;
 	case 4:
 		begin_on(req, KVBLK_CMD_POOL_CLEAR, 0, KVBLK_A_POOL_NAME, pool);
+		return;
+	case 5:
+		follow(req, spare, NULL);
 		return;
 	}
 }
@@ -1241,7 +1346,7 @@ static void try_as(void (*lower)(void), bool old_socket, const char *who)
 		lower();
 		if (!old_socket)
 			sock = open_socket();
-		for (int i = 0; i < 5; i++) {
+		for (int i = 0; i < 6; i++) {
 			privileged(&req, i);
 			talk(&req, &answer);
 			if (answer.err != EPERM || !answer.text[0]) {
@@ -1589,6 +1694,8 @@ int main(int argc, char **argv)
 	pool = argv[1];
 	member = argv[2];
 	spare = argv[3];
+	followed = getenv("KV_FOLLOWED");
+	other_pod = getenv("KV_OTHER_POD");
 	sock = open_socket();
 	family = find_family(sock);
 	if (!family) {

@@ -424,6 +424,28 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 		     const struct kvblk_member_spec *spec, uint32_t add_flags);
 
 /**
+ * kvblk_member_follow() - read another node's member
+ * @admin: the handle
+ * @pool: name of the pool, which is in a pod
+ * @spec: the device; @name: name of the member in this pool, or NULL
+ *
+ * Blocks on the device are found and got here. The device is never written. Ends with
+ * kvblk_member_remove() or the pool.
+ *
+ * Context: one thread at a time.
+ * Return: 0, or
+ * * -EINVAL: the pool is in no pod
+ * * -EXDEV: the device is not in this pod
+ * * -EEXIST: the device is a member here or followed already
+ * * -ENODATA: the device is not a member of a pool
+ * * -ENOENT: no such pool or device
+ * * -ENODEV: the pool is being destroyed
+ * * others as kvblk_member_add()
+ */
+int kvblk_member_follow(struct kvblk_admin *admin, const char *pool,
+			const struct kvblk_member_spec *spec);
+
+/**
  * kvblk_member_remove() - remove a member
  * @admin: the handle
  * @pool: name of the pool
@@ -477,6 +499,13 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
  *	@free_segments, @ready_segments, @open_segments, @sealed_segments, @inflight,
  *	@restored and @unread_segments are 0
  * @fenced: @read_only, because the device's reservation is lost: another node may write
+ * @owner: kvblk_foreign_list(): name of the node that owns the member; "" in other lists
+ * @owner_node: identity of that node
+ * @blocks: blocks of the foreign member that were found so far
+ * @lacks: blocks of it that have no slot in the index at present
+ * @gets: blocks delivered from the foreign member
+ * @get_bytes: bytes of these
+ * @get_misses: gets of its blocks that missed
  *
  * A KVBLK_MEMBER_STATUS_MISSING member has only @pool, @name, @uuid, @state and @place.
  * The pair @pool, @name is unique in a list. Only the library allocates this structure,
@@ -510,6 +539,13 @@ struct kvblk_member_state {
 	uint32_t unread_segments;
 	bool has_use;
 	bool fenced;
+	char owner[64];
+	uint8_t owner_node[16];
+	uint64_t blocks;
+	uint64_t lacks;
+	uint64_t gets;
+	uint64_t get_bytes;
+	uint64_t get_misses;
 };
 
 /**
@@ -524,6 +560,21 @@ struct kvblk_member_state {
  */
 int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
 		      struct kvblk_member_state **list);
+
+/**
+ * kvblk_foreign_list() - query the members that one or all pools read from other nodes
+ * @admin: the handle
+ * @pool: name of the pool; NULL for all pools
+ * @list: set to a list, or NULL if there is no foreign member; free the list with
+ *	kvblk_list_free()
+ *
+ * Fields about segments in use and @slot are 0.
+ *
+ * Context: one thread at a time.
+ * Return: as kvblk_pool_list(); -EOPNOTSUPP if the module knows no foreign members.
+ */
+int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
+		       struct kvblk_member_state **list);
 
 #define KVBLK_STATS_COUNTERS	128	/* most counters */
 #define KVBLK_STATS_GAUGES	64	/* most gauges */

@@ -296,7 +296,7 @@ usage 'each rank must be below' keyspace --runtime a --model b --dtype c --layou
 usage 'must be a number from 1 to' keyspace --runtime a --model b --dtype c --layout d --block-tokens 0
 
 echo "# help and version"
-verbs=('pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member wipe' 'member list' put get exists rm prefetch keyspace status stat iostat top
+verbs=('pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' put get exists rm prefetch keyspace status stat iostat top
 	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
 for noun in '' pool member policy; do

@@ -7,7 +7,7 @@ pool=t
 node=/dev/kvblk/$pool/default
 sysfs=/sys/class/kvblk/$pool
 # output of guest_blocks, see blocks()
-stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
+stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 foreign=0 remote=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
 
 # flash COUNT MB: create memory-backed devices /dev/flash0, ...
 flash() {
@@ -154,6 +154,42 @@ blocks() {
 
 expect() {
 	[ "$2" = "$3" ] || fail "$1: $2, should be $3"
+}
+
+# on POOL COMMAND...: run a command about this pool, where a test has several
+on() {
+	pool=$1 node=/dev/kvblk/$1/default sysfs=/sys/class/kvblk/$1
+	"${@:2}"
+}
+
+# pod_pool OPTION... DEVICE...: create the pool in a pod
+pod_pool() {
+	pool_create --force --pod here --format --yes --segment-size 8M "$@"
+	defer "on $pool pool_destroy"
+}
+
+# pod_pool_short OPTION... DEVICE...: as pod_pool, with a reuse grace of 3 s, or else puts wait for 10 s in a full pool
+pod_pool_short() {
+	pod_pool --index-slots 30000 "$@"
+	put "$sysfs/reuse_grace_ms" 3000
+}
+
+# sees FIRST COUNT: the pool finds all of these blocks
+sees() {
+	present=$(guest_blocks "$node" lookup "$1" "$2" $len) && [ "$present" = "present=$2" ]
+}
+
+# takes_puts NUMBER: the pool stores this block, as it does not within the grace of a former pool of its devices
+takes_puts() {
+	blocks put "$1" 1 $len 7
+	[ "$stored" = 1 ]
+}
+
+# node_id DIGIT: give the host an id
+node_id() {
+	mkdir -p /var/lib/kvblk
+	printf '%032d\n' 0 | tr 0 "$1" >/var/lib/kvblk/node
+	defer "rm -f /var/lib/kvblk/node"
 }
 
 # hold WHAT FIRST COUNT LEN: run guest_pin in the background until release, which prints how many operations succeeded

@@ -28,7 +28,7 @@ _kvblk() {
 	pool | member | policy)
 		if [ "$COMP_CWORD" = 2 ]; then
 			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan clear get set --help' "$cur"
-			[ "$command" = member ] && _kvblk_words 'add remove wipe list --help' "$cur"
+			[ "$command" = member ] && _kvblk_words 'add follow unfollow remove wipe list --help' "$cur"
 			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
 		fi
@@ -119,7 +119,9 @@ _kvblk() {
 	apply) options='--config --dry-run' ;;
 	'policy explain') options='--count' ;;
 	'member add') options='--format --yes --force --segment-size --name' ;;
+	'member follow') options='--name' ;;
 	'member remove') options='--yes' ;;
+	'member list') options='--foreign' ;;
 	'member wipe') options='--yes --force' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;

@@ -101,6 +101,7 @@ json_t *member_json(const struct kvblk_member_state *member)
 struct member_args {
 	struct cli_list list;
 	bool yes;
+	bool foreign;
 	const char *pool;
 	const char *member;
 	const char *name;
@@ -183,6 +184,88 @@ static int add_main(int argc, char **argv)
 		ret = cli_print_json(json_pack("{s:s, s:s, s:b}",
 			"pool", args.pool, "path", args.member, "added", 1));
 close_admin:
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static const struct cli_option follow_options[] = {
+	{ "name", 0, CLI_MEMBER, AT(name), "NAME",
+	  "Name of the member in POOL (default: the last part of DEVICE)" },
+	{ 0 },
+};
+
+static const struct cli_syntax follow_syntax = {
+	.options = follow_options,
+	.arguments = add_arguments,
+	.usage = "POOL DEVICE",
+	.doc = "Read DEVICE, which another node of POOL's pod owns: its blocks are found and got here. DEVICE is never written.\v"
+	       "Example:\n  kvblk member follow kv0 /dev/nvme7n1",
+};
+
+static int follow_main(int argc, char **argv)
+{
+	struct member_args args = { 0 };
+	struct kvblk_member_spec spec;
+	struct kvblk_admin *admin;
+	int err, ret = CLI_OK;
+
+	cli_parse(&follow_syntax, argc, argv, &args);
+	admin = cli_open_admin();
+	spec = (struct kvblk_member_spec){
+		.size = sizeof(spec),
+		.path = args.member,
+		.name = args.name,
+	};
+	err = kvblk_member_follow(admin, args.pool, &spec);
+	if (err)
+		ret = cli_admin_fail(admin, err, args.member);
+	else if (args.list.json)
+		ret = cli_print_json(json_pack("{s:s, s:s, s:b}",
+			"pool", args.pool, "path", args.member, "followed", 1));
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static const struct cli_option unfollow_arguments[] = {
+	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
+	{ "MEMBER", 0, CLI_MEMBER, AT(member), .required = true },
+	{ 0 },
+};
+
+static const struct cli_syntax unfollow_syntax = {
+	.arguments = unfollow_arguments,
+	.usage = "POOL MEMBER",
+	.doc = "Stop reading MEMBER, a name of \"kvblk member list --foreign\": gets of its blocks miss. Nothing on it changes.\v"
+	       "Example:\n  kvblk member unfollow kv0 nvme7n1",
+};
+
+static int unfollow_main(int argc, char **argv)
+{
+	struct member_args args = { 0 };
+	struct kvblk_member_state *members, *member;
+	struct kvblk_member_spec spec;
+	struct kvblk_admin *admin;
+	int err, ret = CLI_OK;
+
+	cli_parse(&unfollow_syntax, argc, argv, &args);
+	admin = cli_open_admin();
+	err = kvblk_foreign_list(admin, args.pool, &members);
+	/* or else an own member of this name would be removed */
+	for (member = members; member && strcmp(member->name, args.member) != 0;)
+		member = member->next;
+	if (!err && member) {
+		spec = (struct kvblk_member_spec){ .size = sizeof(spec), .uuid = member->uuid };
+		err = kvblk_member_remove(admin, args.pool, &spec);
+	}
+	if (err)
+		ret = cli_admin_fail(admin, err, args.member);
+	else if (!member)
+		ret = cli_fail("%s: pool %s follows no such member: see \"kvblk member list --foreign\"",
+			       args.member, args.pool);
+	else if (args.list.json)
+		ret = cli_print_json(json_pack("{s:s, s:s, s:b}",
+			"pool", args.pool, "name", args.member, "unfollowed", 1));
+	kvblk_list_free(members);
 	kvblk_admin_close(admin);
 	return ret;
 }
@@ -388,7 +471,77 @@ static const struct cli_option list_arguments[] = {
 	{ 0 },
 };
 
+static const struct cli_option list_options[] = {
+	{ "foreign", 0, CLI_FLAG, AT(foreign), NULL,
+	  "List the members of other nodes that are read here" },
+	{ 0 },
+};
+
+static void foreign_print(const struct cli_list *list,
+			  const struct kvblk_member_state *member)
+{
+	static const struct cli_column columns[] = {
+		{ "POOL", -12 }, { "MEMBER", -12 }, { "STATE", -10 }, { "OWNER", -16 },
+		{ "SIZE", 10 }, { "BLOCKS", 9 }, { "LACKS", 7 }, { "GETS", 9 },
+		{ "BYTES", 10 }, { "MISSES", 7 }, { "PATH", -16 },
+		{ "UUID", -36 }, { 0 },
+	};
+	const char *none = list->bare ? "" : "-";
+	char size[32], bytes[32], nr[4][24], uuid[40];
+
+	cli_print_head(list, columns);
+	for (; member; member = member->next) {
+		const bool use = member->has_use;
+		const char *cells[] = {
+			member->pool, member->name, member_condition(member),
+			member->owner, size, use ? nr[0] : none, use ? nr[1] : none,
+			use ? nr[2] : none, use ? bytes : none, use ? nr[3] : none,
+			*member->path ? member->path : none,
+			uuid_format(member->uuid, uuid),
+		};
+
+		cli_list_bytes(list, member->size, size, sizeof(size));
+		cli_list_bytes(list, member->get_bytes, bytes, sizeof(bytes));
+		snprintf(nr[0], sizeof(nr[0]), "%" PRIu64, member->blocks);
+		snprintf(nr[1], sizeof(nr[1]), "%" PRIu64, member->lacks);
+		snprintf(nr[2], sizeof(nr[2]), "%" PRIu64, member->gets);
+		snprintf(nr[3], sizeof(nr[3]), "%" PRIu64, member->get_misses);
+		cli_print_row(list, columns, cells);
+	}
+}
+
+static json_t *foreign_json(const struct kvblk_member_state *member)
+{
+	json_t *array = json_array();
+	char uuid[40];
+
+	for (; member; member = member->next) {
+		const bool use = member->has_use;
+
+		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s,"
+			" s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
+			"pool", member->pool,
+			"name", member->name,
+			"path", member->path,
+			"uuid", uuid_format(member->uuid, uuid),
+			"owner", member->owner,
+			"state", kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state),
+			"suspect", (int)member->suspect,
+			"failing", (int)member->failing,
+			"size", (json_int_t)member->size,
+			"segment_size", (json_int_t)member->segment_size,
+			"nr_segments", (json_int_t)member->nr_segments,
+			"blocks", cli_json_use(use, member->blocks),
+			"lacks", cli_json_use(use, member->lacks),
+			"gets", cli_json_use(use, member->gets),
+			"get_bytes", cli_json_use(use, member->get_bytes),
+			"get_misses", cli_json_use(use, member->get_misses)));
+	}
+	return array;
+}
+
 static const struct cli_syntax list_syntax = {
+	.options = list_options,
 	.arguments = list_arguments,
 	.list = true,
 	.usage = "[POOL]",
@@ -405,15 +558,17 @@ static int list_main(int argc, char **argv)
 
 	cli_parse(&list_syntax, argc, argv, &args);
 	admin = cli_open_admin();
-	err = kvblk_member_list(admin, args.pool, &members);
+	err = (args.foreign ? kvblk_foreign_list : kvblk_member_list)(admin, args.pool,
+								      &members);
 	if (err) {
 		ret = cli_admin_fail(admin, err,
 				     args.pool ? args.pool : "member list");
 	} else if (args.list.json) {
-		ret = cli_print_json(member_json(members));
+		ret = cli_print_json(args.foreign ? foreign_json(members) :
+						    member_json(members));
 		kvblk_list_free(members);
 	} else {
-		member_print(&args.list, members);
+		(args.foreign ? foreign_print : member_print)(&args.list, members);
 		ret = cli_flush();
 		kvblk_list_free(members);
 	}
@@ -425,6 +580,8 @@ int member_main(int argc, char **argv)
 {
 	static const struct cli_verb verbs[] = {
 		{ "add", add_main, "add a device to a pool" },
+		{ "follow", follow_main, "read another node's member" },
+		{ "unfollow", unfollow_main, "stop reading another node's member" },
 		{ "remove", remove_main, "remove a member from a pool" },
 		{ "rm", remove_main, NULL },
 		{ "delete", remove_main, NULL },

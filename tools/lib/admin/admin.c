@@ -484,11 +484,12 @@ int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)
 	return run_request(admin, msg);
 }
 
-int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
-		     const struct kvblk_member_spec *callers, uint32_t add_flags)
+static int member_request(struct kvblk_admin *admin, int command,
+			  const char *pool,
+			  const struct kvblk_member_spec *callers,
+			  uint32_t add_flags)
 {
-	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_ADD,
-					 NLM_F_ACK);
+	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
 	struct kvblk_member_spec spec;
 	int err;
 
@@ -501,6 +502,19 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 	if (!err)
 		err = put_member_spec(msg, &spec);
 	return run_long_request(admin, msg, err);
+}
+
+int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
+		     const struct kvblk_member_spec *spec, uint32_t add_flags)
+{
+	return member_request(admin, KVBLK_CMD_MEMBER_ADD, pool, spec,
+			      add_flags);
+}
+
+int kvblk_member_follow(struct kvblk_admin *admin, const char *pool,
+			const struct kvblk_member_spec *spec)
+{
+	return member_request(admin, KVBLK_CMD_MEMBER_FOLLOW, pool, spec, 0);
 }
 
 int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
@@ -728,6 +742,13 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_string(member->place, sizeof(member->place), tb[KVBLK_A_MEMBER_PLACE]);
 	kvblk_nl_string(member->device, sizeof(member->device), tb[KVBLK_A_MEMBER_DEVICE]);
 	get_u32(&member->unread_segments, tb[KVBLK_A_MEMBER_UNREAD_SEGMENTS]);
+	kvblk_nl_string(member->owner, sizeof(member->owner), tb[KVBLK_A_MEMBER_OWNER]);
+	get_uuid(member->owner_node, tb[KVBLK_A_MEMBER_OWNER_NODE]);
+	member->has_use |= kvblk_nl_uint(&member->blocks, tb[KVBLK_A_MEMBER_BLOCKS]);
+	kvblk_nl_uint(&member->lacks, tb[KVBLK_A_MEMBER_LACKS]);
+	kvblk_nl_uint(&member->gets, tb[KVBLK_A_MEMBER_GETS]);
+	kvblk_nl_uint(&member->get_bytes, tb[KVBLK_A_MEMBER_GET_BYTES]);
+	kvblk_nl_uint(&member->get_misses, tb[KVBLK_A_MEMBER_GET_MISSES]);
 	return 0;
 }
 
@@ -768,6 +789,21 @@ int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
 
 	*list = get_list(admin, &question, &err);
 	drop_twins(list);
+	return err;
+}
+
+int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
+		       struct kvblk_member_state **list)
+{
+	const struct question question = {
+		.command = KVBLK_CMD_FOREIGN_GET,
+		.dump = true,
+		.names = { { KVBLK_A_MEMBER_POOL, pool } },
+		.parse = parse_member,
+	};
+	int err;
+
+	*list = get_list(admin, &question, &err);
 	return err;
 }
 
