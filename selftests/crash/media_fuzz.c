@@ -10,7 +10,11 @@
  * The members are loop devices over files in memory, which are mapped here. So an image is
  * damaged, compared and repaired without I/O.
  *
- * usage: crash_media_fuzz POOL DIRECTORY FIRST COUNT
+ * With "follow" the damaged members are those of a pod's other node, which is down, and nothing is
+ * imported: a second pool follows both members, every fourth time before the damage. Further rules:
+ * no byte of a member is written, and each block of the sound member is found.
+ *
+ * usage: crash_media_fuzz [follow] POOL DIRECTORY FIRST COUNT
  *	or: crash_media_fuzz claim|feature|version DEVICE
  *	or: crash_media_fuzz field DEVICE NAME[=VALUE]...
  *
@@ -79,7 +83,7 @@ static struct block {
 	bool expires;		/* has a short time to live */
 } blocks[KEYS];
 
-static const char *pool;
+static const char *pool, *pod;	/* @pod: NULL for a pool in none */
 static char node[64];
 static struct kvblk_admin *admin;
 static uint8_t *buffer;		/* for a batch */
@@ -352,6 +356,12 @@ static int assemble(unsigned int which, uint32_t add_flags)
 	};
 	int err;
 
+	/* loop devices have no reservations */
+	if (pod)
+		spec.add_flags |= KVBLK_ADD_FLAG_FORCE;
+	if (add_flags & KVBLK_ADD_FLAG_FORMAT)
+		spec.pod = pod;
+
 	for (unsigned int i = 0; i < MEMBERS; i++) {
 		if (which & 1u << i)
 			specs[spec.nr_members++] = (struct kvblk_member_spec) {
@@ -370,6 +380,9 @@ static int assemble(unsigned int which, uint32_t add_flags)
 	/* long enough for a slow machine */
 	if (!err)
 		tune("suspect_ms", "60000");
+	/* or else each import waits for 10 s */
+	if (!err && pod)
+		tune("reuse_grace_ms", "3000");
 	return err;
 }
 
@@ -481,8 +494,11 @@ static bool has_record(unsigned int n)
 	return media_has(records, key.bytes, key.len);
 }
 
-/* Check all blocks; those of the members in @sound must be present. */
-static void check_blocks(unsigned int sound)
+/*
+ * Check all blocks. @scanned: those of the damaged member must be found by the scan; @whole: those
+ * of the members in @sound must be present.
+ */
+static void check_blocks(unsigned int sound, bool scanned, bool whole)
 {
 	bool hit[KEYS];
 
@@ -492,11 +508,11 @@ static void check_blocks(unsigned int sound)
 		const struct block *b = &blocks[n];
 		bool is_sound = b->owner != NOBODY && sound & 1u << b->owner;
 
-		if (hit[n] && b->owner == damaged && !has_record(n))
+		if (scanned && hit[n] && b->owner == damaged && !has_record(n))
 			wrong("block %u is served, and the scan of its member has no record", n);
 		hits += hit[n];
 		lost += !hit[n] && !b->deleted && !b->expires;
-		if (is_sound && !hit[n] && !b->deleted && !b->expires)
+		if (whole && is_sound && !hit[n] && !b->deleted && !b->expires)
 			wrong("block %u of member %u, which is sound, is a miss", n, b->owner);
 		if (hit[n] && b->deleted && (is_sound || !change.record))
 			wrong("block %u was deleted, and is back", n);
@@ -607,7 +623,7 @@ static bool try_pool(unsigned int which, unsigned int sound, uint32_t add_flags)
 	if ((up & sound) != sound)
 		wrong("a sound member is not up");
 	fd = kv_open(node);
-	check_blocks(sound);
+	check_blocks(sound, true, true);
 	/* keys that the base does not have, equal for all images */
 	err = put_blocks(KEYS, NEW_KEYS);
 	if (err && err != -ENOSPC && err != -EEXIST && err != -ENOBUFS)
@@ -645,6 +661,168 @@ static void try_image(void)
 		alone++;
 	}
 	kmsg_look();
+}
+
+#define POLL_MS		1000	/* time between two polls of a follower */
+
+static struct member own;	/* of the follower */
+
+static void follower_create(void)
+{
+	static char name[KVBLK_NAME_LEN_MAX + 1];
+	struct kvblk_member_spec member = {
+		.size = sizeof(member), .path = own.device, .segment_size = SEGMENT_BYTES,
+	};
+	struct kvblk_pool_spec spec = {
+		.size = sizeof(spec), .name = name, .index_slots = 4096,
+		.add_flags = KVBLK_ADD_FLAG_FORMAT | KVBLK_ADD_FLAG_FORCE,
+		.nr_members = 1, .members = &member, .pod = pod, .pod_of = members[0].device,
+	};
+	int err;
+
+	snprintf(name, sizeof(name), "%.20s-f", pool);
+	pool = name;
+	snprintf(node, sizeof(node), "/dev/kvblk/%s/default", pool);
+	err = kvblk_pool_create(admin, &spec);
+	if (err == -EINPROGRESS)
+		err = kvblk_admin_wait(admin, -1);
+	if (err)
+		wrong("the follower: %d, %s", err, kvblk_admin_message(admin));
+	tune("suspect_ms", "60000");
+	fd = kv_open(node);
+}
+
+/* Returns whether the follower accepts the member. */
+static bool follow(unsigned int nr)
+{
+	struct kvblk_member_spec spec = { .size = sizeof(spec), .path = members[nr].device };
+	int err = kvblk_member_follow(admin, pool, &spec);
+
+	if (err == -EINPROGRESS)
+		err = kvblk_admin_wait(admin, -1);
+	if (err && !kvblk_admin_message(admin)[0])
+		wrong("member %u is refused without a word: %d", nr, err);
+	if (err && (nr != damaged || !change.bytes))
+		wrong("member %u, which is sound, is refused: %s", nr, kvblk_admin_message(admin));
+	return !err;
+}
+
+static void unfollow(unsigned int nr)
+{
+	struct kvblk_member_spec spec = { .size = sizeof(spec), .name = members[nr].device + 5 };
+	int err = kvblk_member_remove(admin, pool, &spec);
+
+	if (err == -EINPROGRESS)
+		err = kvblk_admin_wait(admin, -1);
+	if (err)
+		wrong("member %u can't be left: %d, %s", nr, err, kvblk_admin_message(admin));
+}
+
+/* Returns a bit for each member whose first poll has ended. */
+static unsigned int polled(void)
+{
+	struct kvblk_member_state *list, *m;
+	unsigned int done = 0;
+	int err = kvblk_foreign_list(admin, pool, &list);
+
+	if (err)
+		wrong("kvblk_foreign_list: %d", err);
+	for (m = list; m; m = m->next)
+		for (unsigned int i = 0; i < MEMBERS; i++)
+			if (m->state != KVBLK_MEMBER_STATUS_RESTORING &&
+			    !strcmp(m->path, members[i].device))
+				done |= 1u << i;
+	kvblk_list_free(list);
+	return done;
+}
+
+/* Wait for the sound members; for a damaged one, whose polls may all fail, at most two polls. */
+static void wait_polled(unsigned int sound, unsigned int all)
+{
+	uint64_t start = kv_now_ms();
+	unsigned int done;
+
+	while ((done = polled()) != all &&
+	       ((done & sound) != sound || kv_now_ms() < start + 2 * POLL_MS))
+		nap();
+}
+
+/* Check all blocks of the follower. @fresh: it follows only since the damage. */
+static void check_followed(unsigned int sound, bool fresh)
+{
+	/*
+	 * What was found before the damage may be read, and a header's key proves it. After a
+	 * crash, the last blocks are in no summary.
+	 */
+	check_blocks(sound, fresh && !change.record, base == STOPPED);
+}
+
+/* Follow the members, and damage one of them: with @seed, or as it was done already. */
+static void try_follow(const uint64_t *seed)
+{
+	const unsigned int all = (1u << MEMBERS) - 1;
+	struct member *m = &members[damaged];
+	bool before = seed && (image & 12) == 12, followed[MEMBERS];
+	unsigned int sound = all & ~(1u << damaged), may = 0;
+	uint8_t *then;
+	int err;
+
+	kmsg_tell();
+	alarm(PATIENCE_S * kv_slow());
+	for (unsigned int i = 0; before && i < MEMBERS; i++)
+		follow(i);
+	if (before) {
+		wait_polled(all, all);
+		check_followed(all, false);
+	}
+	if (seed)
+		media_damage(m->base[base].media, m->older.bytes, m->live, *seed, &change);
+	if (getenv("KV_SEED"))
+		printf("image %llu: %s\n", (unsigned long long)image, change.text);
+	then = kv_map(change.bytes + 1, 0);
+	memcpy(then, m->live + change.at, change.bytes);
+	scan_records();
+	for (unsigned int i = 0; i < MEMBERS; i++) {
+		followed[i] = before || follow(i);
+		may |= (unsigned int)followed[i] << i;
+	}
+	if (before) {
+		check_followed(sound, false);
+		usleep(POLL_MS * 1500);
+	} else {
+		wait_polled(sound, may);
+	}
+	check_followed(change.bytes ? sound : all, !before);
+	if (followed[damaged])
+		came_back++;
+	else
+		refused++;
+	err = put_blocks(KEYS, NEW_KEYS);
+	if (err && err != -EEXIST)
+		wrong("a put: %d", err);
+	for (unsigned int i = 0; i < MEMBERS; i++) {
+		if (followed[i])
+			unfollow(i);
+		if (repair(&members[i], true))
+			wrong("member %u, which is another node's, was written to", i);
+	}
+	if (memcmp(then, m->live + change.at, change.bytes))
+		wrong("the damaged place was written to");
+	munmap(then, change.bytes + 1);
+	kmsg_look();
+}
+
+static void follow_end(void)
+{
+	for (unsigned int i = 0; i < MEMBERS; i++) {
+		struct kvblk_member_spec spec = {
+			.size = sizeof(spec), .name = members[i].device + 5,
+		};
+
+		/* may be left already */
+		if (kvblk_member_remove(admin, pool, &spec) == -EINPROGRESS)
+			kvblk_admin_wait(admin, -1);
+	}
 }
 
 static void choose(uint64_t number)
@@ -705,6 +883,7 @@ static void fields(const char *path, char **names)
 int main(int argc, char **argv)
 {
 	uint64_t first, count, start;
+	bool follows = argc == 6 && !strcmp(argv[1], "follow");
 	cpu_set_t cpu;
 
 	if (argc == 3 && (!strcmp(argv[1], "claim") || !strcmp(argv[1], "feature") ||
@@ -716,9 +895,13 @@ int main(int argc, char **argv)
 		fields(argv[2], argv + 3);
 		return 0;
 	}
-	if (argc != 5) {
-		fprintf(stderr, "usage: %s POOL DIRECTORY FIRST COUNT\n", argv[0]);
+	if (argc != 5 && !follows) {
+		fprintf(stderr, "usage: %s [follow] POOL DIRECTORY FIRST COUNT\n", argv[0]);
 		return 2;
+	}
+	if (follows) {
+		pod = "fuzz";
+		argv++;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	pool = argv[1];
@@ -742,14 +925,19 @@ int main(int argc, char **argv)
 	alarm(PATIENCE_S * kv_slow());
 	make_images();
 
+	if (follows) {
+		snprintf(own.file, sizeof(own.file), "%s/own", argv[2]);
+		attach(&own);
+		follower_create();
+	}
 	for (unsigned int i = 0; i < BASES; i++) {
 		choose(2 * i);
-		try_image();
+		follows ? try_follow(NULL) : try_image();
 	}
 	choose(0);
 	if (!media_flood(members[0].base[base].media, members[0].live, &change))
 		wrong("no open segment");
-	try_image();
+	follows ? try_follow(NULL) : try_image();
 
 	may_fail = true;
 	start = kv_now_ms();
@@ -757,18 +945,28 @@ int main(int argc, char **argv)
 		struct member *m;
 
 		if (setjmp(next_image)) {
-			if (pool_is_there())
+			if (follows)
+				follow_end();
+			else if (pool_is_there())
 				destroy();
 			kmsg_look();
 			continue;
 		}
 		choose(n);
+		if (follows) {
+			uint64_t seed = n;
+
+			try_follow(&seed);
+			continue;
+		}
 		m = &members[damaged];
 		media_damage(m->base[base].media, m->older.bytes, m->live, n, &change);
 		if (getenv("KV_SEED"))
 			printf("image %llu: %s\n", (unsigned long long)n, change.text);
 		try_image();
 	}
+	if (follows)
+		destroy();
 	printf("images=%llu failures=%u came_back=%u refused=%u alone=%u hits=%u lost=%u ms=%llu\n",
 	       (unsigned long long)count, failures, came_back, refused, alone, hits, lost,
 	       (unsigned long long)(kv_now_ms() - start));
