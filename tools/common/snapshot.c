@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The state of pools at one time. Shared with the daemon: do not use the command's code here. */
+#include <errno.h>
 #include <time.h>
 
 #include "common/snapshot.h"
@@ -20,6 +21,11 @@ int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *s
 	err = kvblk_pool_list(admin, pool, &snapshot->pools);
 	if (!err)
 		err = kvblk_member_list(admin, pool, &snapshot->members);
+	if (!err)
+		err = kvblk_foreign_list(admin, pool, &snapshot->foreign);
+	/* an older module has no pods */
+	if (err == -EOPNOTSUPP)
+		err = 0;
 	if (!err)
 		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, pool, &snapshot->stats);
 	snapshot->ns = snapshot_clock();
@@ -43,6 +49,7 @@ void snapshot_free(struct snapshot *snapshot)
 {
 	kvblk_list_free(snapshot->pools);
 	kvblk_list_free(snapshot->members);
+	kvblk_list_free(snapshot->foreign);
 	kvblk_list_free(snapshot->stats);
 	kvblk_list_free(snapshot->member_stats);
 	kvblk_list_free(snapshot->size_stats);

@@ -11,6 +11,7 @@
  * struct snapshot - state of pools at one time
  * @pools: the pools
  * @members: members of the pools
+ * @foreign: members of other nodes that the pools follow
  * @stats: statistics of the pools
  * @member_stats: statistics of the members; snapshot_get_parts() only
  * @size_stats: latencies of puts and gets by size class; snapshot_get_parts() only
@@ -19,6 +20,7 @@
 struct snapshot {
 	struct kvblk_pool_state *pools;
 	struct kvblk_member_state *members;
+	struct kvblk_member_state *foreign;
 	struct kvblk_stats *stats;
 	struct kvblk_stats *member_stats;
 	struct kvblk_stats *size_stats;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * An emulated module: linked before the library, it serves the admin calls from the JSON file
- * KVBLK_FAKE_ADMIN. The file has "pools", "members" and "stats" in the format of "kvblk pool
- * list", "member list" and "stat" with -o json. Each call reads the file again, so that tests
+ * KVBLK_FAKE_ADMIN. The file has "pools", "members", "foreign" and "stats" in the format of
+ * "kvblk pool list", "member list", "member list --foreign" and "stat" with -o json.
+ * Each call reads the file again, so that tests
  * can change it, and adds a stat's "per_call" to its counters.
  *
  * KVBLK_FAKE_LOG names a file that gets a line for each change. If KVBLK_FAKE_REFUSE is set,
@@ -22,6 +23,7 @@
 struct kvblk_admin {
 	char message[256];
 	unsigned int nr_stats;
+	unsigned int nr_foreign;
 };
 
 static uint64_t number(const json_t *object, const char *name)
@@ -166,13 +168,19 @@ static void fill_member(struct kvblk_member_state *member, const json_t *json)
 	text(json, "place", member->place, sizeof(member->place));
 	member->unread_segments = (uint32_t)number(json, "unread_segments");
 	member->has_use = json_object_get(json, "free_segments");
+	text(json, "owner", member->owner, sizeof(member->owner));
+	member->blocks = number(json, "blocks");
+	member->lacks = number(json, "lacks");
+	member->gets = number(json, "gets");
+	member->get_bytes = number(json, "get_bytes");
+	member->get_misses = number(json, "get_misses");
 }
 
-int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
-		      struct kvblk_member_state **list)
+/* List the members in the array @what of the file. */
+static int list_members(const char *what, const char *pool, struct kvblk_member_state **list)
 {
 	struct kvblk_member_state **last = list, *member;
-	json_t *array = load("members"), *json;
+	json_t *array = load(what), *json;
 	size_t i;
 
 	*list = NULL;
@@ -188,6 +196,28 @@ int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
 	}
 	json_decref(array);
 	return 0;
+}
+
+int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
+		      struct kvblk_member_state **list)
+{
+	return list_members("members", pool, list);
+}
+
+/* Each call adds 10 gets of 1 MiB and 5 misses to the file's. */
+int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
+		       struct kvblk_member_state **list)
+{
+	int err = list_members("foreign", pool, list);
+
+	for (struct kvblk_member_state *member = *list; member; member = member->next) {
+		member->has_use = true;
+		member->gets += 10ull * admin->nr_foreign;
+		member->get_bytes += 10ull * admin->nr_foreign << 20;
+		member->get_misses += 5ull * admin->nr_foreign;
+	}
+	admin->nr_foreign++;
+	return err;
 }
 
 static void fill_stats(struct kvblk_stats *stats, const json_t *json, unsigned int calls)

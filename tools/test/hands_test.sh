@@ -160,6 +160,52 @@ logged 'create kv0 slots=0 pod=rack7' 'create kv0 slots=0 pod=rack7 seed-of=/dev
 expect 0 '"index_slots"' pool show kv0 -o json
 ! grep -q pod out
 verdict $? "a pool in no pod has no field of one"
+state 'd["pools"][0]["pod"] = "rack7"'
+expect 0 '"pod": "rack7"' pool show kv0 -o json
+expect 0 '^pod        rack7, uuid 00000000-0000-0000-0000-000000000000$' pool show kv0
+"$kvblk" status >out 2>&1
+grep -q '^kv0: part of pod rack7, uuid 0' out
+verdict $? "status shows the pod"
+
+echo "# members of other nodes"
+state 'd["members"].pop()' 'd["foreign"] = [{"pool": "kv0", "name": "theirs", "state": "up", "owner": "b"}, {"pool": "kv0", "name": "more", "state": "up", "owner": "c"}, {"pool": "kv7", "name": "others", "state": "dead", "owner": "c"}]'
+expect 0 '^kv0: part of pod rack7, .*; follows 2 members of other nodes, 2 of them up$' status
+[ "$(wc -l < out)" = 3 ]
+verdict $? "nothing else is told where all is well"
+for case in 'dead is dead, its device is gone: its blocks are misses; connect its device again' \
+	'unrestored was formatted anew by its owner: its blocks are misses; kvblkd or "kvblk member follow" follows it again' \
+	'restoring is being read: '; do
+	state "d['foreign'][0]['state'] = '${case%% *}'"
+	expect 0 "^kv0: followed member theirs of node b ${case#* }.*To follow it no longer: kvblk member unfollow kv0 theirs$" status
+	grep -q '^kv0  *note ' out && grep -q '; follows 2 members of other nodes, 1 of them up$' out
+	verdict $? "a member that is ${case%% *} does not serve, and the pool does"
+done
+state 'd["foreign"][0]["state"] = "up"'
+for case in 'suspect does not answer: ' 'failing answers with errors: '; do
+	state "d['foreign'][0]['${case%% *}'] = True"
+	expect 0 "^kv0: followed member theirs of node b ${case#* }.*; look at its path" status
+	state "d['foreign'][0]['${case%% *}'] = False"
+done
+state 'd["foreign"][1]["lacks"] = 77'
+expect 0 '^kv0: 77 blocks of followed member more of node c found no free entry of the index: they are misses; .*--index-slots' status
+expect 0 '"nr_foreign_members": 2' status -o json
+python3 -c 'import json; p = json.load(open("out"))["pools"][0]
+assert p["foreign_members_up"] == 2 and [f["member"] for f in p["findings"]] == ["more"] and p["health"] == "note"' 2> err
+verdict $? "JSON has the same"
+state 'd["foreign"][0].update(blocks=5, lacks=0, gets=6, get_bytes=3 << 20, get_misses=7)'
+expect 0 '^pool kv0, member theirs of node b, up$' stat kv0 theirs
+[ "$(awk 'NR > 1 { print $1, $2 }' out | xargs)" = 'blocks 5 lacks 0 gets 6 get_bytes 3145728 get_misses 7' ]
+verdict $? "stat has the counters of a followed member"
+expect 0 '"owner": "b"' stat kv0 theirs -o json
+expect 1 'pool kv0 has no member others: see' stat kv0 others
+expect 0 '"foreign_members"' stat kv0 -o json
+python3 -c 'import json; f = json.load(open("out"))[0]["foreign_members"]
+assert [(m["member"], m["owner"], m["state"]) for m in f] == [("theirs", "b", "up"), ("more", "c", "up")]
+assert f[0]["counters"] == {"blocks": 5, "lacks": 0, "gets": 6, "get_bytes": 3 << 20, "get_misses": 7}' 2> err
+verdict $? "a pool's stat has its followed members"
+expect 0 ' FOREIGN/s$' stat --watch 100ms --count 1
+expect 0 '^kv0 .* 0\.0$' stat --watch 100ms --count 1
+state 'd["members"].append({"pool": "kv0", "name": "nvme7n1", "state": "missing", "uuid0": 7, "place": "nqn.b nsid 2"})' 'd.pop("foreign")' 'd["pools"][0].pop("pod")'
 
 echo "# refusals of the module"
 KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or pass "force"' expect 1 'kv0: sh .12. has .*, or pass --force$' destroy kv0
@@ -274,9 +320,10 @@ echo "# top"
 expect 1 'needs a terminal; .* kvblk iostat' top
 state 'd["pools"].pop()' 'd["pools"][0].update(read_errors=7, index_used=10, index_slots=100)' \
 	'd["members"] = [{"pool": "kv0", "name": "m0", "state": "up", "size": 1 << 30, "nr_segments": 128, "free_segments": 64,
-	 "sealed_segments": 60, "inflight": 3}]'
+	 "sealed_segments": 60, "inflight": 3}]' 'd["foreign"] = [{"pool": "kv0", "name": "f0", "state": "up", "owner": "other-node", "suspect": True}]'
 python3 -c 'import json; d = json.load(open("state")); json.dump({"pools": [dict(d["pools"][0], name=f"kv{i}") for i in range(30)],
-	"members": d["members"] * 20}, open("state.many", "w"))'
+	"members": d["members"] * 20}, open("state.many", "w"))
+json.dump({"pools": d["pools"], "foreign": d["foreign"] * 50}, open("state.follows", "w"))'
 "$(dirname "$here")/top_test.py" "$kvblk" > out 2> err
 verdict $? "the screen"
 sed 's/^/  # /' out

@@ -126,7 +126,10 @@ def case_screen():
     # rates need two samples
     top.shows(r"^kv0 +note +[1-9][0-9.]* +[1-9][0-9.]* +80\.0 +512 ns +512 ns +1\.05 ms +50 % +10 %$")
     top.shows(r"^kv0 +m0 +up +1 GiB +128 +64 +60 +3$")
+    # twice as many gets as misses, of 1 MiB each
+    top.shows(r"^kv0 +f0 +suspect +other-node +([1-9][0-9.]*) +\1 +[1-9][0-9.]*$")
     top.shows(r"^kv0: 7 failed reads")
+    top.shows(r"^kv0: followed member f0 of node other-node does not answer")
     assert re.search(r"^kvblk top  \d\d:\d\d:\d\d  each 0.2 s  what to do: kvblk status  \(q quits\)$", top.screen.text(), re.M)
     assert top.screen.other
     top.in_place()
@@ -152,6 +155,15 @@ def case_resize():
 def case_many():
     top = Top("3600", rows=12, env={"KVBLK_FAKE_ADMIN": os.environ["KVBLK_FAKE_ADMIN"] + ".many"})
     top.shows(r"^\.\.\. and \d+ more; name one: kvblk top POOL$")
+    top.in_place()
+    os.write(top.fd, b"q")
+    top.ends(0)
+
+
+def case_follows():
+    top = Top("3600", rows=20, env={"KVBLK_FAKE_ADMIN": os.environ["KVBLK_FAKE_ADMIN"] + ".follows"})
+    top.shows(r"^kv0 +f0 +suspect +other-node +0\.0 +0\.0 +0\.0$")
+    top.shows(r"^\.\.\. and \d+ more; see: kvblk member list --foreign$")
     top.in_place()
     os.write(top.fd, b"q")
     top.ends(0)

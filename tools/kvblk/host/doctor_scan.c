@@ -329,7 +329,7 @@ static void look_at_pools(const struct snapshot *snapshot, struct doctor *doctor
 	struct health_report report;
 
 	for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next) {
-		health_of(p, snapshot->members, &report);
+		health_of(p, snapshot, &report);
 		for (size_t i = 0; i < report.nr_findings; i++)
 			tell(doctor, report.findings[i].health, "pool", report.findings[i].act,
 			     "%s: %s", p->name, report.findings[i].what);

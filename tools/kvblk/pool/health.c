@@ -109,6 +109,56 @@ static void check_member(const struct kvblk_member_state *member,
 			 member->pool, member->pool, uuid_format(member->uuid, uuid));
 }
 
+/* Add notes at most: the pool serves all own blocks, and the owner reports the same fault. */
+static void check_foreign(const struct kvblk_member_state *foreign, struct health_report *report)
+{
+	const char *what, *act = "look at its path and its device: dmesg, nvme list-subsys";
+	struct finding *finding;
+
+	report->nr_foreign++;
+	switch (foreign->state) {
+	case KVBLK_MEMBER_STATUS_DEAD:
+		what = "is dead, its device is gone: its blocks are misses";
+		act = "connect its device again, then kvblkd or \"kvblk member follow\" follows it";
+		break;
+	case KVBLK_MEMBER_STATUS_UNRESTORED:
+		what = "was formatted anew by its owner: its blocks are misses";
+		act = "kvblkd or \"kvblk member follow\" follows it again";
+		break;
+	case KVBLK_MEMBER_STATUS_RESTORING:
+		what = "is being read: blocks that were not found yet are misses";
+		act = "wait; if it takes long, look at dmesg";
+		break;
+	default:
+		if (!foreign->suspect && !foreign->failing) {
+			report->nr_foreign_up++;
+			return;
+		}
+		what = foreign->suspect ? "does not answer: its blocks are misses until it does" :
+					  "answers with errors: its blocks are misses until it answers well";
+	}
+	finding = add(report, HEALTH_NOTE, foreign->name);
+	snprintf(finding->what, sizeof(finding->what), "followed member %s of node %s %s",
+		 foreign->name, foreign->owner, what);
+	snprintf(finding->act, sizeof(finding->act),
+		 "%s. To follow it no longer: kvblk member unfollow %s %s", act, foreign->pool,
+		 foreign->name);
+}
+
+static void check_lacks(const struct kvblk_member_state *foreign, struct health_report *report)
+{
+	struct finding *finding;
+
+	if (!foreign->lacks)
+		return;
+	finding = add(report, HEALTH_NOTE, foreign->name);
+	snprintf(finding->what, sizeof(finding->what),
+		 "%" PRIu64 " blocks of followed member %s of node %s found no free entry of the index: they are misses",
+		 foreign->lacks, foreign->name, foreign->owner);
+	snprintf(finding->act, sizeof(finding->act),
+		 "destroy the pool, and import it with more --index-slots than all nodes have blocks");
+}
+
 uint64_t index_needs(const struct kvblk_pool_state *pool)
 {
 	return (pool->index_slots + pool->index_lacks) / 8 * 9;
@@ -170,19 +220,30 @@ static void check_counters(const struct kvblk_pool_state *pool, struct health_re
 		      "members are slower than the puts: add members, or put less", report);
 }
 
-void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_state *members,
+void health_of(const struct kvblk_pool_state *pool, const struct snapshot *snapshot,
 	       struct health_report *report)
 {
+	const struct kvblk_member_state *member;
+
+
 	report->health = HEALTH_OK;
 	report->nr_members = 0;
 	report->nr_up = 0;
+	report->nr_foreign = 0;
+	report->nr_foreign_up = 0;
 	report->nr_findings = 0;
-	for (; members; members = members->next) {
-		if (!strcmp(members->pool, pool->name))
-			check_member(members, report);
+	for (member = snapshot->members; member; member = member->next) {
+		if (!strcmp(member->pool, pool->name))
+			check_member(member, report);
 	}
 	if (!report->nr_up)
 		report->health = HEALTH_DOWN;
 	check_index(pool, report);
 	check_counters(pool, report);
+	for (member = snapshot->foreign; member; member = member->next) {
+		if (strcmp(member->pool, pool->name) != 0)
+			continue;
+		check_foreign(member, report);
+		check_lacks(member, report);
+	}
 }

@@ -7,6 +7,7 @@
 #define KVBLK_HEALTH_H
 
 #include "cli/cli.h"
+#include "common/snapshot.h"
 
 /**
  * enum health - state of a pool, from good to bad
@@ -44,6 +45,8 @@ struct finding {
  * @health: worst health of the findings
  * @nr_members: members of the pool, missing ones included
  * @nr_up: members that serve
+ * @nr_foreign: members of other nodes that the pool follows
+ * @nr_foreign_up: of these, members that serve
  * @nr_findings: entries of @findings
  * @findings: the findings
  */
@@ -51,6 +54,8 @@ struct health_report {
 	enum health health;
 	unsigned int nr_members;
 	unsigned int nr_up;
+	unsigned int nr_foreign;
+	unsigned int nr_foreign_up;
 	size_t nr_findings;
 	struct finding findings[HEALTH_FINDINGS_MAX];
 };
@@ -58,8 +63,8 @@ struct health_report {
 /* Returns the index slots that hold all blocks found on media, with a reserve. */
 uint64_t index_needs(const struct kvblk_pool_state *pool);
 
-/* Fill @report about @pool. @members may belong to several pools. */
-void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_state *members,
+/* Fill @report about @pool of @snapshot. */
+void health_of(const struct kvblk_pool_state *pool, const struct snapshot *snapshot,
 	       struct health_report *report);
 
 /* Returns "ok", "note", "degraded" or "down". */

@@ -90,7 +90,7 @@ static int print_json(const struct snapshot *snapshot, const struct kvblk_pool_s
 	struct health_report report;
 	struct timespec now;
 
-	health_of(pool, snapshot->members, &report);
+	health_of(pool, snapshot, &report);
 	clock_gettime(CLOCK_REALTIME, &now);
 	return cli_print_json_line(json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f,"
 					     " s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I}",

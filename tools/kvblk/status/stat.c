@@ -3,6 +3,7 @@
  * kvblk stat: counters of pools and members, once since the pool was assembled, or as rates
  * for each interval.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "pool/member.h"
 #include "status/rates.h"
 
 struct stat_args {
@@ -129,16 +131,30 @@ static json_t *json_size(const struct kvblk_stats *size)
 	return json;
 }
 
+static json_t *json_foreign(const struct kvblk_member_state *foreign)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I}}",
+		"pool", foreign->pool, "member", foreign->name, "owner", foreign->owner,
+		"state", member_condition(foreign), "counters",
+		"blocks", (json_int_t)foreign->blocks,
+		"lacks", (json_int_t)foreign->lacks,
+		"gets", (json_int_t)foreign->gets,
+		"get_bytes", (json_int_t)foreign->get_bytes,
+		"get_misses", (json_int_t)foreign->get_misses);
+}
+
 /* the output of "kvblk stat" */
 struct shown {
 	struct kvblk_stats *pools;
-	struct kvblk_stats *members;	/* of all pools, as @sizes are */
+	struct kvblk_stats *members;	/* of all pools, as @sizes and @foreign are */
 	struct kvblk_stats *sizes;
+	struct kvblk_member_state *foreign;
 };
 
 static json_t *json_pool(const struct kvblk_stats *pool, const struct shown *shown)
 {
 	json_t *json = json_stats(pool), *sizes = json_array(), *members = json_array();
+	json_t *foreign = json_array();
 
 	for (const struct kvblk_stats *s = shown->sizes; s; s = s->next) {
 		if (!strcmp(s->pool, pool->pool))
@@ -148,8 +164,13 @@ static json_t *json_pool(const struct kvblk_stats *pool, const struct shown *sho
 		if (!strcmp(s->pool, pool->pool))
 			json_array_append_new(members, json_stats(s));
 	}
+	for (const struct kvblk_member_state *f = shown->foreign; f; f = f->next) {
+		if (!strcmp(f->pool, pool->pool))
+			json_array_append_new(foreign, json_foreign(f));
+	}
 	json_object_set_new(json, "latency_by_size", sizes);
 	json_object_set_new(json, "members", members);
+	json_object_set_new(json, "foreign_members", foreign);
 	return json;
 }
 
@@ -222,10 +243,34 @@ static void print_stats(const struct kvblk_stats *stats)
 	print_latencies(stats, "", false);
 }
 
-static int show_member(const struct kvblk_stats *members, const struct stat_args *args)
+static int show_foreign(const struct kvblk_member_state *foreign, bool json)
 {
+	char bytes[32];
+
+	if (json)
+		return cli_print_json(json_foreign(foreign));
+	printf("pool %s, member %s of node %s, %s\n", foreign->pool, foreign->name,
+	       foreign->owner, member_condition(foreign));
+	printf("  %-22s %20" PRIu64 "\n", "blocks", foreign->blocks);
+	printf("  %-22s %20" PRIu64 "\n", "lacks", foreign->lacks);
+	printf("  %-22s %20" PRIu64 "\n", "gets", foreign->gets);
+	printf("  %-22s %20" PRIu64 "  %s\n", "get_bytes", foreign->get_bytes,
+	       cli_format_bytes(foreign->get_bytes, bytes, sizeof(bytes)));
+	printf("  %-22s %20" PRIu64 "\n", "get_misses", foreign->get_misses);
+	return cli_flush();
+}
+
+static int show_member(const struct shown *shown, const struct stat_args *args)
+{
+	const struct kvblk_stats *members = shown->members;
+	const struct kvblk_member_state *foreign = shown->foreign;
+
 	while (members && strcmp(members->member, args->member) != 0)
 		members = members->next;
+	while (foreign && strcmp(foreign->name, args->member) != 0)
+		foreign = foreign->next;
+	if (!members && foreign)
+		return show_foreign(foreign, args->list.json);
 	if (!members)
 		return cli_fail("pool %s has no member %s: see \"kvblk member list %s\"",
 				args->pool, args->member, args->pool);
@@ -265,14 +310,20 @@ static int show_once(struct kvblk_admin *admin, const struct stat_args *args)
 	if (!err)
 		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_SIZE, args->pool,
 				       &shown.sizes);
+	if (!err)
+		err = kvblk_foreign_list(admin, args->pool, &shown.foreign);
+	/* an older module has no pods */
+	if (err == -EOPNOTSUPP)
+		err = 0;
 	if (err)
 		ret = cli_admin_fail(admin, err, args->pool ? args->pool : "stat");
 	else
-		ret = args->member ? show_member(shown.members, args) :
+		ret = args->member ? show_member(&shown, args) :
 				     show_pools(&shown, args->list.json);
 	kvblk_list_free(shown.pools);
 	kvblk_list_free(shown.members);
 	kvblk_list_free(shown.sizes);
+	kvblk_list_free(shown.foreign);
 	return ret;
 }
 
@@ -297,7 +348,7 @@ static int print_interval(const struct interval *in)
 {
 	char p50[32], p99[32];
 
-	printf("%-12s %9.1f %10.1f %9.1f %10.1f %9.1f %9.1f %9.1f %9s %9s\n",
+	printf("%-12s %9.1f %10.1f %9.1f %10.1f %9.1f %9.1f %9.1f %9s %9s %9.1f\n",
 	       in->now->pool, rate(in, KVBLK_A_COUNTER_PUTS),
 	       cli_mib(rate(in, KVBLK_A_COUNTER_PUT_BYTES)),
 	       rate(in, KVBLK_A_COUNTER_GETS),
@@ -306,7 +357,8 @@ static int print_interval(const struct interval *in)
 	       rate(in, KVBLK_A_COUNTER_PUT_DECLINED),
 	       rate(in, KVBLK_A_COUNTER_SEGMENTS_RECLAIMED),
 	       cli_format_ns(latency(in, KVBLK_A_LATENCY_GET, 0.5), p50, sizeof(p50)),
-	       cli_format_ns(latency(in, KVBLK_A_LATENCY_GET, 0.99), p99, sizeof(p99)));
+	       cli_format_ns(latency(in, KVBLK_A_LATENCY_GET, 0.99), p99, sizeof(p99)),
+	       rate(in, KVBLK_A_COUNTER_FOREIGN_GETS));
 	return cli_flush();
 }
 
@@ -342,9 +394,10 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 		if (args->count && line == args->count)
 			break;
 		if (!args->list.json && line % 20 == 0)
-			printf("%-12s %9s %10s %9s %10s %9s %9s %9s %9s %9s\n",
+			printf("%-12s %9s %10s %9s %10s %9s %9s %9s %9s %9s %9s\n",
 			       "POOL", "PUT/s", "PUT MiB/s", "GET/s", "GET MiB/s",
-			       "MISS/s", "DECL/s", "RECL/s", "GET p50", "GET p99");
+			       "MISS/s", "DECL/s", "RECL/s", "GET p50", "GET p99",
+			       "FOREIGN/s");
 		interval_wait(&next_ns, args->interval_s);
 		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, args->pool, &list);
 		if (err)

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "common/uuid.h"
 #include "pool/health.h"
 #include "status/rates.h"
 
@@ -33,6 +34,9 @@ static json_t *json_report(const struct kvblk_pool_state *pool,
 			   const struct health_report *report)
 {
 	json_t *findings = json_array();
+	const bool in_pod = *pool->pod;
+	json_t *json;
+	char pod[40];
 
 	for (size_t i = 0; i < report->nr_findings; i++) {
 		const struct finding *f = &report->findings[i];
@@ -41,7 +45,7 @@ static json_t *json_report(const struct kvblk_pool_state *pool,
 			"health", health_name(f->health), "member", f->member,
 			"what", f->what, "do", f->act));
 	}
-	return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:o}",
+	json = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:o, s:s*, s:s*}",
 		"pool", pool->name, "health", health_name(report->health),
 		"members_up", (int)report->nr_up,
 		"nr_members", (int)report->nr_members,
@@ -49,7 +53,14 @@ static json_t *json_report(const struct kvblk_pool_state *pool,
 		"free", (json_int_t)pool->free,
 		"index_used", (json_int_t)pool->index_used,
 		"index_slots", (json_int_t)pool->index_slots,
-		"findings", findings);
+		"findings", findings,
+		"pod", in_pod ? pool->pod : NULL,
+		"pod_uuid", in_pod ? uuid_format(pool->pod_uuid, pod) : NULL);
+	if (!in_pod)
+		return json;
+	json_object_set_new(json, "foreign_members_up", json_integer(report->nr_foreign_up));
+	json_object_set_new(json, "nr_foreign_members", json_integer(report->nr_foreign));
+	return json;
 }
 
 static void print_row(const struct cli_list *list, const struct cli_column *columns,
@@ -71,6 +82,12 @@ static void print_row(const struct cli_list *list, const struct cli_column *colu
 
 static void print_findings(const struct kvblk_pool_state *pool, const struct health_report *report)
 {
+	char uuid[40];
+
+	if (*pool->pod)
+		printf("%s: part of pod %s, uuid %s; follows %u members of other nodes, %u of them up\n",
+		       pool->name, pool->pod, uuid_format(pool->pod_uuid, uuid),
+		       report->nr_foreign, report->nr_foreign_up);
 	for (size_t i = 0; i < report->nr_findings; i++)
 		printf("%s: %s; %s\n", pool->name, report->findings[i].what,
 		       report->findings[i].act);
@@ -90,7 +107,7 @@ static int show(const struct snapshot *snapshot, const struct cli_list *list)
 	if (!list->json && snapshot->pools)
 		cli_print_head(list, columns);
 	for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next) {
-		health_of(p, snapshot->members, &report);
+		health_of(p, snapshot, &report);
 		worst = report.health > worst ? report.health : worst;
 		if (list->json)
 			json_array_append_new(array, json_report(p, &report));
@@ -106,7 +123,7 @@ static int show(const struct snapshot *snapshot, const struct cli_list *list)
 	if (!snapshot->pools && !list->bare)
 		printf("no pools; what can be imported tells: kvblk pool import --scan\n");
 	for (const struct kvblk_pool_state *p = snapshot->pools; p && !list->bare; p = p->next) {
-		health_of(p, snapshot->members, &report);
+		health_of(p, snapshot, &report);
 		print_findings(p, &report);
 	}
 	ret = cli_flush();

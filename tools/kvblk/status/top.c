@@ -147,7 +147,7 @@ static void draw_pools(struct screen *s, const struct snapshot *now, const struc
 			more++;
 			continue;
 		}
-		health_of(p, now->members, &report);
+		health_of(p, now, &report);
 		draw_pool(s, p, &report, snapshot_rates(now, then, p->name, &rates) ? &rates : &none);
 	}
 	if (more)
@@ -163,7 +163,7 @@ static unsigned int count_findings(const struct snapshot *now)
 	unsigned int n = 0;
 
 	for (const struct kvblk_pool_state *p = now->pools; p; p = p->next) {
-		health_of(p, now->members, &report);
+		health_of(p, now, &report);
 		n += (unsigned int)report.nr_findings;
 	}
 	return n;
@@ -195,13 +195,57 @@ static void draw_members(struct screen *s, const struct snapshot *now, unsigned 
 	}
 }
 
+/* Returns the entry of @foreign in an earlier snapshot, NULL if it is new. */
+static const struct kvblk_member_state *foreign_then(const struct snapshot *then,
+						     const struct kvblk_member_state *foreign)
+{
+	const struct kvblk_member_state *f = then->foreign;
+
+	while (f && (strcmp(f->pool, foreign->pool) != 0 ||
+		     memcmp(f->uuid, foreign->uuid, sizeof(f->uuid)) != 0))
+		f = f->next;
+	/* counters restart when it is followed again */
+	return f && f->gets <= foreign->gets && f->get_misses <= foreign->get_misses ? f : NULL;
+}
+
+static void draw_foreign(struct screen *s, const struct snapshot *now,
+			 const struct snapshot *then, unsigned int findings)
+{
+	unsigned int keep = findings ? (findings < s->rows / 4 ? findings : s->rows / 4) + 2 : 0;
+	double seconds = (double)(now->ns - then->ns) / 1e9;
+	const struct kvblk_member_state *f, *was;
+	double gets, bytes, misses;
+	unsigned int left = 0;
+
+	for (f = now->foreign; f; f = f->next)
+		left++;
+	if (!left || room(s) < keep + 3)
+		return;
+	line(s, false, "%s", "");
+	line(s, true, "%-10s %-14s %-10s %-13s %8s %8s %7s", "POOL", "FOLLOWED", "STATE", "OWNER",
+	     "GET/s", "GET MiB", "MISS/s");
+	for (f = now->foreign; f; f = f->next) {
+		if (room(s) <= keep + 1 && left > 1) {
+			line(s, false, "... and %u more; see: kvblk member list --foreign", left);
+			return;
+		}
+		left--;
+		was = foreign_then(then, f);
+		gets = was && seconds > 0 ? (double)(f->gets - was->gets) / seconds : 0;
+		bytes = was && seconds > 0 ? (double)(f->get_bytes - was->get_bytes) / seconds : 0;
+		misses = was && seconds > 0 ? (double)(f->get_misses - was->get_misses) / seconds : 0;
+		line(s, false, "%-10.10s %-14.14s %-10s %-13.13s %8.1f %8.1f %7.1f", f->pool,
+		     f->name, member_condition(f), f->owner, gets, cli_mib(bytes), misses);
+	}
+}
+
 static void draw_findings(struct screen *s, const struct snapshot *now)
 {
 	struct health_report report;
 
 	line(s, false, "%s", "");
 	for (const struct kvblk_pool_state *p = now->pools; p; p = p->next) {
-		health_of(p, now->members, &report);
+		health_of(p, now, &report);
 		for (size_t i = 0; i < report.nr_findings; i++)
 			line(s, report.findings[i].health >= HEALTH_DEGRADED, "%s: %s",
 			     p->name, report.findings[i].what);
@@ -235,6 +279,7 @@ static void draw(const struct top_args *args, const struct snapshot *now,
 	line(&s, false, "%s", "");
 	draw_pools(&s, now, then);
 	draw_members(&s, now, findings);
+	draw_foreign(&s, now, then, findings);
 	if (findings)
 		draw_findings(&s, now);
 	fputs(SCREEN_REST, s.to);
