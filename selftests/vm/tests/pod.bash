@@ -7,6 +7,8 @@
 pool=p$KVBLK_NODE
 node=/dev/kvblk/$pool/default
 sysfs=/sys/class/kvblk/$pool
+# bytes of a block
+len=65536
 
 # ask VERB NODE [FILE]: let the host do something to a node, see selftests/vm/nodes.py
 ask() {
@@ -47,7 +49,101 @@ attach() {
 	wait_for 10 nvmet_ready pod "$1"
 }
 
+# pair MB [EACH]: an enclosure of namespaces of this size, of which a and b own EACH (2)
+pair() {
+	local n each=${2:-2}
+	enclosure $((2 * each)) "$1"
+	for n in a b; do
+		at $n attach $((2 * each))
+	done
+	# shellcheck disable=SC2046 # numbers
+	at a up $(seq "$each")
+	# shellcheck disable=SC2046
+	at b join $(seq $((each + 1)) $((2 * each)))
+}
+
+# both_follow: a and b follow each other
+both_follow() {
+	at b follow 1 2
+	at a follow 3 4
+}
+
 # namespace N: print the block device of a namespace of the enclosure
 namespace() {
 	nvmet_namespaces pod | sed -n "$1p"
+}
+
+# load: load the module on this node, with a node id of its own
+load() {
+	[ -d /sys/module/kvblk ] || kv_load
+	mkdir -p /var/lib/kvblk
+	printf '%032d\n' 0 | tr 0 "$KVBLK_NODE" >/var/lib/kvblk/node
+}
+
+# up N... [-- OPTION...]: create this node's pool of the namespaces N
+up() {
+	local devices=()
+	load
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		devices+=("$(namespace "$1")")
+		shift
+	done
+	shift $(($# > 0))
+	pool_create --pod here --format --yes --segment-size 8M "$@" "${devices[@]}"
+	# or else puts wait for 10 seconds wherever the pool is full
+	put "$sysfs/reuse_grace_ms" 3000
+}
+
+# join N...: create this node's pool in the pod of the first namespace
+join() {
+	up "$@" -- --seed-of "$(namespace 1)"
+}
+
+# follow N...: follow the namespaces N, as members nN: their devices' names may be taken
+follow() {
+	local n
+	for n; do
+		check kvblk member follow --name "n$n" "$pool" "$(namespace "$n")"
+	done
+}
+
+# wait_sees FIRST COUNT: wait until this node finds all of these blocks
+wait_sees() {
+	wait_for 20 sees "$@"
+}
+
+# got FIRST COUNT HITS FOREIGN: gets of these blocks have so many hits, foreign ones among them
+got() {
+	blocks get "$1" "$2" $len 7
+	expect "hits, of them foreign" "$hits $foreign" "$3 $4"
+}
+
+# kernel_said PATTERN: print such lines of this node's kernel log
+kernel_said() {
+	dmesg | grep -E "$1"
+}
+
+# begin COMMAND...: run a command in the background; ended: wait for it, it must have succeeded
+begin() {
+	("$@" && echo succeeded || echo failed) >/tmp/begun 2>&1 &
+}
+
+ended() {
+	wait_for 120 grep -qE '^(succeeded|failed)$' /tmp/begun
+	cat /tmp/begun
+	grep -q '^succeeded$' /tmp/begun
+}
+
+set_tunable() {
+	put "$sysfs/$1" "$2"
+}
+
+# again N...: import this node's pool from the namespaces N
+again() {
+	local n devices=()
+	load
+	for n; do
+		devices+=("$(namespace "$n")")
+	done
+	pool_import "${devices[@]}"
 }
