@@ -102,7 +102,19 @@ void apply_forget(struct apply *apply)
 
 void apply_unsettle(struct apply *apply, const char *pool)
 {
+	static const uint8_t none[16];
+	char name[PLAN_FOREIGN_LEN];
+	size_t len, i = 0;
+
 	texts_remove(&apply->settled, pool);
+	/* up to the UUID */
+	len = strcspn(plan_foreign(pool, none, name), "/");
+	while (i < apply->settled.nr) {
+		if (!strncmp(apply->settled.text[i], name, len + 1))
+			texts_remove(&apply->settled, apply->settled.text[i]);
+		else
+			i++;
+	}
 }
 
 static void settle_one(struct apply *apply, const char *name)
@@ -113,10 +125,13 @@ static void settle_one(struct apply *apply, const char *name)
 
 static void settle(struct apply *apply, const struct state *state)
 {
-	char name[PLAN_MODULE_LEN];
+	char name[PLAN_MODULE_LEN], member[PLAN_FOREIGN_LEN];
 
 	for (const struct kvblk_pool_state *pool = state->pools; pool; pool = pool->next)
 		settle_one(apply, pool->name);
+	for (const struct kvblk_member_state *foreign = state->foreign; foreign;
+	     foreign = foreign->next)
+		settle_one(apply, plan_foreign(foreign->pool, foreign->uuid, member));
 	for (size_t i = 0; i < state->nr_controllers; i++)
 		settle_one(apply, state->controllers[i].name);
 	for (size_t i = 0; i < state->modules.nr; i++)
@@ -231,11 +246,27 @@ static int import_pool(struct kvblk_admin *admin, const struct step *step, char 
 	return err;
 }
 
+static int follow(struct kvblk_admin *admin, const struct step *step,
+		  const struct kvblk_member_spec *spec, char *why)
+{
+	const struct kvblk_member_spec former = { .size = sizeof(former), .uuid = step->replaced };
+	int err = 0;
+
+	if (step->replaced)
+		err = admin_result(admin, kvblk_member_remove(admin, step->pool, &former), why);
+	/* unfollowed meanwhile, or by an earlier try */
+	if (err && err != -ENOENT)
+		return err;
+	*why = '\0';
+	return admin_result(admin, kvblk_member_follow(admin, step->pool, spec), why);
+}
+
 static int change_pool(const struct step *step, char *why)
 {
 	struct kvblk_member_spec spec = { .size = sizeof(spec), .path = step->paths.text[0] };
 	struct kvblk_admin *admin;
-	int err = check_signatures(step, why);
+	/* a followed device is only read */
+	int err = step->kind == STEP_FOLLOW ? 0 : check_signatures(step, why);
 
 	if (err)
 		return err;
@@ -244,8 +275,11 @@ static int change_pool(const struct step *step, char *why)
 		snprintf(why, WHY_LEN, "cannot connect to the module kvblk: %s", strerror(-err));
 		return err;
 	}
+	spec.name = step->value;
 	if (step->kind == STEP_IMPORT)
 		err = import_pool(admin, step, why);
+	else if (step->kind == STEP_FOLLOW)
+		err = follow(admin, step, &spec, why);
 	else
 		err = admin_result(admin, kvblk_member_add(admin, step->pool, &spec, 0), why);
 	kvblk_admin_close(admin);
@@ -268,6 +302,7 @@ static int carry_out(const struct step *step, char *why)
 		return fabrics_connect(step->fabric, why, WHY_LEN);
 	case STEP_IMPORT:
 	case STEP_ADD:
+	case STEP_FOLLOW:
 		return change_pool(step, why);
 	case STEP_SET:
 		return set_value(step, why);
@@ -376,6 +411,7 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 	}
 	if (!err && !*again && !dry_run)
 		settle(apply, &state);
+	apply->follows = !err && plan_follows(config, &state);
 	steps_free(steps);
 	free(state.waited);
 	state_free(&state);
@@ -424,6 +460,8 @@ int apply(struct apply *apply, const struct config *config, bool dry_run,
 			result->next = left;
 	}
 	wait_for_pools(apply, config, result);
+	if (apply->follows && (result->next < 0 || result->next > PLAN_FOLLOW_GAP))
+		result->next = PLAN_FOLLOW_GAP;
 	forget(apply, false);
 	return 0;
 }

@@ -28,7 +28,8 @@ enum apply_outcome {
  *	kernel looks for namespaces only after connecting; 0: the caller is notified of new
  *	devices
  * @connected: time of the last connection, seconds
- * @settled: pools, controllers and modules whose settings have been applied
+ * @settled: pools, controllers, modules and foreign members whose settings have been applied
+ * @follows: a pool follows others, as of the last pass
  * @since: for each pool of the configuration, when it was first found missing, seconds; or
  *	0
  * @nr_since: entries of @since
@@ -41,6 +42,7 @@ struct apply {
 	int64_t patience;
 	int64_t connected;
 	struct texts settled;
+	bool follows;
 	int64_t *since;
 	size_t nr_since;
 	struct apply_known *known;
@@ -65,7 +67,7 @@ int apply(struct apply *apply, const struct config *config, bool dry_run,
 /* Drop all state, so that the next pass applies every setting again. */
 void apply_forget(struct apply *apply);
 
-/* Make the next pass apply the settings of @pool again. */
+/* Make the next pass apply the settings of @pool again, and follow what it follows by them. */
 void apply_unsettle(struct apply *apply, const char *pool);
 
 #endif

@@ -19,6 +19,7 @@ static const char *const kinds[] = {
 	[STEP_CONNECT] = "connect",
 	[STEP_IMPORT] = "import",
 	[STEP_ADD] = "add",
+	[STEP_FOLLOW] = "follow",
 	[STEP_SET] = "set",
 };
 

@@ -178,6 +178,11 @@ static int read_pools(struct state *state)
 	err = kvblk_pool_list(admin, NULL, &state->pools);
 	if (!err)
 		err = kvblk_member_list(admin, NULL, &state->members);
+	if (!err)
+		err = kvblk_foreign_list(admin, NULL, &state->foreign);
+	/* an older module has no pods */
+	if (err == -EOPNOTSUPP)
+		err = 0;
 	kvblk_admin_close(admin);
 	return err ? err : read_tunables(state);
 }
@@ -205,6 +210,8 @@ static int read_links(const struct config *config, struct state *state)
 		}
 	}
 	for (member = state->members; !err && member; member = member->next)
+		err = add_link(state, member->path);
+	for (member = state->foreign; !err && member; member = member->next)
 		err = add_link(state, member->path);
 	return err;
 }
@@ -234,6 +241,7 @@ void state_free(struct state *state)
 	fabrics_free(state->discovered, state->nr_discovered);
 	kvblk_list_free(state->pools);
 	kvblk_list_free(state->members);
+	kvblk_list_free(state->foreign);
 	free(state->tunables);
 	kvblk_list_free(state->found);
 	for (size_t i = 0; i < state->nr_links; i++)

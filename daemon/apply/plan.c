@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* The plan: modules and connections, see plan.h. plan_pool.c plans the pools. */
+/*
+ * The plan: modules and connections, see plan.h. plan_pool.c plans the pools, plan_follow.c what
+ * they follow.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>

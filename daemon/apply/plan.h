@@ -66,14 +66,15 @@ struct state_link {
  * @nr_discovered: entries of @discovered
  * @pools: running pools
  * @members: members of all running pools
+ * @foreign: members of other nodes that the running pools follow
  * @tunables: tunables of all running pools
  * @nr_tunables: entries of @tunables
  * @found: members found on devices; NULL: none, or no scan was needed
  * @links: resolved paths
  * @nr_links: entries of @links
- * @settled: pools, controllers and modules (by plan_module()) whose settings were applied
- *	and are now left alone; a pool or module listed here but missing was removed by the
- *	operator
+ * @settled: pools, controllers, modules (by plan_module()) and foreign members (by
+ *	plan_foreign()) whose settings were applied and are now left alone; a pool, module or
+ *	foreign member listed here but missing was removed by the operator
  * @waited: seconds that each pool of the configuration has been awaited; NULL: none
  */
 struct state {
@@ -84,6 +85,7 @@ struct state {
 	size_t nr_discovered;
 	struct kvblk_pool_state *pools;
 	struct kvblk_member_state *members;
+	struct kvblk_member_state *foreign;
 	struct state_tunables *tunables;
 	size_t nr_tunables;
 	struct kvblk_found *found;
@@ -100,6 +102,8 @@ struct state {
  * @STEP_CONNECT: connect to @fabric
  * @STEP_IMPORT: import @pool from @paths
  * @STEP_ADD: add the only entry of @paths to @pool
+ * @STEP_FOLLOW: unfollow @replaced in @pool, then follow the only entry of @paths by the name
+ *	@value
  * @STEP_SET: write @value to the only entry of @paths
  */
 enum step_kind {
@@ -108,6 +112,7 @@ enum step_kind {
 	STEP_CONNECT,
 	STEP_IMPORT,
 	STEP_ADD,
+	STEP_FOLLOW,
 	STEP_SET,
 };
 
@@ -118,11 +123,12 @@ enum step_kind {
  * @text: description; unique within the plan
  * @pool: name of the pool
  * @fabric: target of the connection; owned by configuration or state
+ * @replaced: UUID of a foreign member, or NULL; owned by the state
  * @paths: devices, or a file
  * @degraded: import without the missing members
  * @may_fail: success of the step does not prove that it helped: a later plan shows that
  * @index_slots: index entries of an import, 0: unchanged
- * @value: value to write, or module to load
+ * @value: value to write, module to load, or name of a member
  */
 struct step {
 	struct step *next;
@@ -130,6 +136,7 @@ struct step {
 	char *text;
 	char *pool;
 	struct config_fabric *fabric;
+	const uint8_t *replaced;
 	struct texts paths;
 	bool degraded;
 	bool may_fail;
@@ -147,7 +154,23 @@ size_t plan_modules(const struct config *config, const char *names[PLAN_MODULES]
 /* Format the name of a module as state->settled lists it. Returns @buf. */
 char *plan_module(const char *name, char buf[PLAN_MODULE_LEN]);
 
-/* Returns true if a pool of @config is down or incomplete, so that devices must be scanned. */
+#define PLAN_FOREIGN_LEN	(KVBLK_NAME_LEN_MAX + 50)
+
+/* Format @member of another node that @pool follows as state->settled lists it. Returns @buf. */
+char *plan_foreign(const char *pool, const uint8_t member[16], char buf[PLAN_FOREIGN_LEN]);
+
+/*
+ * Returns true if a pool of @config follows others. The caller then plans every
+ * PLAN_FOLLOW_GAP seconds, because no event reports what another node formats.
+ */
+bool plan_follows(const struct config *config, const struct state *state);
+
+#define PLAN_FOLLOW_GAP	30
+
+/*
+ * Returns true if a pool of @config is down or incomplete, or follows others, so that devices
+ * must be scanned.
+ */
 bool plan_needs_scan(const struct config *config, const struct state *state);
 
 /* Plan the steps from @state to @config. Returns 0 or -ENOMEM; free with steps_free(). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* List of steps under construction, shared by plan.c and plan_pool.c. */
+/* List of steps under construction, shared by plan.c, plan_pool.c and plan_follow.c. */
 #ifndef KVBLKD_APPLY_PLAN_LIST_H
 #define KVBLKD_APPLY_PLAN_LIST_H
 
@@ -22,9 +22,20 @@ void keep_path(struct steps *steps, struct step *step, const char *path);
 void add_setting(struct steps *steps, const char *what, const char *whose,
 		 const char *was, const char *value, const char *directory, const char *file);
 
+bool same_uuid(const uint8_t a[16], const uint8_t b[16]);
+
+/* Returns the device that @path resolves to, NULL if the link is dangling. */
+const char *device_of(const struct state *state, const char *path);
+
+/* Returns the running pool @name, or NULL. */
+const struct kvblk_pool_state *plan_running(const struct state *state, const char *name);
+
 bool is_settled(const struct state *state, const char *name);
 
 void plan_pools(const struct config *config, const struct state *state,
 		struct steps *steps);
+/* Plan what @pool follows. */
+void plan_following(const struct kvblk_pool_state *pool, const struct state *state,
+		    struct steps *steps);
 
 #endif

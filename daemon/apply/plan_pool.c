@@ -14,13 +14,12 @@
 
 #define UUID_LEN	16
 
-static bool same_uuid(const uint8_t a[16], const uint8_t b[16])
+bool same_uuid(const uint8_t a[16], const uint8_t b[16])
 {
 	return !memcmp(a, b, UUID_LEN);
 }
 
-/* Returns the device that @path resolves to, NULL if the link is dangling. */
-static const char *device_of(const struct state *state, const char *path)
+const char *device_of(const struct state *state, const char *path)
 {
 	for (size_t i = 0; i < state->nr_links; i++) {
 		if (!strcmp(state->links[i].path, path))
@@ -61,7 +60,7 @@ static void words_add(struct words *words, const char *word)
 	fprintf(words->to, "%s%s", words->nr++ ? ", " : "", word);
 }
 
-static const struct kvblk_pool_state *running(const struct state *state, const char *name)
+const struct kvblk_pool_state *plan_running(const struct state *state, const char *name)
 {
 	const struct kvblk_pool_state *pool = state->pools;
 
@@ -405,8 +404,10 @@ bool plan_needs_scan(const struct config *config, const struct state *state)
 {
 	const struct kvblk_member_state *member;
 
+	if (plan_follows(config, state))
+		return true;
 	for (size_t i = 0; i < config->nr_pools; i++) {
-		if (!running(state, config->pools[i].name))
+		if (!plan_running(state, config->pools[i].name))
 			return true;
 	}
 	for (member = state->members; member; member = member->next) {
@@ -423,7 +424,7 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 	for (size_t i = 0; i < config->nr_pools; i++) {
 		const struct config_pool *want = &config->pools[i];
 
-		pool = running(state, want->name);
+		pool = plan_running(state, want->name);
 		if (!pool && is_settled(state, want->name)) {
 			add_step(steps, STEP_NOTE, "pool %s was taken down; to import it again, reload kvblkd or run: kvblk apply",
 				 want->name);
@@ -434,6 +435,8 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 				 want->name, want->name);
 		} else if (pod_fits(want, pool->pod, steps)) {
 			plan_members(want, pool, state, steps);
+			if (*pool->pod && want->pod.follow)
+				plan_following(pool, state, steps);
 			plan_tunables(want, state, steps);
 		}
 	}

@@ -148,6 +148,8 @@ static const struct setting pod_rows[] = {
 	{ .name = "seed_of", .type = SETTING_TEXT, POD(seed_of),
 	  .valid = is_path, .allowed = A_PATH,
 	  .doc = "Member of another pool of the pod, as kvblk pool create --seed-of takes it. Default: this pool begins the pod." },
+	{ .name = "follow", .type = SETTING_BOOL, POD(follow), .standard = true,
+	  .doc = "Follow the other pools of the pod: read every visible device that is a member of one of them, as kvblk member follow does. kvblkd looks for such devices every 30 seconds and when a device appears, and follows a member again after its owner formatted it. A member that kvblk member unfollow ended stays so until kvblkd is reloaded. false: kvblkd neither follows nor unfollows. Default: true, also without the group pod, because nodes of a pod share nothing until they follow each other." },
 	{ 0 },
 };
 

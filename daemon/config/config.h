@@ -96,10 +96,12 @@ struct config_reserve {
  * struct config_pod - pod of a pool
  * @name: name, or NULL: any pod, or none
  * @seed_of: device of another pool of the pod, or NULL: the pool begins the pod
+ * @follow: follow the members of the pod's other pools
  */
 struct config_pod {
 	char *name;
 	char *seed_of;
+	bool follow;
 };
 
 /**

@@ -27,11 +27,23 @@ static struct kvblk_member_state member = {
 };
 static struct kvblk_pool_state pool = { .name = "kv0", .uuid = POOL_UUID };
 
-static bool pool_up;
+/* A device of another pool of the pod, and the module's entry while it is followed. */
+#define STEP_FOLLOWS	"follow /dev/theirs in pool kv0: member 03000000-0000-0000-0000-000000000003 of node b"
+static struct kvblk_found theirs = {
+	.path = "/dev/theirs", .pool = "kv0", .pool_uuid = MEMBER, .uuid = { 3, [15] = 3 },
+	.owner = "b", .pod = "rack7",
+};
+static struct kvblk_member_state foreign = {
+	.pool = "kv0", .name = "theirs", .path = "/dev/theirs", .uuid = { 3, [15] = 3 }, .owner = "b",
+	.state = KVBLK_MEMBER_STATUS_UP,
+};
+
+static bool pool_up, follows;
 static int64_t seconds;
 static const char *signature;	/* signature on the device, or NULL */
 static int admin_err;
-static unsigned int nr_adds, nr_imports;
+static int remove_err;
+static unsigned int nr_adds, nr_removes, nr_imports;
 static uint64_t slots;
 static char *said;
 static size_t said_len;
@@ -51,6 +63,7 @@ int state_read(const struct config *config, struct state *state)
 	*state = (struct state){
 		.modules = { loaded, 1 }, .pools = pool_up ? &pool : NULL,
 		.members = pool_up ? &member : NULL, .found = &found,
+		.foreign = pool_up && follows ? &foreign : NULL,
 	};
 	return 0;
 }
@@ -120,6 +133,27 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *name,
 	return admin_err;
 }
 
+int kvblk_member_follow(struct kvblk_admin *admin, const char *name,
+			const struct kvblk_member_spec *spec)
+{
+	assert_string_equal(name, "kv0");
+	assert_string_equal(spec->path, "/dev/theirs");
+	assert_string_equal(spec->name, "theirs");
+	nr_adds++;
+	follows = !admin_err;
+	return admin_err;
+}
+
+int kvblk_member_remove(struct kvblk_admin *admin, const char *name,
+			const struct kvblk_member_spec *spec)
+{
+	assert_string_equal(name, "kv0");
+	assert_null(spec->name);
+	assert_memory_equal(spec->uuid, foreign.uuid, 16);
+	nr_removes++;
+	return remove_err;
+}
+
 int kvblk_pool_import(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
 {
 	assert_string_equal(spec->name, "kv0");
@@ -147,8 +181,13 @@ static int begin(void **state)
 	seconds = 1000;
 	signature = NULL;
 	admin_err = 0;
+	remove_err = 0;
 	nr_adds = 0;
+	nr_removes = 0;
 	nr_imports = 0;
+	follows = false;
+	found.next = NULL;
+	*pool.pod = '\0';
 	to = open_memstream(&said, &said_len);
 	return config_parse("pools = ( { name = \"kv0\"; index_slots = 123456; } );", &config, stderr);
 }
@@ -266,6 +305,56 @@ TEST_WITH(test_unread, begin, end)
 	pass("", 1);
 	assert_int_equal(nr_adds, 2);
 	member.unread_segments = 0;
+	pass("", -1);
+}
+
+/* Others' members are looked for again and again, and what an operator unfollowed is left alone. */
+TEST_WITH(test_follow, begin, end)
+{
+	strcpy(pool.pod, "rack7");
+	pass("", PLAN_FOLLOW_GAP);
+	found.next = &theirs;
+	/* followed devices are only read: signatures do not matter */
+	signature = "ext4";
+	admin_err = -EXDEV;
+	pass(STEP_FOLLOWS ": failed: Invalid cross-device link: no\n", 1);
+	seconds++;
+	pass("", 2);
+	assert_int_equal(nr_adds, 2);
+	admin_err = 0;
+	seconds += 2;
+	pass(STEP_FOLLOWS ": done\n", PLAN_FOLLOW_GAP);
+	pass("", PLAN_FOLLOW_GAP);
+	assert_int_equal(nr_adds, 3);
+	assert_int_equal(nr_removes, 0);
+	/* formatted anew: the former entry is dropped first */
+	foreign.state = KVBLK_MEMBER_STATUS_UNRESTORED;
+	foreign.uuid[0] = 4;
+	theirs.uuid[0] = 5;
+	remove_err = -EPERM;
+	pass("follow /dev/theirs in pool kv0: member 05000000-0000-0000-0000-000000000003 of node b, which was formatted anew: failed: Operation not permitted: no\n", 1);
+	assert_int_equal(nr_adds, 3);
+	remove_err = -ENOENT;
+	seconds++;
+	pass("follow /dev/theirs in pool kv0: member 05000000-0000-0000-0000-000000000003 of node b, which was formatted anew: done\n",
+	     PLAN_FOLLOW_GAP);
+	assert_int_equal(nr_removes, 2);
+	foreign.state = KVBLK_MEMBER_STATUS_UP;
+	foreign.uuid[0] = theirs.uuid[0] = 3;
+	pass("", PLAN_FOLLOW_GAP);
+	follows = false;
+	pass("pool kv0: /dev/theirs of node b was unfollowed; to follow it again, reload kvblkd or run: kvblk apply: note\n",
+	     PLAN_FOLLOW_GAP);
+	pass("", PLAN_FOLLOW_GAP);
+	assert_int_equal(nr_adds, 4);
+	/* another pool came up, then this one */
+	apply_unsettle(&all, "kv");
+	pass("", PLAN_FOLLOW_GAP);
+	apply_unsettle(&all, "kv0");
+	pass(STEP_FOLLOWS ": done\n", PLAN_FOLLOW_GAP);
+	/* no pool is up */
+	found.next = NULL;
+	*pool.pod = '\0';
 	pass("", -1);
 }
 

@@ -29,7 +29,7 @@ static const char whole[] =
 	"pools = (\n"
 	"  { name = \"kv0\"; uuid = \"8ade7992-b201-49f6-9e07-387c3d214fe4\";\n"
 	"    members = ( \"8ade7992-b201-49f6-9e07-387c3d214fe5\", \"/dev/disk/by-id/x\" );\n"
-	"    pod: { name = \"rack7\"; seed_of = \"/dev/disk/by-id/x\"; };\n"
+	"    pod: { name = \"rack7\"; seed_of = \"/dev/disk/by-id/x\"; follow = false; };\n"
 	"    degraded_after = 60; block_size = \"2M\"; model = \"any 70B\";\n"
 	"    tunables: { suspect_ms = 3000; integrity = \"producer\"; queue_bytes = \"64M\"; };\n"
 	"    budget: { drive_writes = 0.5; bytes = \"2T\"; life_days = 1800; interval = 60; };\n"
@@ -75,6 +75,7 @@ TEST(test_whole)
 	assert_int_equal(pool->members.nr, 2);
 	assert_string_equal(pool->pod.name, "rack7");
 	assert_string_equal(pool->pod.seed_of, "/dev/disk/by-id/x");
+	assert_false(pool->pod.follow);
 	assert_int_equal(pool->degraded_after, 60);
 	assert_int_equal(pool->block_size, 2 << 20);
 	assert_string_equal(pool->tunables[tunable_find("suspect_ms") - tunables], "3000");
@@ -226,6 +227,7 @@ static const struct {
 	{ THE_POOL("pod: { seed_of = \"/dev/x\"; };"), "pools[0].pod: name is missing" },
 	{ THE_POOL("pod: { name = \"a/b\"; };"), "pools[0].pod.name: a/b is not allowed, it must be a string: 1 to 31 letters" },
 	{ THE_POOL("pod: { name = \"a\"; seed_of = \"x\"; };"), "pools[0].pod.seed_of: x is not allowed, it must be a string: a path" },
+	{ THE_POOL("pod: { name = \"a\"; follow = 1; };"), "pools[0].pod.follow: must be true or false" },
 	{ THE_POOL("pod: { name = \"a\"; uuid = \"x\"; };"), "pools[0].pod.uuid: unknown setting; known settings:\n\tname\n" },
 	{ THE_POOL("degraded_after = -2;"), "degraded_after: -2 is not allowed" },
 	{ THE_POOL("block_size = \"65M\";"), "block_size: 65M is not allowed" },
@@ -379,6 +381,7 @@ TEST(test_left_out)
 	assert_null(config.pools[0].tunables[tunable_find("low_permille") - tunables]);
 	assert_string_equal(config.pools[1].name, "kv3");
 	assert_int_equal(config.pools[1].degraded_after, -1);
+	assert_true(config.pools[1].pod.follow);
 	assert_string_equal(config.metrics.address, "192.0.2.9");
 	assert_int_equal(config.metrics.port, 9733);
 	assert_int_equal(config.kv_events.changes, 65536);

@@ -204,6 +204,164 @@ TEST(test_pod)
 	first.own = second.own = false;
 }
 
+/* Devices of the pod's other pools are followed while the pool is up. */
+TEST(test_follow)
+{
+	static const char follows[] = "pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; }; } );";
+	static const char bare[] = "pools = ( { name = \"kv0\"; } );";
+	static const char alone[] =
+		"pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; follow = false; }; } );";
+	static struct kvblk_found copy, other = {
+		.path = "/dev/nvme2n1", .pool = "kv0", .pool_uuid = MEMBER(8), .uuid = MEMBER(5),
+		.owner = "b", .pod = "rack7", .pod_uuid = MEMBER(7),
+	};
+	static struct kvblk_member_state foreign = {
+		.pool = "kv0", .name = "nvme2n1", .path = "/dev/nvme2n1", .uuid = MEMBER(5),
+		.owner = "b", .state = KVBLK_MEMBER_STATUS_UP,
+	};
+	static const char followed[] =
+		"follow /dev/nvme2n1 in pool kv0: member 05000000-0000-0000-0000-000000000005 of node b\n";
+	static struct kvblk_pool_state local = { .name = "kv1", .uuid = MEMBER(8) };
+	char *names[] = { "foreign kv0/05000000-0000-0000-0000-000000000005" };
+	struct state state = whole();
+	struct config config;
+	struct step *list;
+
+	state.found = &first;
+	second.next = &other;
+	/* not in a pod: nothing to follow, and no scan */
+	expect(bare, &state, "");
+	config_parse(bare, &config, stderr);
+	assert_false(plan_needs_scan(&config, &state));
+	strcpy(kv0.pod, "rack7");
+	memcpy(kv0.pod_uuid, other.pod_uuid, 16);
+	assert_true(plan_follows(&config, &state) && plan_needs_scan(&config, &state));
+	state.pools = NULL;
+	assert_false(plan_follows(&config, &state));
+	state.pools = &kv0;
+	config_free(&config);
+	config_parse(alone, &config, stderr);
+	assert_false(plan_follows(&config, &state) || plan_needs_scan(&config, &state));
+	config_free(&config);
+	expect(follows, &state, followed);
+	expect(bare, &state, followed);
+	expect(alone, &state, "");
+	expect("", &state, "");
+	/* members of another pod, of this pool, of no pod, and devices that cannot be used */
+	other.pod_uuid[0]++;
+	expect(follows, &state, "");
+	other.pod_uuid[0]--;
+	*other.pod = '\0';
+	expect(follows, &state, "");
+	*other.pod = 'r';
+	memcpy(other.pool_uuid, kv0.uuid, 16);
+	expect(follows, &state, "");
+	memcpy(other.pool_uuid, local.uuid, 16);
+	for (int i = 0; i < 3; i++) {
+		other.silent = i == 0;
+		other.other_version = i == 1;
+		other.former = i == 2;
+		expect(follows, &state, "");
+	}
+	other.former = false;
+
+	/* followed already, also under another path */
+	state.foreign = &foreign;
+	expect(follows, &state, "");
+	other.path = "/dev/nvme7n1";
+	expect(follows, &state, "");
+	foreign.state = KVBLK_MEMBER_STATUS_RESTORING;
+	expect(follows, &state, "");
+	/* lost, and back elsewhere */
+	foreign.state = KVBLK_MEMBER_STATUS_DEAD;
+	expect(follows, &state, "follow /dev/nvme7n1 in pool kv0: member 05000000-0000-0000-0000-000000000005 of node b, which was lost\n");
+	second.next = NULL;
+	expect(follows, &state, "note: pool kv0: followed member nvme2n1 of node b was lost, and no device of the pod holds it now; to drop it, run: kvblk member unfollow kv0 nvme2n1\n");
+	expect(alone, &state, "");
+	second.next = &other;
+	/* another device has the path of the lost one, which is awaited */
+	other.path = "/dev/nvme2n1";
+	other.uuid[0] = 6;
+	expect(follows, &state,
+	       "follow /dev/nvme2n1 in pool kv0: member 06000000-0000-0000-0000-000000000005 of node b\n"
+	       "note: pool kv0: followed member nvme2n1 of node b was lost, and no device of the pod holds it now; to drop it, run: kvblk member unfollow kv0 nvme2n1\n");
+	/* formatted anew, in the pod or not */
+	foreign.state = KVBLK_MEMBER_STATUS_UNRESTORED;
+	expect(follows, &state, "follow /dev/nvme2n1 in pool kv0: member 06000000-0000-0000-0000-000000000005 of node b, which was formatted anew\n");
+	*other.pod = '\0';
+	expect(follows, &state, "note: pool kv0: followed member nvme2n1 of node b was formatted anew, and no device of the pod holds it now; to drop it, run: kvblk member unfollow kv0 nvme2n1\n");
+	*other.pod = 'r';
+	other.uuid[0] = 5;
+	/* what another pool follows does not count */
+	strcpy(foreign.pool, "kv7");
+	expect(follows, &state, followed);
+	strcpy(foreign.pool, "kv0");
+	state.foreign = NULL;
+
+	/* unfollowed by the operator, or not yet followed since the pool came up */
+	state.settled = (struct texts){ names, 1 };
+	expect(follows, &state, "note: pool kv0: /dev/nvme2n1 of node b was unfollowed; to follow it again, reload kvblkd or run: kvblk apply\n");
+	names[0] = "foreign kv/05000000-0000-0000-0000-000000000005";
+	expect(follows, &state, followed);
+	state.settled.nr = 0;
+
+	/* a member of this host's pool, which could not be imported if it were followed */
+	other.own = true;
+	expect(follows, &state, "note: pool kv0: not following /dev/nvme2n1, because it is a member of pool kv0 of this node, which is not up\n");
+	kv0.next = &local;
+	expect("pools = ( { name = \"kv0\"; }, { name = \"kv1\"; } );", &state, followed);
+	kv0.next = NULL;
+	other.own = false;
+
+	/* copies of one member */
+	copy = other;
+	copy.path = "/dev/nvme3n1";
+	other.next = &copy;
+	expect(follows, &state,
+	       "note: pool kv0: not following /dev/nvme2n1, because /dev/nvme3n1 is a copy of the same member; disconnect one of them\n"
+	       "note: pool kv0: not following /dev/nvme3n1, because /dev/nvme2n1 is a copy of the same member; disconnect one of them\n");
+	/* names that are taken, and names that the module refuses */
+	copy.uuid[0] = 6;
+	other.path = "/dev/mapper/nvme1n1";
+	copy.path = "/dev/mapper/+a+very+long+name+of+a+device";
+	config_parse(follows, &config, stderr);
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_int_equal(list->kind, STEP_FOLLOW);
+	assert_string_equal(list->pool, "kv0");
+	assert_string_equal(list->paths.text[0], "/dev/mapper/nvme1n1");
+	assert_string_equal(list->value, "nvme1n1-05000000");
+	assert_string_equal(list->next->value, "da_very_long_name_of_a_device");
+	steps_free(list);
+	/* of two devices, and of a foreign member that stays */
+	other.path = "/dev/1/a-name-of-26-characters-xx";
+	copy.path = "/dev/2/a-name-of-26-characters-xx";
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_string_equal(list->value, "a-name-of-26-characters-xx");
+	assert_string_equal(list->next->value, "a-name-of-26-character-06000000");
+	steps_free(list);
+	state.foreign = &foreign;
+	foreign.state = KVBLK_MEMBER_STATUS_DEAD;
+	copy.path = "/dev/2/nvme2n1";
+	other.path = "/dev/1/nvme2n1";
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_string_equal(list->value, "nvme2n1");
+	assert_string_equal(list->next->value, "nvme2n1-06000000");
+	assert_null(list->replaced);
+	steps_free(list);
+	/* formatted anew: the name is that of the former entry, which is dropped first */
+	other.next = NULL;
+	foreign.state = KVBLK_MEMBER_STATUS_UNRESTORED;
+	foreign.uuid[0] = 4;
+	strcpy(foreign.path, "/dev/1/nvme2n1");
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_string_equal(list->value, "nvme2n1");
+	assert_ptr_equal(list->replaced, foreign.uuid);
+	steps_free(list);
+	config_free(&config);
+	*kv0.pod = '\0';
+	other.next = NULL;
+}
+
 TEST(test_degraded)
 {
 	static const char patient[] = "pools = ( { name = \"kv0\"; } );";
