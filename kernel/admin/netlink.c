@@ -210,6 +210,7 @@ struct nl_job {
 	char name[KVBLK_NAME_MAX];	/* of the pool */
 	char member[KVBLK_NAME_MAX];
 	bool force;
+	u8 preempt[16];			/* for @spec */
 	struct kvblk_pool_spec spec;
 	u32 add_flags;
 	uuid_t uuid;			/* of the member to remove if @member is "" */
@@ -363,6 +364,10 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info, bool import)
 	};
 	if (attrs[KVBLK_A_POOL_NODE])
 		nla_memcpy(job->spec.node, attrs[KVBLK_A_POOL_NODE], sizeof(job->spec.node));
+	if (import && attrs[KVBLK_A_POOL_PREEMPT]) {
+		nla_memcpy(job->preempt, attrs[KVBLK_A_POOL_PREEMPT], sizeof(job->preempt));
+		job->spec.preempt = job->preempt;
+	}
 	nr = import ? 0 : nl_pod(attrs, &job->spec, info->extack);
 	if (nr) {
 		nl_job_free(job);
@@ -435,6 +440,9 @@ static struct nl_job *nl_member_job(struct genl_info *info, const char *name)
 
 static int nl_member_add(struct nl_job *job)
 {
+	/* another pool may follow what returns to an adopted one */
+	if (!(job->add_flags & KVBLK_ADD_FORMAT))
+		kvblk_foreign_share(job->specs->dev);
 	return kvblk_member_add(job->pool, job->specs, job->add_flags, &job->extack);
 }
 

@@ -32,12 +32,13 @@ static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_POD_OF +
 };
 
 /* KVBLK_CMD_POOL_IMPORT - do */
-static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_NODE + 1] = {
+static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_PREEMPT + 1] = {
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0xf),
 	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_UINT, },
 	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
 	[KVBLK_A_POOL_NODE] = NLA_POLICY_EXACT_LEN(16),
+	[KVBLK_A_POOL_PREEMPT] = NLA_POLICY_EXACT_LEN(16),
 };
 
 /* KVBLK_CMD_POOL_DESTROY - do */
@@ -136,7 +137,7 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_POOL_IMPORT,
 		.doit		= kvblk_nl_pool_import_doit,
 		.policy		= kvblk_pool_import_nl_policy,
-		.maxattr	= KVBLK_A_POOL_NODE,
+		.maxattr	= KVBLK_A_POOL_PREEMPT,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{

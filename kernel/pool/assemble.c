@@ -316,6 +316,7 @@ struct pool_parts {
 	bool clean;				/* import_clean() of all devices */
 	const struct kvblk_d_super *newest;	/* defines the pool; NULL: a new pool */
 	bool anew;				/* a new pool with the old segment sizes */
+	const u8 *preempt;			/* as in &struct kvblk_pool_spec */
 };
 
 static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
@@ -394,7 +395,7 @@ static int parts_fence(const struct pool_parts *parts, u32 flags, struct netlink
 	int err = 0;
 
 	while (!err && (member = part_after(parts, member)))
-		err = kvblk_fence_take(member, flags, NULL, extack);
+		err = kvblk_fence_take(member, flags, parts->preempt, extack);
 	return err;
 }
 
@@ -463,7 +464,7 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 	if (other)
 		return kvblk_refuse(extack, -EEXIST, "%.24s is a copy of %.23s: use one of them",
 				    member->flash.name, other->flash.name);
-	return kvblk_super_owned(member, flags, extack);
+	return kvblk_super_owned(member, flags, parts->preempt, extack);
 }
 
 static void import_life(struct pool_parts *parts)
@@ -891,6 +892,9 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
 	memcpy(pool->node, spec->node, sizeof(pool->node));
+	parts->preempt = spec->preempt;
+	for (i = 0; spec->import && i < nr_specs; i++)
+		kvblk_foreign_share(specs[i].dev);
 	err = dev_set_name(&pool->dev, "%s", name) ?: pool_reserve(pool, extack);
 	if (err)
 		goto put;

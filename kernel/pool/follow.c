@@ -618,6 +618,30 @@ free:
 	return ERR_PTR(err);
 }
 
+void kvblk_foreign_share(dev_t dev)
+{
+	struct file *held = NULL, *shared = bdev_file_open_by_dev(dev, BLK_OPEN_READ, NULL, NULL);
+	struct kvblk_foreign *foreign, *holder = NULL;
+	struct kvblk_pool *pool;
+
+	if (IS_ERR(shared))
+		return;
+	scoped_guard(mutex, &kvblk_pools_lock) {
+		guard(rcu)();
+		list_for_each_entry(pool, &kvblk_pools, link)
+			list_for_each_entry_rcu(foreign, &pool->foreign.list, link)
+				if (READ_ONCE(file_bdev(shared)->bd_holder) == foreign &&
+				    percpu_ref_tryget_live_rcu(&foreign->flash.ref))
+					holder = foreign;
+		if (holder)
+			held = xchg(&holder->flash.bdev_file, shared);
+	}
+	bdev_fput(held ?: shared);
+	/* last, because a loss of the device accesses the holder until then */
+	if (holder)
+		percpu_ref_put(&holder->flash.ref);
+}
+
 /* Returns 0 if @sb is of a member to follow, or an error with a message. */
 static int foreign_fits(const struct kvblk_foreign *foreign, const struct kvblk_d_super *sb,
 			struct netlink_ext_ack *extack)

@@ -757,7 +757,8 @@ static int add_check(struct kvblk_member *member, const struct kvblk_member_spec
 	if (spec->name[0])
 		return kvblk_refuse(extack, -EINVAL, "%.24s is a returning member, which keeps its name: pass none",
 				    kbasename(member->flash.path));
-	return kvblk_super_owned(member, add_flags, extack) ?: add_back(member, add_flags, extack);
+	return kvblk_super_owned(member, add_flags, NULL, extack) ?:
+	       add_back(member, add_flags, extack);
 }
 
 /* Delist a missing member whose device was overwritten. */

@@ -58,6 +58,7 @@ struct kvblk_pool_spec {
 	u32 pool_flags;			/* KVBLK_SBF_* of a new pool */
 	u64 index_slots;		/* 0: as before, or chosen by capacity */
 	u8 node[16];			/* this host's identity, zeroes if unknown */
+	const u8 *preempt;		/* import: identity of the dead owner, or NULL */
 	char pod[KVBLK_NAME_MAX];	/* name of a new pool's pod, or "" */
 	dev_t pod_of;			/* member of the pod to join, or 0: a new pod */
 	struct kvblk_member_spec *members;
@@ -129,6 +130,8 @@ int kvblk_follow(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		 struct netlink_ext_ack *extack);
 int kvblk_unfollow(struct kvblk_pool *pool, const char *name, const uuid_t *uuid);
 void kvblk_unfollow_all(struct kvblk_pool *pool);	/* pool->users is drained */
+/* Let a pool of this host take the device @dev, which another one follows. May sleep. */
+void kvblk_foreign_share(dev_t dev);
 /* Find a foreign member by @uuid or, if NULL, by @name. RCU or pool->admin. */
 struct kvblk_foreign *kvblk_foreign_named(struct kvblk_pool *pool, const char *name,
 					  const uuid_t *uuid);
@@ -218,10 +221,14 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 void kvblk_member_stop(struct kvblk_member *member);
 /* Set member->found; copy the newest valid superblock, even a former member's, to log.super. */
 int kvblk_super_read(struct kvblk_member *member);
-/* Refuse, with -EREMOTE and a message, a member that another node owns, unless forced. */
-int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack);
 /* Copy the newest valid superblock to @sb. Returns 0, -ENODATA if none is valid, or an errno. */
 int kvblk_super_peek(struct kvblk_member *member, struct kvblk_d_super *sb);
+/*
+ * Refuse, with -EREMOTE and a message, a member that another node owns, unless forced; with the
+ * node @preempt, or NULL, each member that is not this node's.
+ */
+int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, const u8 *preempt,
+		      struct netlink_ext_ack *extack);
 /* Write both superblocks with @epoch. The caller excludes other writers. */
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* Zero a removed member's superblocks, or all places that other software checks for metadata. */

@@ -316,10 +316,17 @@ static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super 
 	return !strcmp(sb->owner, owner);
 }
 
-int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, struct netlink_ext_ack *extack)
+int kvblk_super_owned(struct kvblk_member *member, u32 add_flags, const u8 *preempt,
+		      struct netlink_ext_ack *extack)
 {
 	const struct kvblk_d_super *sb = member->log.super;
 
+	/* of two nodes that adopt a pool at once, the second must not preempt the first */
+	if (preempt && memcmp(sb->node, preempt, sizeof(sb->node)))
+		return kvblk_refuse(extack, -EREMOTE, "%.16s belongs to node %.18s now: nothing was taken",
+				    member->flash.name, sb->owner);
+	if (preempt)
+		return 0;
 	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->flash.pool, sb) ||
 	    (add_flags & KVBLK_ADD_FORCE))
 		return 0;

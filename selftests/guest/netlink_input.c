@@ -924,6 +924,15 @@ TEST(types_of_pods)
 		put(&req, KVBLK_A_POOL_NODE, zeroes, n);
 		refused(&req, n == 16 ? EINVAL : ERANGE, "a host's id of %zu bytes, zeroes", n);
 	}
+	for (size_t n = 0; n <= sizeof(zeroes); n++) {
+		import(&req, "newpool");
+		put_member(&req, spare, 0);
+		put(&req, KVBLK_A_POOL_PREEMPT, zeroes, n);
+		refused(&req, n == 16 ? ENODATA : ERANGE, "a lost node's id of %zu bytes", n);
+	}
+	create_in_pod(&req, "pod", NULL, true);
+	put(&req, KVBLK_A_POOL_PREEMPT, "0123456789abcdef", 16);
+	refused(&req, EINVAL, "create that preempts");
 	create_in_pod(&req, "pod", NULL, true);
 	put(&req, KVBLK_A_POOL_POD_UUID, "0123456789abcdef", 16);
 	refused(&req, EINVAL, "a pod's uuid, which replies have");

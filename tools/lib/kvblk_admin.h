@@ -127,6 +127,8 @@ struct kvblk_member_spec {
  *	pool's name; NULL: none
  * @pod_of: device that is a member of a pool of @pod, and is only read: the new pool gets
  *	its pod and seed. NULL: the pool begins a new pod
+ * @preempt: kvblk_pool_import(): identity of the node that owns all members and is dead, 16
+ *	bytes: its reservations are preempted. NULL: nobody's
  */
 struct kvblk_pool_spec {
 	uint32_t size;
@@ -138,6 +140,7 @@ struct kvblk_pool_spec {
 	const struct kvblk_member_spec *members;
 	const char *pod;
 	const char *pod_of;
+	const uint8_t *preempt;
 };
 
 /**
@@ -192,7 +195,8 @@ int kvblk_pool_create(struct kvblk_admin *admin,
  * * -EBUSY: a device is in use otherwise
  * * -EUCLEAN: a member is damaged
  * * -EPROTONOSUPPORT: a member has another version
- * * -EREMOTE: another node owns a member (KVBLK_ADD_FLAG_FORCE takes it)
+ * * -EREMOTE: another node owns a member (KVBLK_ADD_FLAG_FORCE takes it); with @preempt, a
+ *   node other than that one
  * * -ENOSPC: fewer index slots than the pool had (KVBLK_ADD_FLAG_FORCE drops the blocks
  *   that do not fit)
  */

@@ -425,7 +425,8 @@ static int put_pool_spec(struct nl_msg *msg, const struct kvblk_pool_spec *spec)
 	    nla_put_u64(msg, KVBLK_A_POOL_INDEX_SLOTS, spec->index_slots))
 		return -EMSGSIZE;
 	if ((spec->pod && nla_put_string(msg, KVBLK_A_POOL_POD, spec->pod)) ||
-	    (spec->pod_of && nla_put_string(msg, KVBLK_A_POOL_POD_OF, spec->pod_of)))
+	    (spec->pod_of && nla_put_string(msg, KVBLK_A_POOL_POD_OF, spec->pod_of)) ||
+	    (spec->preempt && nla_put(msg, KVBLK_A_POOL_PREEMPT, 16, spec->preempt)))
 		return -EMSGSIZE;
 	return put_members(msg, spec);
 }
