@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "cli/options.h"
-#include "common/signature.h"
 #include "common/uuid.h"
+#include "pool/found.h"
 #include "pool/health.h"
 #include "pool/member.h"
 #include "pool/pool.h"
@@ -115,108 +115,16 @@ int pool_report(struct kvblk_admin *admin, const char *name, bool json)
 	return ret == CLI_OK ? tell_lack(admin, name) : ret;
 }
 
-/* ---- pools found on devices ---- */
-
-static bool same_pool(const struct kvblk_found *a, const struct kvblk_found *b)
-{
-	return !a->former && !b->former &&
-	       !memcmp(a->pool_uuid, b->pool_uuid, sizeof(a->pool_uuid));
-}
-
-static bool same_member(const struct kvblk_found *a, const struct kvblk_found *b)
-{
-	return same_pool(a, b) && !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
-}
-
-/* Returns whether the device is a member now, of a pool that this version can read. */
-static bool is_member(const struct kvblk_found *found)
-{
-	return !found->other_version && !found->silent && !found->former;
-}
-
-/*
- * Returns the first member in @list of the pool after @pool; NULL at the end. @pool NULL:
- * the first pool.
- */
-static const struct kvblk_found *next_pool(const struct kvblk_found *list,
-					   const struct kvblk_found *pool)
-{
-	const struct kvblk_found *other;
-
-	for (pool = pool ? pool->next : list; pool; pool = pool->next) {
-		if (!is_member(pool))
-			continue;
-		for (other = list; !same_pool(other, pool);)
-			other = other->next;
-		if (other == pool)
-			return pool;
-	}
-	return NULL;
-}
-
-/* Report devices that do not respond, and former or newer members. */
-static void tell_others(const struct kvblk_found *list)
-{
-	for (; list; list = list->next) {
-		if (list->silent)
-			cli_fail("%s does not answer", list->path);
-		else if (list->other_version)
-			cli_fail("%s is of another version of kvblk", list->path);
-		else if (list->former)
-			cli_fail("%s was a member of pool %s, and holds something else now: left alone",
-				 list->path, list->pool);
-	}
-}
-
-/* Returns the member of the pool with the most recent member list. */
-static const struct kvblk_found *newest(const struct kvblk_found *pool)
-{
-	const struct kvblk_found *best = pool, *found;
-
-	for (found = pool; found; found = found->next) {
-		if (same_pool(found, pool) &&
-		    (found->epoch > best->epoch ||
-		     (found->epoch == best->epoch && found->roster_seq > best->roster_seq)))
-			best = found;
-	}
-	return best;
-}
-
-static const struct kvblk_found *find_member(const struct kvblk_found *pool,
-					     const uint8_t uuid[16])
-{
-	const struct kvblk_found *found;
-
-	for (found = pool; found; found = found->next) {
-		if (same_pool(found, pool) && !memcmp(found->uuid, uuid, 16))
-			return found;
-	}
-	return NULL;
-}
-
-/* Report the members that were not found, and their last place. */
-static void tell_missing(const struct kvblk_found *pool)
-{
-	const struct kvblk_found *best = newest(pool);
-	char uuid[40];
-
-	for (uint32_t i = 0; i < best->nr_members; i++) {
-		if (!find_member(pool, best->members[i].uuid))
-			cli_fail("%s: member %s (%s) was not found%s%s", pool->pool,
-				 best->members[i].name,
-				 uuid_format(best->members[i].uuid, uuid),
-				 *best->places[i] ? "; it was at: " : "", best->places[i]);
-	}
-}
+/* ---- scan ---- */
 
 static json_t *json_pool(const struct kvblk_found *pool)
 {
-	const struct kvblk_found *best = newest(pool), *found;
+	const struct kvblk_found *best = found_newest(pool), *found;
 	json_t *devices = json_array(), *missing = json_array();
 	char uuid[40], pod[40], node[40];
 
 	for (found = pool; found; found = found->next) {
-		if (same_pool(found, pool))
+		if (found_same_pool(found, pool))
 			json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:b, s:s, s:s}",
 				"path", found->path,
 				"uuid", uuid_format(found->uuid, uuid),
@@ -225,7 +133,7 @@ static json_t *json_pool(const struct kvblk_found *pool)
 				"node", uuid_format(found->node, node)));
 	}
 	for (uint32_t i = 0; i < best->nr_members; i++) {
-		if (!find_member(pool, best->members[i].uuid))
+		if (!found_member(pool, best->members[i].uuid))
 			json_array_append_new(missing, json_pack("{s:s, s:s, s:s}",
 				"name", best->members[i].name, "uuid",
 				uuid_format(best->members[i].uuid, uuid),
@@ -241,7 +149,7 @@ static json_t *json_pool(const struct kvblk_found *pool)
 
 static void print_found(const struct kvblk_found *pool)
 {
-	const struct kvblk_found *best = newest(pool), *found;
+	const struct kvblk_found *best = found_newest(pool), *found;
 	char uuid[40];
 
 	printf("pool %s, uuid %s, %u member%s\n", pool->pool,
@@ -253,14 +161,14 @@ static void print_found(const struct kvblk_found *pool)
 		       uuid_format(best->node, uuid));
 	}
 	for (found = pool; found; found = found->next) {
-		if (same_pool(found, pool))
+		if (found_same_pool(found, pool))
 			printf("  %-24s %s, epoch %" PRIu64 ", %s, by %s\n", found->path,
 			       uuid_format(found->uuid, uuid), found->epoch,
 			       found->clean ? "clean" : "in use, or stopped by a crash",
 			       found->owner);
 	}
 	for (uint32_t i = 0; i < best->nr_members; i++) {
-		if (!find_member(pool, best->members[i].uuid))
+		if (!found_member(pool, best->members[i].uuid))
 			printf("  %-24s %s, missing%s%s\n", best->members[i].name,
 			       uuid_format(best->members[i].uuid, uuid),
 			       *best->places[i] ? "; it was at: " : "", best->places[i]);
@@ -272,62 +180,33 @@ static int scan_main(const struct kvblk_found *list, bool json)
 	const struct kvblk_found *pool = NULL;
 	json_t *array;
 
-	tell_others(list);
+	found_tell_others(list);
 	if (!json) {
-		while ((pool = next_pool(list, pool)))
+		while ((pool = found_next_pool(list, pool)))
 			print_found(pool);
 		return cli_flush();
 	}
 	array = json_array();
-	while ((pool = next_pool(list, pool)))
+	while ((pool = found_next_pool(list, pool)))
 		json_array_append_new(array, json_pool(pool));
 	return cli_print_json(array);
 }
 
 /* ---- import ---- */
 
-/* Import @pool from the given devices, else from those found. Returns an enum cli_exit. */
 static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool,
 		       const struct import_args *args)
 {
-	struct kvblk_member_spec specs[POOL_MEMBERS_MAX] = { 0 };
 	struct kvblk_pool_spec spec = {
 		.size = sizeof(spec),
 		.name = args->new_name ? args->new_name : pool->pool,
 		.add_flags = args->add_flags,
 		.index_slots = args->index_slots,
-		.members = args->devices.nr ? args->devices.specs : specs,
+		.members = args->devices.specs,
 		.nr_members = args->devices.nr,
 	};
-	const struct kvblk_found *found, *copy;
-	char what[64];
-	int err;
 
-	for (found = pool; found; found = found->next) {
-		if (same_pool(found, pool) && signature_find(found, what, sizeof(what)))
-			return cli_fail("%s: %s holds %s, too: if that is left over, remove it with wipefs",
-					pool->pool, found->path, what);
-	}
-	for (found = pool; found && !args->devices.nr; found = found->next) {
-		if (!same_pool(found, pool))
-			continue;
-		for (copy = pool; copy != found; copy = copy->next) {
-			if (same_member(copy, found))
-				return cli_fail("%s: %s and %s are copies of one member: give the devices to take",
-						pool->pool, copy->path, found->path);
-		}
-		if (spec.nr_members == POOL_MEMBERS_MAX)
-			return cli_fail("%s: more than %d members were found: give the devices to take",
-					pool->pool, POOL_MEMBERS_MAX);
-		specs[spec.nr_members].size = sizeof(specs[0]);
-		specs[spec.nr_members++].path = found->path;
-	}
-	err = kvblk_pool_import(admin, &spec);
-	if (!err)
-		return CLI_OK;
-	if (err == -ENODEV)
-		tell_missing(pool);
-	return cli_admin_fail(admin, err, pool->pool);
+	return found_import(admin, pool, &spec);
 }
 
 /* Find a pool by name or uuid. Sets *@twice if two pools have this name. */
@@ -338,7 +217,7 @@ static const struct kvblk_found *pool_named(const struct kvblk_found *list, cons
 	char uuid[40];
 
 	*twice = false;
-	while ((pool = next_pool(list, pool))) {
+	while ((pool = found_next_pool(list, pool))) {
 		if (!strcmp(uuid_format(pool->pool_uuid, uuid), name))
 			return pool;
 		if (strcmp(pool->pool, name) != 0)
@@ -358,7 +237,7 @@ static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 
 	pool = pool_named(list, args->name, &twice);
 	if (!pool)
-		tell_others(list);
+		found_tell_others(list);
 	if (!pool)
 		return cli_fail("%s: no member of this pool was found; see: kvblk pool import --scan",
 				args->name);
@@ -366,7 +245,7 @@ static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 		return cli_fail("%s: there are two pools of this name, give a uuid; see: kvblk pool import --scan",
 				args->name);
 	ret = import_pool(admin, pool, args);
-	tell_others(list);
+	found_tell_others(list);
 	return ret == CLI_OK ? pool_report(admin, args->new_name ? args->new_name : pool->pool,
 					   args->list.json) : ret;
 }
@@ -385,7 +264,7 @@ static bool has_twin(const struct kvblk_found *list, const struct kvblk_found *p
 {
 	const struct kvblk_found *other = NULL;
 
-	while ((other = next_pool(list, other))) {
+	while ((other = found_next_pool(list, other))) {
 		if (other != pool && !strcmp(other->pool, pool->pool))
 			return true;
 	}
@@ -403,11 +282,11 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	const struct kvblk_found *pool = NULL;
 	int ret = CLI_OK, err;
 
-	tell_others(list);
+	found_tell_others(list);
 	err = kvblk_pool_list(admin, NULL, &before);
 	if (err)
 		return cli_admin_fail(admin, err, "pool import");
-	while ((pool = next_pool(list, pool))) {
+	while ((pool = found_next_pool(list, pool))) {
 		if (is_up(before, pool))
 			continue;
 		if (has_twin(list, pool))
@@ -421,7 +300,7 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 		kvblk_list_free(before);
 		return cli_admin_fail(admin, err, "pool import");
 	}
-	while ((pool = next_pool(list, pool))) {
+	while ((pool = found_next_pool(list, pool))) {
 		if (!is_up(before, pool) && is_up(after, pool) &&
 		    pool_report(admin, pool->pool, args->list.json) != CLI_OK)
 			ret = CLI_ERROR;
