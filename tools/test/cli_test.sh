@@ -126,6 +126,11 @@ usage 'must be a path' pool import kv0 nvme1n1
 usage 'given twice' pool import kv0 /dev/null /dev/null
 usage 'number from 1' pool import kv0 --index-slots 0
 usage 'unrecognized option' pool import kv0 --format
+usage 'missing POD and NODE' pool adopt
+usage 'missing NODE' pool adopt rack7
+usage 'unexpected argument "more"' pool adopt rack7 a kv0 more
+usage '1 to 31 letters' pool adopt rack7 a --name a/b
+usage 'number from 1' pool adopt rack7 a --index-slots 0
 usage 'must be text or json' pool list -o xml
 usage 'unexpected argument "kv0"' pool list kv0
 usage 'missing NAME' pool show
@@ -296,7 +301,7 @@ usage 'each rank must be below' keyspace --runtime a --model b --dtype c --layou
 usage 'must be a number from 1 to' keyspace --runtime a --model b --dtype c --layout d --block-tokens 0
 
 echo "# help and version"
-verbs=('pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' put get exists rm prefetch keyspace status stat iostat top
+verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' put get exists rm prefetch keyspace status stat iostat top
 	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
 for noun in '' pool member policy; do

@@ -2,8 +2,9 @@
 /*
  * An emulated module: linked before the library, it serves the admin calls from the JSON file
  * KVBLK_FAKE_ADMIN. The file has "pools", "members", "foreign" and "stats" in the format of
- * "kvblk pool list", "member list", "member list --foreign" and "stat" with -o json.
- * Each call reads the file again, so that tests
+ * "kvblk pool list", "member list", "member list --foreign" and "stat" with -o json, and may have
+ * "found", the members that a scan of all devices finds; without it, the devices of the host are
+ * read. Each call reads the file again, so that tests
  * can change it, and adds a stat's "per_call" to its counters.
  *
  * KVBLK_FAKE_LOG names a file that gets a line for each change. If KVBLK_FAKE_REFUSE is set,
@@ -18,6 +19,7 @@
 
 #include <jansson.h>
 
+#include "../common/uuid.h"
 #include "../lib/kvblk_admin.h"
 
 struct kvblk_admin {
@@ -276,6 +278,76 @@ int kvblk_pool_create(struct kvblk_admin *admin, const struct kvblk_pool_spec *s
 	return changed(admin, "create %s slots=%" PRIu64 "%s%s%s%s", spec->name, spec->index_slots,
 		       spec->pod ? " pod=" : "", spec->pod ? spec->pod : "",
 		       spec->pod_of ? " seed-of=" : "", spec->pod_of ? spec->pod_of : "");
+}
+
+static void uuid(const json_t *object, const char *name, uint8_t to[16])
+{
+	const char *value = json_string_value(json_object_get(object, name));
+
+	if (value)
+		uuid_parse(value, to);
+}
+
+static struct kvblk_found *fill_found(const json_t *json)
+{
+	const char *path = json_string_value(json_object_get(json, "path"));
+	const json_t *members = json_object_get(json, "members");
+	struct kvblk_found *found = calloc(1, sizeof(*found) + strlen(path) + 1);
+
+	memcpy(found + 1, path, strlen(path) + 1);
+	found->path = (const char *)(found + 1);
+	text(json, "pool", found->pool, sizeof(found->pool));
+	text(json, "owner", found->owner, sizeof(found->owner));
+	text(json, "pod", found->pod, sizeof(found->pod));
+	uuid(json, "pool_uuid", found->pool_uuid);
+	uuid(json, "uuid", found->uuid);
+	uuid(json, "pod_uuid", found->pod_uuid);
+	uuid(json, "node", found->node);
+	found->epoch = number(json, "epoch");
+	found->clean = json_is_true(json_object_get(json, "clean"));
+	found->own = json_is_true(json_object_get(json, "own"));
+	found->data_start = number(json, "data_start");
+	found->nr_members = (uint32_t)json_array_size(members);
+	for (uint32_t i = 0; i < found->nr_members; i++) {
+		uuid(json_array_get(members, i), "uuid", found->members[i].uuid);
+		text(json_array_get(members, i), "name", found->members[i].name,
+		     sizeof(found->members[i].name));
+	}
+	return found;
+}
+
+int __real_kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list);
+int __wrap_kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list);
+int __wrap_kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list)
+{
+	json_t *array = load("found"), *json;
+	struct kvblk_found **last = list;
+	size_t i;
+
+	if (paths || !array) {
+		json_decref(array);
+		return __real_kvblk_scan(paths, nr_paths, list);
+	}
+	*list = NULL;
+	json_array_foreach(array, i, json) {
+		*last = fill_found(json);
+		last = &(*last)->next;
+	}
+	json_decref(array);
+	return 0;
+}
+
+int kvblk_pool_import(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
+{
+	char paths[256] = "", node[40] = "";
+
+	for (uint32_t i = 0; i < spec->nr_members; i++)
+		snprintf(paths + strlen(paths), sizeof(paths) - strlen(paths), " %s",
+			 spec->members[i].path);
+	return changed(admin, "import %s %x%s%s slots=%" PRIu64 "%s", spec->name, spec->add_flags,
+		       spec->preempt ? " preempt=" : "",
+		       spec->preempt ? uuid_format(spec->preempt, node) : "",
+		       spec->index_slots, paths);
 }
 
 int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)

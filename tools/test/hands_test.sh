@@ -207,6 +207,98 @@ expect 0 ' FOREIGN/s$' stat --watch 100ms --count 1
 expect 0 '^kv0 .* 0\.0$' stat --watch 100ms --count 1
 state 'd["members"].append({"pool": "kv0", "name": "nvme7n1", "state": "missing", "uuid0": 7, "place": "nqn.b nsid 2"})' 'd.pop("foreign")' 'd["pools"][0].pop("pod")'
 
+echo "# pools of other nodes of a pod"
+cp state state.none
+# found POOL NODE NAME FIELDS...: a pool of one member, a file; POOL and NODE are digits, NAME is the node's host name
+found() {
+	state "d.setdefault('found', []).append({'path': '$flash/$1', 'pool': 'kv0', 'pool_uuid': '0000000$1-0000-0000-0000-000000000000',
+		'uuid': '0000000$1-1111-0000-0000-000000000000', 'node': '0000000$2-2222-0000-0000-000000000000', 'owner': '$3', 'epoch': 2,
+		'pod': 'rack7', 'pod_uuid': '00000007-3333-0000-0000-000000000000', 'data_start': 8192,
+		'members': [{'uuid': '0000000$1-1111-0000-0000-000000000000', 'name': 'm$1'}]})" "${@:4}"
+	truncate -s 1M "$flash/$1"
+}
+# beat POOL N: the owner writes beat N
+beat() {
+	python3 -c 'import struct, sys; open(sys.argv[1], "r+b").write(b"\0" * 4096 + struct.pack("<IIQQ", 0x4843564b, 0, 0, int(sys.argv[2])))' "$flash/$1" "$2"
+}
+state 'd["pools"][0]["name"] = "kv1"'
+found 1 1 here 'd["found"][-1]["own"] = True'
+found 2 2 node-b
+found 3 3 node-c 'd["found"][-1]["clean"] = True'
+beat 2 5
+# a name is that of this node's pool
+expect 0 '' pool import kv0 --name kv1
+logged "import kv1 8 slots=0 $flash/1"
+expect 0 '' pool import --all
+logged "import kv0 0 slots=0 $flash/1"
+expect 0 '' pool import 00000003-0000-0000-0000-000000000000 --name kv1
+logged "import kv1 8 slots=0 $flash/3"
+state 'd["found"].pop(0)' 'd["found"].pop(1)'
+expect 1 'kv0: this pool of pod rack7 is of node node-b, not of this one: .* kvblk pool adopt rack7 node-b$' pool import kv0 --force
+expect 0 '' pool import --all
+logged ''
+found 1 1 here 'd["found"][-1]["own"] = True'
+found 3 3 node-c 'd["found"][-1]["clean"] = True'
+expect 0 '^  of node here .this one., id 00000001-2222-0000-0000-000000000000$' pool import --scan
+expect 0 '^  of node node-b, id 00000002-2222-0000-0000-000000000000$' pool import --scan
+# what is adopted
+expect 1 'kv0: this would be done:' pool adopt rack7 node-b
+grep -q '^  pool kv0 of node node-b (id 00000002-2222-0000-0000-000000000000), in pod rack7, becomes this node.s pool kv0-node-b$' err &&
+	grep -q "^  $flash/2: in use, or left in a crash: its reservation is preempted\$" err && grep -q 'Pass --yes to proceed' err
+verdict $? "what will be done is told"
+! terminal n pool adopt rack7 node-c && grep -q "^  $flash/3: stopped cleanly" out && grep -q 'nothing was changed' out
+verdict $? "no is no"
+logged ''
+expect 0 '^kv1: 0 members' pool adopt rack7 node-b --yes --name kv1
+expect 0 '"name": "kv1"' pool adopt 00000007-3333-0000-0000-000000000000 00000002-2222-0000-0000-000000000000 kv0 -y --name kv1 -o json --index-slots 100 --degraded
+expect 0 '' pool adopt rack7 node-c 00000003-0000-0000-0000-000000000000 -y --name kv1 --force
+terminal y pool adopt rack7 node-c --name kv1 && grep -q 'Continue?' out
+verdict $? "yes is yes"
+logged "import kv1 8 preempt=00000002-2222-0000-0000-000000000000 slots=0 $flash/2" \
+	"import kv1 c preempt=00000002-2222-0000-0000-000000000000 slots=100 $flash/2" \
+	"import kv1 a preempt=00000003-2222-0000-0000-000000000000 slots=0 $flash/3" \
+	"import kv1 8 preempt=00000003-2222-0000-0000-000000000000 slots=0 $flash/3"
+# the name, if none is given
+expect 1 'no pool kv0-node-b$' pool adopt rack7 node-b -y --force
+state 'd["pools"][0]["name"] = "kv0-node-b"'
+expect 1 'no pool kv0-node-b-2$' pool adopt rack7 node-b -y --force
+state 'd["pools"][0]["name"] = "kv1"' 'd["found"][1]["pool"] = "kv0-node-b"'
+expect 1 'no pool kv0-node-b-2$' pool adopt rack7 node-b -y --force
+state 'd["found"][0]["owner"] = "a node, whose name has more letters than a pool"' 'd["found"][0]["pool"] = "blocks-of-prompts"'
+expect 1 'no pool blocks-o-a-node--whose-name-has$' pool adopt rack7 'a node, whose name has more letters than a pool' -y --force
+state 'd["found"][0].update(owner="node-b", pool="kv0")' 'd["found"][1]["pool"] = "kv0"'
+rm log
+# what is refused
+expect 1 'no member of a pool in pod rack8 was found' pool adopt rack8 node-b -y
+expect 1 'node node-d has no pool in pod rack7' pool adopt rack7 node-d -y
+expect 1 'node node-b has no pool kv9 in pod rack7' pool adopt rack7 node-b kv9 -y
+expect 1 "pool kv0 is this node's own: kvblk pool import 00000001-0000-0000-0000-000000000000" pool adopt rack7 here -y
+found 4 2 node-b
+expect 1 'node node-b has several pools in pod rack7, such as kv0 .00000002-.*. and kv0 .00000004-.*.: give one, too' pool adopt rack7 node-b -y
+state 'd["found"].pop()' 'd["found"][0]["members"].append({"uuid": "00000009-0000-0000-0000-000000000000", "name": "gone"})'
+expect 1 'kv0: 1 of 2 members are missing: connect them, or pass --degraded' pool adopt rack7 node-b -y
+grep -q 'member gone .00000009-.* was not found' err
+verdict $? "what is missing is told"
+state 'd["found"][0]["members"].pop()' 'd["found"][2]["pod"] = ""'
+expect 1 'pool kv0 is in no pod: nothing fences its owner' pool adopt rack7 node-c kv0 -y
+KVBLK_FAKE_REFUSE='2 is reserved by another node with key 0x1' expect 1 'kv0: 2 is reserved by another node' pool adopt rack7 node-b -y --name kv1
+for ((beats = 6; ; beats++)); do
+	beat 2 "$beats"
+	sleep .05
+done > /dev/null &
+owner=$!
+expect 1 "kv0: node node-b is up, it writes to $flash/2: stop it, or pass --force to take its pool away" pool adopt rack7 node-b -y
+logged ''
+expect 0 '' pool adopt rack7 node-b -y --force --name kv1
+logged "import kv1 a preempt=00000002-2222-0000-0000-000000000000 slots=0 $flash/2"
+kill $owner
+wait $owner 2> /dev/null
+# of a member that was away when node-b became the owner, nothing is preempted
+found 5 5 node-a 'd["found"][-1].update(pool_uuid=d["found"][0]["pool_uuid"], epoch=1)'
+expect 0 '' pool adopt rack7 node-b -y --degraded --name kv1
+logged "import kv1 c preempt=00000002-2222-0000-0000-000000000000 slots=0 $flash/2"
+mv state.none state
+
 echo "# refusals of the module"
 KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or pass "force"' expect 1 'kv0: sh .12. has .*, or pass --force$' destroy kv0
 KVBLK_FAKE_REFUSE='x may be old: pass "force", or pass "format"' expect 1 'old: pass --force, or pass --format$' member add kv0 /dev/null

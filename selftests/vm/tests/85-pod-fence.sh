@@ -212,3 +212,43 @@ returns() {
 	gets
 }
 at a returns
+
+echo "-- b adopts the pool while it is up on a: all members are fenced there"
+adopt() {
+	check kvblk pool adopt rack a --yes --name pb
+	wait_for 30 pool_is_up
+}
+# stopped, because a pool whose owner writes is not adopted
+ask stop a
+at b adopt
+ask go a
+at b gets
+at b puts 5000
+adopted() {
+	wait_for 15 is 1 fenced
+	wait_for 15 is 2 fenced
+	wait_for 2 said_once "member $(member 1): fenced by key $(key b) of node b; "
+	wait_for 2 said_once "member $(member 2): fenced by key $(key b) of node b; "
+	gets
+	blocks put 6000 10 50000
+	expect "puts without a member" "$stored" 0
+	code 4 "is fenced by another node" kvblk pool destroy "$pool"
+}
+at a adopted
+both() {
+	held 1 b && held 2 b
+	blocks get 5000 50 50000
+	expect "hits" "$hits" 50
+	check pool_destroy
+}
+at b both
+back() {
+	check kvblk pool adopt rack b --yes --name pa
+	wait_for 30 pool_is_up
+	held 1 a && held 2 a
+	gets
+	blocks get 5000 50 50000
+	expect "hits of what b has put" "$hits" 50
+	check pool_destroy
+}
+at a back

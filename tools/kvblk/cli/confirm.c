@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Confirmation before data is lost. The rule: no question without a loss; without a terminal
- * the answer is no.
+ * Confirmation before data is lost, or taken from another node. The rule: no question without
+ * a loss; without a terminal the answer is no.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,20 +18,29 @@
 /* the module's test for a blank device: the first and the last MiB are zero */
 #define BLANK_BYTES	(1u << 20)
 
-int confirm(bool yes, const char *subject, const char *lost)
+/* Ask about @lines, of what happens: @what, such as "be lost". */
+static int ask(const char *subject, const char *what, const char *lines)
 {
 	char answer[16];
 
-	if (yes || !*lost)
-		return CLI_OK;
 	if (!isatty(STDIN_FILENO))
-		return cli_fail("%s: this would be lost:\n%sNothing was changed. Pass --yes to proceed.",
-				subject, lost);
-	fprintf(stderr, "%s: this will be lost:\n%sContinue? [y/N] ", subject, lost);
+		return cli_fail("%s: this would %s:\n%sNothing was changed. Pass --yes to proceed.",
+				subject, what, lines);
+	fprintf(stderr, "%s: this will %s:\n%sContinue? [y/N] ", subject, what, lines);
 	if (fgets(answer, sizeof(answer), stdin) &&
 	    (!strcasecmp(answer, "y\n") || !strcasecmp(answer, "yes\n")))
 		return CLI_OK;
 	return cli_fail("%s: nothing was changed", subject);
+}
+
+int confirm(bool yes, const char *subject, const char *lost)
+{
+	return yes || !*lost ? CLI_OK : ask(subject, "be lost", lost);
+}
+
+int confirm_plan(bool yes, const char *subject, const char *plan)
+{
+	return yes ? CLI_OK : ask(subject, "be done", plan);
 }
 
 static bool all_zero(int fd, char *bytes, off_t at)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Confirmation before data is lost. Each function returns CLI_OK to proceed, else CLI_ERROR. */
+/* Confirmation before data is lost or taken away. Each function returns CLI_OK to proceed, else CLI_ERROR. */
 #ifndef KVBLK_CONFIRM_H
 #define KVBLK_CONFIRM_H
 
@@ -10,6 +10,9 @@
  * or @yes needs no question. Without a terminal the answer is no.
  */
 int confirm(bool yes, const char *subject, const char *lost);
+
+/* Ask whether to do @plan, lines that describe a change to @subject which another node feels. */
+int confirm_plan(bool yes, const char *subject, const char *plan);
 
 /* Ask about the data on the @nr devices that will be formatted. */
 int confirm_format(bool yes, const char *subject, const struct kvblk_member_spec *specs,

@@ -27,7 +27,7 @@ _kvblk() {
 	case $command in
 	pool | member | policy)
 		if [ "$COMP_CWORD" = 2 ]; then
-			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan clear get set --help' "$cur"
+			[ "$command" = pool ] && _kvblk_words 'create import adopt destroy list show plan clear get set --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add follow unfollow remove wipe list --help' "$cur"
 			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
@@ -113,6 +113,7 @@ _kvblk() {
 	case $command in
 	'pool create') options='--format --yes --strict --segment-size --index-slots --block-size --pod --seed-of --join --force --member --name' ;;
 	'pool import') options='--all --scan --degraded --force --index-slots --name' ;;
+	'pool adopt') options='--name --degraded --force --index-slots --yes' ;;
 	'pool plan') options='--model --tokens --dtype --ranks --block-size --capacity --members --segment-size --index-slots --dwpd --write-rate' ;;
 	'pool destroy') options='--force' ;;
 	'pool set') options='--save' ;;
@@ -177,7 +178,7 @@ _kvblk() {
 		words=$(_kvblk_pools)
 		[ "$arguments" = 0 ] || words=$(kvblk pool get -H "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $1 }')
 		;;
-	apply | replay | doctor) ;;
+	'pool adopt' | apply | replay | doctor) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
 	esac
 	_kvblk_words "$words" "$cur"

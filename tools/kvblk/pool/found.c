@@ -81,8 +81,16 @@ void found_tell_missing(const struct kvblk_found *pool)
 	}
 }
 
+bool found_foreign(const struct kvblk_found *pool)
+{
+	const struct kvblk_found *best = found_newest(pool);
+
+	return *best->pod && !best->own;
+}
+
 /*
- * Add the members of @pool to @specs. Returns an enum cli_exit.
+ * Add the members of @pool to @specs; with @spec->preempt, the members of the preempted node
+ * only: the rest was away when the node became the owner. Returns an enum cli_exit.
  */
 static int take_members(const struct kvblk_found *pool, struct kvblk_pool_spec *spec,
 			struct kvblk_member_spec specs[POOL_MEMBERS_MAX])
@@ -90,7 +98,8 @@ static int take_members(const struct kvblk_found *pool, struct kvblk_pool_spec *
 	const struct kvblk_found *found, *copy;
 
 	for (found = pool; found; found = found->next) {
-		if (!found_same_pool(found, pool))
+		if (!found_same_pool(found, pool) ||
+		    (spec->preempt && memcmp(found->node, spec->preempt, 16) != 0))
 			continue;
 		for (copy = pool; copy != found; copy = copy->next) {
 			if (same_member(copy, found))

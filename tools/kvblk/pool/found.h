@@ -21,6 +21,9 @@ const struct kvblk_found *found_newest(const struct kvblk_found *pool);
 /* Returns the member @uuid of the pool, or NULL. */
 const struct kvblk_found *found_member(const struct kvblk_found *pool, const uint8_t uuid[16]);
 
+/* Returns whether another node of a pod owns the pool: import by name skips such pools. */
+bool found_foreign(const struct kvblk_found *pool);
+
 /* Report devices that do not respond, and former or newer members. */
 void found_tell_others(const struct kvblk_found *list);
 
@@ -29,7 +32,7 @@ void found_tell_missing(const struct kvblk_found *pool);
 
 /*
  * Import @pool with the parameters @devices, from all found members unless @devices lists
- * members. Returns an enum cli_exit.
+ * members; with @devices->preempt, from the preempted node's members. Returns an enum cli_exit.
  */
 int found_import(struct kvblk_admin *admin, const struct kvblk_found *pool,
 		 const struct kvblk_pool_spec *devices);

@@ -209,39 +209,56 @@ static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool
 	return found_import(admin, pool, &spec);
 }
 
-/* Find a pool by name or uuid. Sets *@twice if two pools have this name. */
-static const struct kvblk_found *pool_named(const struct kvblk_found *list, const char *name,
-					    bool *twice)
-{
-	const struct kvblk_found *pool = NULL, *match = NULL;
-	char uuid[40];
+/**
+ * struct named - the pools of a name
+ * @pool: the pool to import, or NULL
+ * @twice: two pools have the name
+ * @foreign: a pool of another node of a pod, or NULL; not to import by name
+ */
+struct named {
+	const struct kvblk_found *pool;
+	bool twice;
+	const struct kvblk_found *foreign;
+};
 
-	*twice = false;
+/* Find a pool by name or uuid. */
+static struct named pool_named(const struct kvblk_found *list, const char *name)
+{
+	const struct kvblk_found *pool = NULL;
+	struct named named = { 0 };
+
 	while ((pool = found_next_pool(list, pool))) {
-		if (!strcmp(uuid_format(pool->pool_uuid, uuid), name))
-			return pool;
+		if (uuid_is(pool->pool_uuid, name))
+			return (struct named){ .pool = pool };
 		if (strcmp(pool->pool, name) != 0)
 			continue;
-		*twice = match;
-		match = pool;
+		if (found_foreign(pool)) {
+			named.foreign = pool;
+			continue;
+		}
+		named.twice = named.pool;
+		named.pool = pool;
 	}
-	return match;
+	return named;
 }
 
 static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 		      const struct import_args *args)
 {
-	const struct kvblk_found *pool;
-	bool twice;
+	struct named named = pool_named(list, args->name);
+	const struct kvblk_found *pool = named.pool;
 	int ret;
 
-	pool = pool_named(list, args->name, &twice);
 	if (!pool)
 		found_tell_others(list);
+	if (!pool && named.foreign)
+		return cli_fail("%s: this pool of pod %s is of node %s, not of this one: if that node is lost, or has destroyed its pool for this one to take, run: kvblk pool adopt %s %s",
+				args->name, named.foreign->pod, found_newest(named.foreign)->owner,
+				named.foreign->pod, found_newest(named.foreign)->owner);
 	if (!pool)
 		return cli_fail("%s: no member of this pool was found; see: kvblk pool import --scan",
 				args->name);
-	if (twice)
+	if (named.twice)
 		return cli_fail("%s: there are two pools of this name, give a uuid; see: kvblk pool import --scan",
 				args->name);
 	ret = import_pool(admin, pool, args);
@@ -265,15 +282,16 @@ static bool has_twin(const struct kvblk_found *list, const struct kvblk_found *p
 	const struct kvblk_found *other = NULL;
 
 	while ((other = found_next_pool(list, other))) {
-		if (other != pool && !strcmp(other->pool, pool->pool))
+		if (other != pool && !strcmp(other->pool, pool->pool) && !found_foreign(other))
 			return true;
 	}
 	return false;
 }
 
 /*
- * Import all pools that are not up. All imports are started before the first pool is
- * awaited, so a pool with many blocks does not delay the others.
+ * Import all pools that are not up, except pools of other nodes of a pod. All imports are
+ * started before the first pool is awaited, so a pool with many blocks does not delay the
+ * others.
  */
 static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 		      const struct import_args *args)
@@ -287,7 +305,7 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	if (err)
 		return cli_admin_fail(admin, err, "pool import");
 	while ((pool = found_next_pool(list, pool))) {
-		if (is_up(before, pool))
+		if (is_up(before, pool) || found_foreign(pool))
 			continue;
 		if (has_twin(list, pool))
 			ret = cli_fail("%s: there are two pools of this name, neither is imported; see: kvblk pool import --scan; import UUID --name NEW renames one",

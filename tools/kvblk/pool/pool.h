@@ -9,6 +9,7 @@
 
 int pool_create_main(int argc, char **argv);
 int import_main(int argc, char **argv);
+int adopt_main(int argc, char **argv);
 int pool_destroy_main(int argc, char **argv);
 int pool_clear_main(int argc, char **argv);
 int pool_list_main(int argc, char **argv);

@@ -8,6 +8,7 @@ int pool_main(int argc, char **argv)
 		{ "plan", pool_plan_main, "compute the properties of a pool for given blocks" },
 		{ "create", pool_create_main, "create a pool" },
 		{ "import", import_main, "bring a pool back with its blocks" },
+		{ "adopt", adopt_main, "take over the pool of a lost node of the pod" },
 		{ "destroy", pool_destroy_main, "take a pool down; the blocks stay on the members" },
 		{ "rm", pool_destroy_main, NULL },
 		{ "delete", pool_destroy_main, NULL },
