@@ -9,6 +9,7 @@
 #include "apply/apply.h"
 #include "apply/host_state.h"
 #include "apply/kmod.h"
+#include "apply/silence.h"
 #include "common/clock.h"
 #include "common/signature.h"
 #include "host/fabrics.h"
@@ -20,6 +21,8 @@
 /* limit of rounds; the usual order: modules, discovery, subsystems, pools, tunables */
 #define ROUNDS		16
 #define ADMIN_WAIT_MS	60000
+/* seconds between two looks whether other nodes write; less than the least adopt_after */
+#define BEATS_GAP	5
 #define POLL_US		100000
 
 /**
@@ -98,6 +101,7 @@ void apply_forget(struct apply *apply)
 	free(apply->since);
 	apply->since = NULL;
 	apply->nr_since = 0;
+	silence_free(&apply->silences);
 }
 
 void apply_unsettle(struct apply *apply, const char *pool)
@@ -228,7 +232,9 @@ static int import_pool(struct kvblk_admin *admin, const struct step *step, char 
 	struct kvblk_pool_spec spec = {
 		.size = sizeof(spec),
 		.name = step->pool,
-		.add_flags = step->degraded ? KVBLK_ADD_FLAG_DEGRADED : 0,
+		.add_flags = step->degraded ? KVBLK_ADD_FLAG_DEGRADED :
+			     step->kind == STEP_ADOPT ? KVBLK_ADD_FLAG_RENAME : 0,
+		.preempt = step->kind == STEP_ADOPT ? step->node : NULL,
 		.index_slots = step->index_slots,
 		.members = specs,
 		.nr_members = step->paths.nr,
@@ -276,7 +282,7 @@ static int change_pool(const struct step *step, char *why)
 		return err;
 	}
 	spec.name = step->value;
-	if (step->kind == STEP_IMPORT)
+	if (step->kind == STEP_IMPORT || step->kind == STEP_ADOPT)
 		err = import_pool(admin, step, why);
 	else if (step->kind == STEP_FOLLOW)
 		err = follow(admin, step, &spec, why);
@@ -301,6 +307,7 @@ static int carry_out(const struct step *step, char *why)
 	case STEP_CONNECT:
 		return fabrics_connect(step->fabric, why, WHY_LEN);
 	case STEP_IMPORT:
+	case STEP_ADOPT:
 	case STEP_ADD:
 	case STEP_FOLLOW:
 		return change_pool(step, why);
@@ -399,6 +406,8 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 		known->seen = false;
 	state.settled = apply->settled;
 	state.waited = waited(apply, config, &state);
+	if (!err && plan_needs_beats(config))
+		err = silence_watch(&apply->silences, &state, clock_s());
 	if (!err)
 		err = plan(config, &state, &steps);
 	for (const struct step *step = steps; step; step = step->next) {
@@ -414,6 +423,7 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 	apply->follows = !err && plan_follows(config, &state);
 	steps_free(steps);
 	free(state.waited);
+	free(state.silences);
 	state_free(&state);
 	return err;
 }
@@ -462,6 +472,8 @@ int apply(struct apply *apply, const struct config *config, bool dry_run,
 	wait_for_pools(apply, config, result);
 	if (apply->follows && (result->next < 0 || result->next > PLAN_FOLLOW_GAP))
 		result->next = PLAN_FOLLOW_GAP;
+	if (plan_needs_beats(config) && (result->next < 0 || result->next > BEATS_GAP))
+		result->next = BEATS_GAP;
 	forget(apply, false);
 	return 0;
 }

@@ -33,6 +33,7 @@ enum apply_outcome {
  * @since: for each pool of the configuration, when it was first found missing, seconds; or
  *	0
  * @nr_since: entries of @since
+ * @silences: pools of other nodes, and when their owners wrote last
  * @known: notes that were reported, and steps that failed
  */
 struct apply {
@@ -45,6 +46,7 @@ struct apply {
 	bool follows;
 	int64_t *since;
 	size_t nr_since;
+	struct silence *silences;
 	struct apply_known *known;
 };
 

@@ -18,6 +18,7 @@ static const char *const kinds[] = {
 	[STEP_LOAD] = "load",
 	[STEP_CONNECT] = "connect",
 	[STEP_IMPORT] = "import",
+	[STEP_ADOPT] = "adopt",
 	[STEP_ADD] = "add",
 	[STEP_FOLLOW] = "follow",
 	[STEP_SET] = "set",

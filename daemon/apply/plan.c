@@ -306,6 +306,7 @@ int plan(const struct config *config, const struct state *state, struct step **l
 	plan_loads(config, state, &steps);
 	plan_connections(config, state, &steps);
 	plan_pools(config, state, &steps);
+	plan_adopt(config, state, &steps);
 	if (steps.no_memory) {
 		steps_free(steps.first);
 		return -ENOMEM;

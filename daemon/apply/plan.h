@@ -58,6 +58,16 @@ struct state_link {
 };
 
 /**
+ * struct state_silence - a pool that another node of a pod has in use
+ * @pool_uuid: the pool
+ * @seconds: time since a member's last beat, or since kvblkd looked first
+ */
+struct state_silence {
+	uint8_t pool_uuid[16];
+	int64_t seconds;
+};
+
+/**
  * struct state - state of the host
  * @modules: loaded modules, of those that plan_modules() lists
  * @controllers: NVMe-oF connections
@@ -75,6 +85,8 @@ struct state_link {
  * @settled: pools, controllers, modules (by plan_module()) and foreign members (by
  *	plan_foreign()) whose settings were applied and are now left alone; a pool, module or
  *	foreign member listed here but missing was removed by the operator
+ * @silences: pools of other nodes in @found, if plan_needs_beats()
+ * @nr_silences: entries of @silences
  * @waited: seconds that each pool of the configuration has been awaited; NULL: none
  */
 struct state {
@@ -92,6 +104,8 @@ struct state {
 	struct state_link *links;
 	size_t nr_links;
 	struct texts settled;
+	struct state_silence *silences;
+	size_t nr_silences;
 	int64_t *waited;
 };
 
@@ -101,6 +115,7 @@ struct state {
  * @STEP_LOAD: load the module @value
  * @STEP_CONNECT: connect to @fabric
  * @STEP_IMPORT: import @pool from @paths
+ * @STEP_ADOPT: import @pool from @paths, the members of @node, whose reservations it preempts
  * @STEP_ADD: add the only entry of @paths to @pool
  * @STEP_FOLLOW: unfollow @replaced in @pool, then follow the only entry of @paths by the name
  *	@value
@@ -111,6 +126,7 @@ enum step_kind {
 	STEP_LOAD,
 	STEP_CONNECT,
 	STEP_IMPORT,
+	STEP_ADOPT,
 	STEP_ADD,
 	STEP_FOLLOW,
 	STEP_SET,
@@ -125,6 +141,7 @@ enum step_kind {
  * @fabric: target of the connection; owned by configuration or state
  * @replaced: UUID of a foreign member, or NULL; owned by the state
  * @paths: devices, or a file
+ * @node: identity of the lost node
  * @degraded: import without the missing members
  * @may_fail: success of the step does not prove that it helped: a later plan shows that
  * @index_slots: index entries of an import, 0: unchanged
@@ -138,6 +155,7 @@ struct step {
 	struct config_fabric *fabric;
 	const uint8_t *replaced;
 	struct texts paths;
+	uint8_t node[16];
 	bool degraded;
 	bool may_fail;
 	uint64_t index_slots;
@@ -168,10 +186,13 @@ bool plan_follows(const struct config *config, const struct state *state);
 #define PLAN_FOLLOW_GAP	30
 
 /*
- * Returns true if a pool of @config is down or incomplete, or follows others, so that devices
- * must be scanned.
+ * Returns true if a pool of @config is down or incomplete, follows others, or adopts pools of
+ * lost nodes, so that devices must be scanned.
  */
 bool plan_needs_scan(const struct config *config, const struct state *state);
+
+/* Returns true if a pool of @config adopts pools of lost nodes, so that beats must be read. */
+bool plan_needs_beats(const struct config *config);
 
 /* Plan the steps from @state to @config. Returns 0 or -ENOMEM; free with steps_free(). */
 int plan(const struct config *config, const struct state *state, struct step **steps);

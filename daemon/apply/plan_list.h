@@ -34,6 +34,8 @@ bool is_settled(const struct state *state, const char *name);
 
 void plan_pools(const struct config *config, const struct state *state,
 		struct steps *steps);
+void plan_adopt(const struct config *config, const struct state *state, struct steps *steps);
+
 /* Plan what @pool follows. */
 void plan_following(const struct kvblk_pool_state *pool, const struct state *state,
 		    struct steps *steps);

@@ -400,11 +400,20 @@ static const struct config_pool *wanted(const struct config *config, const char 
 	return NULL;
 }
 
+bool plan_needs_beats(const struct config *config)
+{
+	for (size_t i = 0; i < config->nr_pools; i++) {
+		if (config->pools[i].pod.adopt_after)
+			return true;
+	}
+	return false;
+}
+
 bool plan_needs_scan(const struct config *config, const struct state *state)
 {
 	const struct kvblk_member_state *member;
 
-	if (plan_follows(config, state))
+	if (plan_follows(config, state) || plan_needs_beats(config))
 		return true;
 	for (size_t i = 0; i < config->nr_pools; i++) {
 		if (!plan_running(state, config->pools[i].name))

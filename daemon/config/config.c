@@ -150,6 +150,9 @@ static const struct setting pod_rows[] = {
 	  .doc = "Member of another pool of the pod, as kvblk pool create --seed-of takes it. Default: this pool begins the pod." },
 	{ .name = "follow", .type = SETTING_BOOL, POD(follow), .standard = true,
 	  .doc = "Follow the other pools of the pod: read every visible device that is a member of one of them, as kvblk member follow does. kvblkd looks for such devices every 30 seconds and when a device appears, and follows a member again after its owner formatted it. A member that kvblk member unfollow ended stays so until kvblkd is reloaded. false: kvblkd neither follows nor unfollows. Default: true, also without the group pod, because nodes of a pod share nothing until they follow each other." },
+	{ .name = "adopt_after", .type = SETTING_NUMBER, POD(adopt_after), .least = 10,
+	  .most = 86400, .standard = 0,
+	  .doc = "Seconds without a write of another node of the pod after which kvblkd adopts the node's pool, as kvblk pool adopt does. The members of that pool must all be found, and this pool must be up. Default: never." },
 	{ 0 },
 };
 

@@ -97,11 +97,13 @@ struct config_reserve {
  * @name: name, or NULL: any pod, or none
  * @seed_of: device of another pool of the pod, or NULL: the pool begins the pod
  * @follow: follow the members of the pod's other pools
+ * @adopt_after: seconds without a beat after which another node's pool is adopted; 0: never
  */
 struct config_pod {
 	char *name;
 	char *seed_of;
 	bool follow;
+	int64_t adopt_after;
 };
 
 /**

@@ -9,6 +9,7 @@
 #include "apply/apply.h"
 #include "apply/host_state.h"
 #include "apply/kmod.h"
+#include "common/beat.h"
 #include "common/signature.h"
 #include "host/fabrics.h"
 #include "kvblk_test.h"
@@ -45,6 +46,9 @@ static int admin_err;
 static int remove_err;
 static unsigned int nr_adds, nr_removes, nr_imports;
 static uint64_t slots;
+static uint64_t beat;
+static bool readable;
+static const char *imports;	/* name of the pool to import */
 static char *said;
 static size_t said_len;
 static FILE *to;
@@ -87,6 +91,13 @@ bool signature_find(const struct kvblk_found *on, char *what, size_t len)
 	assert_ptr_equal(on, &found);
 	snprintf(what, len, "%s", signature ? signature : "");
 	return signature;
+}
+
+bool beat_read(const struct kvblk_found *on, uint64_t *to_beat)
+{
+	assert_ptr_equal(on, &found);
+	*to_beat = beat;
+	return readable;
 }
 
 int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list)
@@ -156,9 +167,16 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *name,
 
 int kvblk_pool_import(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
 {
-	assert_string_equal(spec->name, "kv0");
+	assert_string_equal(spec->name, imports);
+	assert_int_equal(!!spec->preempt, strcmp(imports, "kv0") != 0);
 	nr_imports++;
 	slots = spec->index_slots;
+	if (spec->preempt) {
+		assert_memory_equal(spec->preempt, found.node, 16);
+		assert_int_equal(spec->add_flags, KVBLK_ADD_FLAG_RENAME);
+		found.own = !admin_err;
+		return admin_err;
+	}
 	pool_up = !admin_err;
 	return admin_err;
 }
@@ -188,6 +206,8 @@ static int begin(void **state)
 	follows = false;
 	found.next = NULL;
 	*pool.pod = '\0';
+	imports = "kv0";
+	readable = true;
 	to = open_memstream(&said, &said_len);
 	return config_parse("pools = ( { name = \"kv0\"; index_slots = 123456; } );", &config, stderr);
 }
@@ -356,6 +376,102 @@ TEST_WITH(test_follow, begin, end)
 	found.next = NULL;
 	*pool.pod = '\0';
 	pass("", -1);
+}
+
+#define ADOPTS		"adopt pool kv0 of node a in pod rack7 as kv0-a: the node has written nothing for 60 s"
+#define POD_UUID	{ 7, [15] = 7 }
+
+/* The pool of another node of the pod, of the same name, with members of its own. */
+static int begin_pod(void **state)
+{
+	found = (struct kvblk_found){
+		.path = "/dev/bad", .pool = "kv0", .pool_uuid = { 9 }, .uuid = { 3 }, .owner = "a",
+		.node = { 5 }, .nr_members = 1, .members = { { { 3 }, "m" } }, .data_end = 1000,
+		.pod = "rack7", .pod_uuid = POD_UUID,
+	};
+	pool = (struct kvblk_pool_state){
+		.name = "kv0", .uuid = POOL_UUID, .pod = "rack7", .pod_uuid = POD_UUID,
+	};
+	begin(state);
+	strcpy(pool.pod, "rack7");
+	config_free(&config);
+	imports = "kv0-a";
+	return config_parse("pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; follow = false; adopt_after = 60; }; } );",
+			    &config, stderr);
+}
+
+/* A node that writes nothing for the time in the file is lost; whatever is unknown is no silence. */
+TEST_WITH(test_adopt, begin_pod, end)
+{
+	pass("", 5);
+	for (int i = 0; i < 20; i++) {
+		seconds += 59;
+		beat++;
+		pass("", 5);
+	}
+	seconds += 59;
+	readable = false;
+	pass("", 5);
+	readable = true;
+	seconds += 59;
+	pass("", 5);
+	/* nothing is adopted into a pod that this node has no pool of */
+	seconds += 1;
+	pool.pod_uuid[0]++;
+	pass("", 5);
+	pool.pod_uuid[0]--;
+	/* neither what its owner stopped */
+	found.clean = true;
+	pass("", 5);
+	found.clean = false;
+	pass("", 5);
+	seconds += 60;
+	assert_int_equal(nr_imports, 0);
+	pass(ADOPTS ": done\n", 5);
+	assert_int_equal(nr_imports, 1);
+	seconds += 600;
+	pass("", 5);
+	assert_int_equal(nr_imports, 1);
+}
+
+/* Another node was faster: it is told once, and the new owner writes. */
+TEST_WITH(test_adopt_lost, begin_pod, end)
+{
+	pass("", 5);
+	seconds += 60;
+	admin_err = -EBUSY;
+	pass(ADOPTS ": failed: Device or resource busy: no\n", 1);
+	seconds++;
+	pass("", 2);
+	seconds += 2;
+	pass("", 4);
+	assert_int_equal(nr_imports, 3);
+	beat++;
+	seconds += 4;
+	pass("", 5);
+	assert_int_equal(nr_imports, 3);
+}
+
+/* A pool is adopted as a whole, under a free name, and only if the file says so. */
+TEST_WITH(test_adopt_not, begin_pod, end)
+{
+	pass("", 5);
+	found.nr_members = 2;
+	seconds += 60;
+	pass("pool kv0 of node a: not adopted, because not all members are found once; see: kvblk pool import --scan: note\n", 5);
+	found.nr_members = 1;
+	config_free(&config);
+	assert_int_equal(config_parse("pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; follow = false; }; } );",
+				      &config, stderr), 0);
+	seconds += 6000;
+	pass("", -1);
+	config_free(&config);
+	assert_int_equal(config_parse("pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; follow = false; adopt_after = 60; }; }, { name = \"kv0-a\"; } );",
+				      &config, stderr), 0);
+	imports = "kv0-a-2";
+	pass("pool kv0-a: waiting for its members, none found; to create a new pool, run: kvblk pool create: note\n"
+	     "adopt pool kv0 of node a in pod rack7 as kv0-a-2: the node has written nothing for 60 s: done\n", 5);
+	assert_int_equal(nr_imports, 1);
 }
 
 TEST_MAIN("apply")

@@ -226,6 +226,7 @@ static const struct {
 	{ THE_POOL("pod: { };"), "pools[0].pod: name is missing" },
 	{ THE_POOL("pod: { seed_of = \"/dev/x\"; };"), "pools[0].pod: name is missing" },
 	{ THE_POOL("pod: { name = \"a/b\"; };"), "pools[0].pod.name: a/b is not allowed, it must be a string: 1 to 31 letters" },
+	{ THE_POOL("pod: { name = \"a\"; adopt_after = 9; };"), "pools[0].pod.adopt_after: 9 is not allowed" },
 	{ THE_POOL("pod: { name = \"a\"; seed_of = \"x\"; };"), "pools[0].pod.seed_of: x is not allowed, it must be a string: a path" },
 	{ THE_POOL("pod: { name = \"a\"; follow = 1; };"), "pools[0].pod.follow: must be true or false" },
 	{ THE_POOL("pod: { name = \"a\"; uuid = \"x\"; };"), "pools[0].pod.uuid: unknown setting; known settings:\n\tname\n" },
