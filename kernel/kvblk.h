@@ -10,7 +10,7 @@
  *             are; sink, sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, admit, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members;
- *             follow: members of other nodes
+ *             follow: members of other nodes; touch: gets of their blocks, for the owners
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
  *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,
@@ -43,6 +43,7 @@
  *   sysfs dirs_lock   mutex: directories whose files monitor_gid owns; a leaf
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
+ *   touch_part->lock  spinlock: foreign blocks that were got; a leaf
  *   pool->kill_order  spinlock: replacing an entry and listing its invalidation, as one step
  *   index stripes     spinlocks, see index/index.h
  *   pool->changelog.lock spinlock: changelogs and the heads of their rings; a leaf

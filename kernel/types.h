@@ -413,6 +413,8 @@ struct kvblk_foreign_stats {
 	u64 misses;
 };
 
+struct kvblk_touches;
+
 /* A member that another node of the pod owns; see pool/follow.c. */
 struct kvblk_foreign {
 	struct kvblk_flash flash;	/* open for reading only */
@@ -449,6 +451,7 @@ struct kvblk_foreigners {
 	struct list_head list;		/* RCU; written under pool->admin */
 	struct xarray granules;		/* foreign members by granule; RCU */
 	struct workqueue_struct *wq;	/* polls: the works of own members must not wait for them */
+	struct kvblk_touches *touches;	/* see pool/touch.c; set once, by the first member */
 };
 
 /* Returns the member of a flash. Only for flash->ops of a member. */

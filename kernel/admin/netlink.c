@@ -871,6 +871,105 @@ int kvblk_nl_foreign_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb
 			     nl_dump_foreign);
 }
 
+#define TOUCHED_MESSAGES	256	/* most in a dump of a pool: gets go on meanwhile */
+#define TOUCHED_ROOM		1024	/* bytes left that are worth a message */
+
+/* kvblk_nl_fill_fn for the blocks of an owner. Takes only what fits, because it is forgotten. */
+static int nl_fill_touched(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, int *part, struct kvblk_touches_taken *take)
+{
+	void *hdr = kvblk_nl_begin(skb, info);
+	struct nlattr *ids;
+	int room;
+
+	if (!hdr || nla_put_string(skb, KVBLK_A_TOUCH_POOL, pool->name))
+		return kvblk_nl_end(skb, hdr, true);
+	room = skb_tailroom(skb) - 2 * nla_total_size(UUID_SIZE) - NLA_HDRLEN;
+	if (room < TOUCHED_ROOM)
+		return kvblk_nl_end(skb, hdr, true);
+	take->room = min(room, KVBLK_TOUCH_LEN_MAX) / KVBLK_ID_BYTES;
+	ids = nla_reserve(skb, KVBLK_A_TOUCH_IDS, take->room * KVBLK_ID_BYTES);
+	take->ids = nla_data(ids);
+	kvblk_touches_take(pool, take);
+	if (!take->nr) {
+		genlmsg_cancel(skb, hdr);
+		return 0;
+	}
+	ids->nla_len = nla_attr_size(take->nr * KVBLK_ID_BYTES);
+	nlmsg_trim(skb, take->ids + take->nr * KVBLK_ID_BYTES);
+	(*part)++;
+	return kvblk_nl_end(skb, hdr,
+			    nla_put(skb, KVBLK_A_TOUCH_OWNER_POOL, UUID_SIZE, &take->pool) ||
+			    nla_put(skb, KVBLK_A_TOUCH_OWNER_NODE, UUID_SIZE, take->node));
+}
+
+/* kvblk_nl_fill_fn for foreign blocks that were got, by owner. */
+static int nl_dump_touched(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, int *part, bool monitor)
+{
+	struct kvblk_touches_taken take = {};
+	int err = 0;
+
+	do {
+		take.nr = 0;
+		err = nl_fill_touched(skb, info, pool, part, &take);
+	} while (!err && take.nr && *part < TOUCHED_MESSAGES);
+	return err;
+}
+
+int kvblk_nl_touched_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	if (!netlink_capable(cb->skb, CAP_SYS_ADMIN))
+		return kvblk_refuse(cb->extack, -EPERM, "needs CAP_SYS_ADMIN in the initial user namespace: run as root");
+	return kvblk_nl_dump(skb, cb, genl_info_dump(cb)->attrs[KVBLK_A_TOUCH_POOL],
+			     nl_dump_touched);
+}
+
+static int nl_refuse_ids(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *ids = info->attrs[KVBLK_A_TOUCH_IDS];
+	int err = nl_refuse_unprivileged(skb, info);
+
+	if (err)
+		return err;
+	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_TOUCH_IDS))
+		return kvblk_refuse(info->extack, -EINVAL, "ids missing: pass 16 bytes for each block");
+	if (!nla_len(ids) || nla_len(ids) % KVBLK_ID_BYTES || nla_len(ids) > KVBLK_TOUCH_LEN_MAX)
+		return nl_refuse(info->extack, ids, -EINVAL, "invalid ids: 16 bytes for each of 1 to 1024 blocks");
+	return 0;
+}
+
+/* Find the pool, in a pod, of a privileged request about ids. Returns as nl_pool(). */
+static struct kvblk_pool *nl_pool_of_ids(struct sk_buff *skb, struct genl_info *info)
+{
+	int err = nl_refuse_ids(skb, info);
+	struct kvblk_pool *pool = err ? ERR_PTR(err) : nl_pool(info, KVBLK_A_TOUCH_POOL);
+
+	if (IS_ERR(pool) || kvblk_pool_in_pod(pool))
+		return pool;
+	put_device(&pool->dev);
+	err = kvblk_refuse(info->extack, -EINVAL, "the pool is in no pod: nobody else gets its blocks");
+	return ERR_PTR(err);
+}
+
+int kvblk_nl_touch_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *ids = info->attrs[KVBLK_A_TOUCH_IDS];
+	struct kvblk_pool *pool = nl_pool_of_ids(skb, info);
+	int err = 0;
+
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
+	if (!kvblk_pool_enter(pool)) {
+		err = kvblk_refuse(info->extack, -ENODEV, "the pool is being destroyed");
+	} else {
+		kvblk_touch(pool, nla_data(ids), nla_len(ids) / KVBLK_ID_BYTES);
+		kvblk_pool_leave(pool);
+	}
+	put_device(&pool->dev);
+	return err;
+}
+
 struct nl_routes {
 	struct sk_buff *skb;
 	const struct genl_info *info;

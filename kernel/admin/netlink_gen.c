@@ -124,6 +124,17 @@ static const struct nla_policy kvblk_foreign_get_nl_policy[KVBLK_A_MEMBER_POOL +
 	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
+/* KVBLK_CMD_TOUCHED_GET - dump */
+static const struct nla_policy kvblk_touched_get_nl_policy[KVBLK_A_TOUCH_POOL + 1] = {
+	[KVBLK_A_TOUCH_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
+/* KVBLK_CMD_TOUCH - do */
+static const struct nla_policy kvblk_touch_nl_policy[KVBLK_A_TOUCH_IDS + 1] = {
+	[KVBLK_A_TOUCH_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TOUCH_IDS] = { .type = NLA_BINARY, },
+};
+
 /* Ops table for kvblk */
 static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
@@ -230,6 +241,20 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.policy		= kvblk_foreign_get_nl_policy,
 		.maxattr	= KVBLK_A_MEMBER_POOL,
 		.flags		= GENL_CMD_CAP_DUMP,
+	},
+	{
+		.cmd		= KVBLK_CMD_TOUCHED_GET,
+		.dumpit		= kvblk_nl_touched_get_dumpit,
+		.policy		= kvblk_touched_get_nl_policy,
+		.maxattr	= KVBLK_A_TOUCH_POOL,
+		.flags		= GENL_CMD_CAP_DUMP,
+	},
+	{
+		.cmd		= KVBLK_CMD_TOUCH,
+		.doit		= kvblk_nl_touch_doit,
+		.policy		= kvblk_touch_nl_policy,
+		.maxattr	= KVBLK_A_TOUCH_IDS,
+		.flags		= GENL_CMD_CAP_DO,
 	},
 };
 

@@ -32,6 +32,9 @@ int kvblk_nl_pool_clear_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_member_follow_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_foreign_get_dumpit(struct sk_buff *skb,
 				struct netlink_callback *cb);
+int kvblk_nl_touched_get_dumpit(struct sk_buff *skb,
+				struct netlink_callback *cb);
+int kvblk_nl_touch_doit(struct sk_buff *skb, struct genl_info *info);
 
 enum {
 	KVBLK_NLGRP_EVENTS,

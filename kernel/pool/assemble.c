@@ -217,6 +217,7 @@ static void pool_memory_free(struct kvblk_pool *pool)
 	kvblk_dram_exit(pool);
 	kvblk_index_destroy(&pool->index);
 	kvblk_policy_destroy(&pool->policy);
+	kvblk_touches_exit(pool);
 	vfree(pool->seg_gen);
 	pool->seg_gen = NULL;
 }

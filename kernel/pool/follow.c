@@ -782,6 +782,8 @@ static int foreign_place(struct kvblk_foreign *foreign, struct netlink_ext_ack *
 	if (run < want)
 		return kvblk_refuse(extack, -ENOSPC, "the pool cannot follow %u more segments",
 				    foreign->flash.nr_segs);
+	if (kvblk_touches_init(pool))
+		return -ENOMEM;
 	foreign->flash.seg_base = KVBLK_FOREIGN_SEG + ((at - want) << KVBLK_GRANULE_SHIFT);
 	for (i = 0; i < want; i++)
 		if (xa_err(xa_store(&pool->foreign.granules, at - want + i, foreign, GFP_KERNEL))) {

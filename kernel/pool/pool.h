@@ -3,6 +3,8 @@
 #ifndef KVBLK_POOL_H
 #define KVBLK_POOL_H
 
+#include <linux/unaligned.h>
+
 #include "dram/dram.h"
 
 /* ---- pool.c, assemble.c ---- */
@@ -155,6 +157,41 @@ static inline bool kvblk_tenant_followed(u16 tenant)
 {
 	return !tenant || tenant == KVBLK_NVME_TENANT;
 }
+
+/* ---- touch.c ---- */
+
+#define KVBLK_ID_BYTES	16
+
+/* An id between nodes: two little-endian numbers. */
+static inline void kvblk_id_pack(u8 *to, struct kvblk_id id)
+{
+	put_unaligned_le64(id.hi, to);
+	put_unaligned_le64(id.lo, to + 8);
+}
+
+static inline struct kvblk_id kvblk_id_unpack(const u8 *from)
+{
+	return (struct kvblk_id) { get_unaligned_le64(from), get_unaligned_le64(from + 8) };
+}
+
+/* Blocks of one owner. */
+struct kvblk_touches_taken {
+	uuid_t pool;			/* the owner's */
+	u8 node[16];			/* id of the owner */
+	u8 *ids;			/* array of @room packed ids */
+	u32 room;
+	u32 nr;
+};
+
+/* Allocate the memory of touches, once. Returns 0 or -ENOMEM. pool->admin. */
+int kvblk_touches_init(struct kvblk_pool *pool);
+void kvblk_touches_exit(struct kvblk_pool *pool);	/* without users */
+/* Remember a get of a foreign block, in @seg. Process context. */
+void kvblk_touch_note(struct kvblk_pool *pool, struct kvblk_id id, u32 seg);
+/* Move remembered blocks of one owner to @take->ids. @take->nr is 0 if there is none. */
+void kvblk_touches_take(struct kvblk_pool *pool, struct kvblk_touches_taken *take);
+/* Count @nr blocks as hits. Ids of blocks that are not here or foreign are ignored. */
+void kvblk_touch(struct kvblk_pool *pool, const u8 *ids, u32 nr);
 
 /* ---- pool.c: the following calls need pool->admin ---- */
 

@@ -203,6 +203,8 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 		/* count later, or else a get that is read again would count twice */
 		if (!req->read.sink->deliver && !get_loses_tail(req, by))
 			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
+		if (unlikely(req->media.foreign))
+			kvblk_touch_note(req->pool, req->id, req->slot.seg);
 	} else if (req->mem.direct && by == KVBLK_BY_CALLER) {
 		kvblk_mem_zero(&req->mem);
 	} else if (req->mem.direct) {

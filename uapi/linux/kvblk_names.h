@@ -75,7 +75,9 @@
 	X("foreign_proofs", FOREIGN_PROOFS) \
 	X("miss_foreign_moved", MISS_FOREIGN_MOVED) \
 	X("miss_foreign_late", MISS_FOREIGN_LATE) \
-	X("miss_foreign_member", MISS_FOREIGN_MEMBER)
+	X("miss_foreign_member", MISS_FOREIGN_MEMBER) \
+	X("touches", TOUCHES) \
+	X("touches_lost", TOUCHES_LOST)
 
 /* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
 #define KVBLK_MEMBER_COUNTER_TABLE(X) \
@@ -246,7 +248,9 @@
 	X("Reads of a segment table that a get of another node's block needed, because it came late or has no checksum to be checked.", FOREIGN_PROOFS) \
 	X("Gets of blocks that another node had moved or dropped, which this node did not know yet.", MISS_FOREIGN_MOVED) \
 	X("Gets of another node's blocks that took longer than the reuse grace, and whose segment was reused meanwhile or could not be proven.", MISS_FOREIGN_LATE) \
-	X("Gets of blocks on another node's member that does not respond.", MISS_FOREIGN_MEMBER)
+	X("Gets of blocks on another node's member that does not respond.", MISS_FOREIGN_MEMBER) \
+	X("Blocks that other nodes got and that touch counted as hits here.", TOUCHES) \
+	X("Gets of other nodes' blocks that their owners will not hear of, because touched-get had not fetched the earlier ones.", TOUCHES_LOST)
 
 /* X(what it is, the end of its KVBLK_A_GAUGE_) */
 #define KVBLK_GAUGE_DOC_TABLE(X) \
