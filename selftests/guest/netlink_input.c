@@ -440,6 +440,8 @@ static const struct {
 	{ KVBLK_CMD_ROUTE_GET, KVBLK_A_ROUTE_POOL, NLM_F_DUMP, "route dump" },
 	{ KVBLK_CMD_MEMBER_FOLLOW, KVBLK_A_MEMBER_POOL, 0, "follow" },
 	{ KVBLK_CMD_FOREIGN_GET, KVBLK_A_MEMBER_POOL, NLM_F_DUMP, "foreign dump" },
+	{ KVBLK_CMD_TOUCH, KVBLK_A_TOUCH_POOL, 0, "touch" },
+	{ KVBLK_CMD_TOUCHED_GET, KVBLK_A_TOUCH_POOL, NLM_F_DUMP, "dump of touched blocks" },
 };
 
 /* Append all attributes that such a request needs, except for the pool's name. */
@@ -452,6 +454,8 @@ static void put_rest(struct req *req, int cmd, int flags)
 		put_str(req, KVBLK_A_MEMBER_NAME, member);
 	else if (cmd == KVBLK_CMD_ROUTE_GET)
 		put_str(req, KVBLK_A_ROUTE_MEMBER, member);
+	else if (cmd == KVBLK_CMD_TOUCH)
+		put(req, KVBLK_A_TOUCH_IDS, "0123456789abcdef", 16);
 }
 
 TEST(unknown_pools)
@@ -1011,6 +1015,34 @@ TEST(follow)
 		       type);
 }
 
+/* Touches and deletes: only whole ids, 1 to 1024 of them, and only in a pod. */
+TEST(touches)
+{
+	static const size_t bad[] = { 0, 1, 8, 15, 17, 31, 16383, 16385, 16400, 32768, 60000 };
+	static const int cmds[] = { KVBLK_CMD_TOUCH };
+	static char ids[60000];
+	static struct req req;
+
+	settle();
+	for (size_t c = 0; c < sizeof(cmds) / sizeof(*cmds); c++) {
+		begin_on(&req, cmds[c], 0, KVBLK_A_TOUCH_POOL, pool);
+		refused(&req, EINVAL, "command %d without ids", cmds[c]);
+		for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+			begin_on(&req, cmds[c], 0, KVBLK_A_TOUCH_POOL, pool);
+			put(&req, KVBLK_A_TOUCH_IDS, ids, bad[i]);
+			refused(&req, EINVAL, "command %d, ids of %zu bytes", cmds[c], bad[i]);
+		}
+		for (size_t n = 16; !followed && n <= KVBLK_TOUCH_LEN_MAX; n *= 4) {
+			begin_on(&req, cmds[c], 0, KVBLK_A_TOUCH_POOL, pool);
+			put(&req, KVBLK_A_TOUCH_IDS, ids, n);
+			refused(&req, EINVAL, "command %d in no pod, %zu bytes", cmds[c], n);
+		}
+	}
+	begin_on(&req, KVBLK_CMD_TOUCHED_GET, NLM_F_DUMP, KVBLK_A_TOUCH_POOL, pool);
+	put(&req, KVBLK_A_TOUCH_IDS, ids, 16);
+	refused(&req, EINVAL, "dump of touched blocks with ids");
+}
+
 TEST(uuids)
 {
 	static const char uuid[20] = "0123456789abcdefghi";
@@ -1150,7 +1182,7 @@ TEST(unknown_attributes)
 		KVBLK_CMD_POOL_CREATE, KVBLK_CMD_POOL_DESTROY,
 		KVBLK_CMD_POOL_GET, KVBLK_CMD_MEMBER_ADD,
 		KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET,
-		KVBLK_CMD_STATS_GET, KVBLK_CMD_MEMBER_FOLLOW,
+		KVBLK_CMD_STATS_GET, KVBLK_CMD_MEMBER_FOLLOW, KVBLK_CMD_TOUCH,
 	};
 	static const int types[] = { 0, 63, 200, 0x1fff };
 	static struct req req;
@@ -1248,6 +1280,13 @@ static void privileged(struct req *req, int i)
 		return;
 	case 5:
 		follow(req, spare, NULL);
+		return;
+	case 6:
+		begin_on(req, KVBLK_CMD_TOUCH, 0, KVBLK_A_TOUCH_POOL, pool);
+		put_rest(req, KVBLK_CMD_TOUCH, 0);
+		return;
+	case 7:
+		begin_on(req, KVBLK_CMD_TOUCHED_GET, NLM_F_DUMP, KVBLK_A_TOUCH_POOL, pool);
 		return;
 	}
 }
@@ -1355,7 +1394,7 @@ static void try_as(void (*lower)(void), bool old_socket, const char *who)
 		lower();
 		if (!old_socket)
 			sock = open_socket();
-		for (int i = 0; i < 6; i++) {
+		for (int i = 0; i < 8; i++) {
 			privileged(&req, i);
 			talk(&req, &answer);
 			if (answer.err != EPERM || !answer.text[0]) {

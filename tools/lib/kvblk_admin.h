@@ -580,6 +580,60 @@ int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
 int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
 		       struct kvblk_member_state **list);
 
+/**
+ * struct kvblk_touched - blocks that a pool got from another node's members
+ * @next: next entry of the list, or NULL
+ * @pool: name of the pool
+ * @owner_pool: identity of the pool that owns the blocks
+ * @owner_node: identity of that pool's node
+ * @nr: number of @ids
+ * @ids: ids of the blocks, 16 bytes each, for kvblk_touch() on that node
+ *
+ * Only the library allocates this structure, which may grow at its end.
+ */
+struct kvblk_touched {
+	struct kvblk_touched *next;
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	uint8_t owner_pool[16];
+	uint8_t owner_node[16];
+	uint32_t nr;
+	const uint8_t *ids;
+};
+
+/**
+ * kvblk_touched_list() - fetch the blocks that one or all pools got from other nodes' members
+ * @admin: the handle
+ * @pool: name of the pool; NULL for all pools
+ * @list: set to a list, or NULL if there is no block; free the list with kvblk_list_free()
+ *
+ * A block is listed once, however often it was got since the last call, and the module
+ * forgets it. An entry has blocks of one owner; an owner may have several entries. kvblkd
+ * calls this each second if its configuration has peers: another caller deprives it of the
+ * blocks.
+ *
+ * Context: one thread at a time.
+ * Return: as kvblk_pool_list(); -EPERM without CAP_SYS_ADMIN; -EOPNOTSUPP if the module
+ * knows no touches.
+ */
+int kvblk_touched_list(struct kvblk_admin *admin, const char *pool,
+		       struct kvblk_touched **list);
+
+/**
+ * kvblk_touch() - count gets of other nodes as hits of a pool's blocks
+ * @admin: the handle
+ * @pool: name of the pool, which is part of a pod
+ * @ids: ids of the blocks, 16 bytes each, see &struct kvblk_touched
+ * @nr: number of ids, 1 to KVBLK_TOUCH_LEN_MAX / 16
+ *
+ * Ids of blocks that are not in the pool are ignored.
+ *
+ * Context: one thread at a time.
+ * Return: 0; -ENOENT if there is no such pool; -ENODEV if it is being destroyed; -EINVAL if
+ * it is in no pod, or if @nr is out of range; -EPERM without CAP_SYS_ADMIN; -EOPNOTSUPP if
+ * the module knows no touches; -ENOMEM, -EMSGSIZE as for kvblk_pool_create().
+ */
+int kvblk_touch(struct kvblk_admin *admin, const char *pool, const void *ids, size_t nr);
+
 #define KVBLK_STATS_COUNTERS	128	/* most counters */
 #define KVBLK_STATS_GAUGES	64	/* most gauges */
 #define KVBLK_STATS_LATENCIES	8	/* most histograms */

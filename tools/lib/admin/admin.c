@@ -808,6 +808,72 @@ int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
 	return err;
 }
 
+#define ID_BYTES	16	/* bytes of a block's id */
+
+static int parse_touched(struct nlmsghdr *hdr, void *arg)
+{
+	struct nlattr *tb[KVBLK_A_TOUCH_MAX + 1], *ids;
+	struct kvblk_touched *touched;
+	uint8_t *copy;
+	size_t len;
+
+	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_TOUCH_MAX, NULL))
+		return -EBADMSG;
+	ids = tb[KVBLK_A_TOUCH_IDS];
+	len = ids ? (size_t)nla_len(ids) / ID_BYTES * ID_BYTES : 0;
+	touched = append(arg, sizeof(*touched) + len);
+	if (!touched)
+		return -ENOMEM;
+	kvblk_nl_string(touched->pool, sizeof(touched->pool), tb[KVBLK_A_TOUCH_POOL]);
+	get_uuid(touched->owner_pool, tb[KVBLK_A_TOUCH_OWNER_POOL]);
+	get_uuid(touched->owner_node, tb[KVBLK_A_TOUCH_OWNER_NODE]);
+	touched->nr = (uint32_t)(len / ID_BYTES);
+	copy = (uint8_t *)(touched + 1);
+	if (len)
+		memcpy(copy, nla_data(ids), len);
+	touched->ids = copy;
+	return 0;
+}
+
+int kvblk_touched_list(struct kvblk_admin *admin, const char *pool,
+		       struct kvblk_touched **list)
+{
+	const struct question question = {
+		.command = KVBLK_CMD_TOUCHED_GET,
+		.dump = true,
+		.names = { { KVBLK_A_TOUCH_POOL, pool } },
+		.parse = parse_touched,
+	};
+	int err;
+
+	*list = get_list(admin, &question, &err);
+	return err;
+}
+
+/* Run a request about @nr blocks of a pool. */
+static int ids_request(struct kvblk_admin *admin, int command, const char *pool, const void *ids,
+		       size_t nr)
+{
+	struct nl_msg *msg;
+
+	if (!nr || nr > KVBLK_TOUCH_LEN_MAX / ID_BYTES)
+		return -EINVAL;
+	msg = new_request(admin, command, NLM_F_ACK);
+	if (!msg)
+		return -ENOMEM;
+	if (nla_put_string(msg, KVBLK_A_TOUCH_POOL, pool) ||
+	    nla_put(msg, KVBLK_A_TOUCH_IDS, (int)(nr * ID_BYTES), ids)) {
+		nlmsg_free(msg);
+		return -EMSGSIZE;
+	}
+	return run_request(admin, msg);
+}
+
+int kvblk_touch(struct kvblk_admin *admin, const char *pool, const void *ids, size_t nr)
+{
+	return ids_request(admin, KVBLK_CMD_TOUCH, pool, ids, nr);
+}
+
 static int parse_stats(struct nlmsghdr *hdr, void *arg)
 {
 	struct kvblk_stats *stats = append(arg, sizeof(*stats));
