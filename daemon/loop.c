@@ -33,6 +33,7 @@
 #include "log/log.h"
 #include "loop.h"
 #include "metrics/exporter.h"
+#include "pod/pod.h"
 #include "policy/policy_thread.h"
 #include "prestage/hint_socket.h"
 
@@ -158,6 +159,7 @@ static void reload(struct daemon *d)
 		log_line(LOG_LINE_INFO, "%s: in force", d->config_path);
 		policy_configure(&d->config);
 		kvfeed_configure(&d->config);
+		pod_configure(&d->config);
 		d->restart = true;
 		exporter_follow(d->exporter);
 		follow_prestage(d);
@@ -537,6 +539,7 @@ int loop(const char *config_path)
 	policy_start();
 	policy_configure(&d.config);
 	kvfeed_configure(&d.config);
+	pod_configure(&d.config);
 	follow_prestage(&d);
 	err = sd_event_loop(d.event);
 	/* do not wait for a pass under way: the kernel has its state, and the next start resumes */

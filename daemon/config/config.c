@@ -376,6 +376,23 @@ static const struct setting prestage_rows[] = {
 	{ 0 },
 };
 
+bool config_is_peer(const char *endpoint)
+{
+	return is_other_endpoint(endpoint) && !is_ipc(endpoint);
+}
+
+#define PEERS(field)	.offset = offsetof(struct config_peers, field)
+
+static const struct setting peers_rows[] = {
+	{ .name = "listen", .type = SETTING_TEXT, PEERS(listen), .vital = true, .required = true,
+	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
+	  .doc = "Endpoint at which this host publishes what it got from other nodes' members. Whoever reaches it learns which blocks are got." },
+	{ .name = "peers", .type = SETTING_LIST, PEERS(peers), .most = POD_PEERS,
+	  .valid = config_is_peer, .allowed = "tcp://HOST:PORT",
+	  .doc = "Endpoints of the other nodes, as their listen, from which this host learns what they got from its members. kvblkd trusts them: a peer can make blocks stay longer than they deserve. Default: none." },
+	{ 0 },
+};
+
 /**
  * struct section - a list of groups in the file
  * @name: name of the list
@@ -611,6 +628,30 @@ static void read_section(const struct section *section, const config_setting_t *
 	}
 }
 
+/* Drop @own and duplicates from @list, the setting @name of endpoints to connect to. */
+static void check_others(const config_setting_t *group, const char *name, struct texts *list,
+			 const char *own, struct config_errors *errors)
+{
+	for (size_t i = 0; i < list->nr;) {
+		if (!same(list->text[i], own)) {
+			i++;
+			continue;
+		}
+		config_error(errors, group, "%s: %s is kvblkd's own endpoint", name, own);
+		texts_remove(list, own);
+	}
+	for (size_t i = 0; i < list->nr; i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (!same(list->text[i], list->text[j]))
+				continue;
+			config_error(errors, group, "%s: %s is listed twice", name, list->text[i]);
+			free(list->text[i]);
+			list->text[i--] = list->text[--list->nr];
+			break;
+		}
+	}
+}
+
 static void check_kv_events(const config_setting_t *group, struct config_kv_events *kv,
 			    struct config_errors *errors)
 {
@@ -620,24 +661,7 @@ static void check_kv_events(const config_setting_t *group, struct config_kv_even
 		config_error(errors, group, "changes %" PRId64 " must be a power of two", kv->changes);
 		kv->changes = KV_EVENTS_CHANGES;
 	}
-	for (size_t i = 0; i < kv->sources.nr;) {
-		if (!same(kv->sources.text[i], kv->endpoint)) {
-			i++;
-			continue;
-		}
-		config_error(errors, group, "sources: %s is kvblkd's own endpoint", kv->endpoint);
-		texts_remove(&kv->sources, kv->endpoint);
-	}
-	for (size_t i = 0; i < kv->sources.nr; i++) {
-		for (size_t j = 0; j < i; j++) {
-			if (!same(kv->sources.text[i], kv->sources.text[j]))
-				continue;
-			config_error(errors, group, "sources: %s is listed twice", kv->sources.text[i]);
-			free(kv->sources.text[i]);
-			kv->sources.text[i--] = kv->sources.text[--kv->sources.nr];
-			break;
-		}
-	}
+	check_others(group, "sources", &kv->sources, kv->endpoint, errors);
 }
 
 /*
@@ -722,11 +746,25 @@ static void read_prestage(const config_setting_t *root, struct config_prestage *
 	take_group(prestage_rows, prestage, &next, sizeof(next), named && whole && errors->vital == before);
 }
 
+static void read_peers(const config_setting_t *root, struct config_peers *peers,
+		       struct config_errors *errors)
+{
+	unsigned int before = errors->vital;
+	struct config_peers next = *peers;
+	bool whole = settings_own(peers_rows, &next);
+	const config_setting_t *group = read_exporter(root, "pod", peers_rows, &next, &next.listen,
+						      NULL, errors);
+
+	if (group)
+		check_others(group, "peers", &next.peers, next.listen, errors);
+	take_group(peers_rows, peers, &next, sizeof(next), group && whole && errors->vital == before);
+}
+
 static void read_root(const config_t *file, struct config *config,
 		      struct config_errors *errors)
 {
 	static const char *const names[] = { "subsystems", "discovery", "pools", "exporters",
-					     "prestage", NULL };
+					     "prestage", "pod", NULL };
 	const config_setting_t *root = config_root_setting(file), *list;
 
 	settings_read(root_rows, root, names, config, errors);
@@ -741,6 +779,7 @@ static void read_root(const config_t *file, struct config *config,
 	if (list)
 		read_exporters(list, config, errors);
 	read_prestage(root, &config->prestage, errors);
+	read_peers(root, &config->pod, errors);
 }
 
 static void syntax_error(const config_t *file, const char *path, struct config_errors *errors)
@@ -847,6 +886,7 @@ void config_free(struct config *config)
 	settings_free(metrics_rows, &config->metrics);
 	settings_free(kv_events_rows, &config->kv_events);
 	settings_free(prestage_rows, &config->prestage);
+	settings_free(peers_rows, &config->pod);
 	for (size_t i = 0; i < config->nr_subsystems; i++)
 		settings_free(fabric_rows, &config->subsystems[i]);
 	for (size_t i = 0; i < config->nr_discovery; i++)
@@ -894,4 +934,7 @@ void config_print_settings(FILE *to)
 	fputs(".SS prestage\nSocket that accepts hints of blocks that will be needed, which kvblkd then loads into the pools' memory; see kvblkd(8). "
 	      "prestage is a group. Without it there is no socket.\n", to);
 	print_rows(to, prestage_rows);
+	fputs(".SS pod\nConnections to the kvblkd of the other nodes of this host's pods, which tell each other what they get from the others' members; see kvblkd(8). "
+	      "pod is a group. Without it each node knows its own gets only.\n", to);
+	print_rows(to, peers_rows);
 }

@@ -213,6 +213,19 @@ struct config_prestage {
 	int64_t lease;
 };
 
+/* Other nodes that the configuration names at most. */
+#define POD_PEERS	1024
+
+/**
+ * struct config_peers - connections to the kvblkd of other nodes of pods
+ * @listen: endpoint at which touches are published, or NULL: disabled
+ * @peers: endpoints of the other nodes
+ */
+struct config_peers {
+	char *listen;
+	struct texts peers;
+};
+
 /**
  * struct config - wanted state of a host
  * @modules: modules to load in addition to those needed anyway
@@ -230,6 +243,7 @@ struct config_prestage {
  * @metrics: metrics exporter
  * @kv_events: KV event exporter
  * @prestage: socket for prefetch hints
+ * @pod: connections to other nodes
  * @unreadable: the main file could not be read; drop-ins may have been
  */
 struct config {
@@ -248,6 +262,7 @@ struct config {
 	struct config_metrics metrics;
 	struct config_kv_events kv_events;
 	struct config_prestage prestage;
+	struct config_peers pod;
 	bool unreadable;
 };
 
@@ -271,5 +286,8 @@ unsigned int config_parse(const char *text, struct config *config, FILE *errors)
 
 /* Print all settings in the form of kvblkd.conf(5). */
 void config_print_settings(FILE *to);
+
+/* Returns whether @endpoint may be one of &struct config_peers.peers. */
+bool config_is_peer(const char *endpoint);
 
 #endif

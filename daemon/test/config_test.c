@@ -41,7 +41,8 @@ static const char whole[] =
 	"    hash_only = true; parts = 8; buffer_bytes = 65536; token_bytes = \"2M\"; changes = 1024; repeat = 0; }; };\n"
 	"prestage: { socket = \"/run/s\"; group = \"kvblk\"; mode = \"600\"; pools = ( \"kv0\", \"kv1\" );\n"
 	"  parallel = 3; waiting = 9; bandwidth = \"1G\"; request_bytes = \"2G\"; body = \"1M\"; sessions = 5;\n"
-	"  session_bytes = 4096; lease = 7; };\n";
+	"  session_bytes = 4096; lease = 7; };\n"
+	"pod: { listen = \"tcp://192.0.2.1:5570\"; peers = ( \"tcp://b.example:5570\", \"tcp://[::2]:5570\" ); };\n";
 
 TEST(test_whole)
 {
@@ -108,6 +109,9 @@ TEST(test_whole)
 	assert_int_equal(config.prestage.sessions, 5);
 	assert_int_equal(config.prestage.session_bytes, 4096);
 	assert_int_equal(config.prestage.lease, 7);
+	assert_string_equal(config.pod.listen, "tcp://192.0.2.1:5570");
+	assert_int_equal(config.pod.peers.nr, 2);
+	assert_string_equal(config.pod.peers.text[1], "tcp://[::2]:5570");
 	assert_true(pool->budget.drive_writes == 0.5 && config_has_budget(pool));
 	assert_int_equal(pool->budget.bytes, 2ll << 40);
 	assert_int_equal(pool->budget.life_days, 1800);
@@ -122,6 +126,7 @@ TEST(test_whole)
 #define SUBSYSTEM(text) "subsystems = ( { nqn = \"nqn.x\"; address = \"192.0.2.7\"; " text " } );"
 #define KV_EVENTS(text) "exporters: { kv_events: { " text " }; };"
 #define PRESTAGE(text)	"prestage: { pools = ( \"kv0\" ); " text " };"
+#define POD(text)	"pod: { listen = \"tcp://*:5570\"; " text " };"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
 /* Without a section nothing listens; an empty section has defaults. */
@@ -157,6 +162,11 @@ TEST(test_exporters)
 	assert_null(config.prestage.group);
 	assert_int_equal(config.prestage.parallel, 2);
 	assert_int_equal(config.prestage.body, 8 << 20);
+	assert_null(config.pod.listen);
+	config_free(&config);
+	assert_int_equal(config_parse(POD(""), &config, stderr), 0);
+	assert_string_equal(config.pod.listen, "tcp://*:5570");
+	assert_int_equal(config.pod.peers.nr, 0);
 	config_free(&config);
 }
 
@@ -297,6 +307,16 @@ static const struct {
 	{ PRESTAGE("sessions = -1;"), "prestage.sessions: -1 is not allowed" },
 	{ PRESTAGE("session_bytes = -1;"), "prestage.session_bytes: -1 is not allowed" },
 	{ PRESTAGE("lease = 3601;"), "prestage.lease: 3601 is not allowed" },
+	{ "pod = 1;", "pod: must be a group" },
+	{ "\npod: { };", ":2: pod: listen is missing" },
+	{ "pod: { peers = ( \"tcp://b:5570\" ); };", "pod: listen is missing" },
+	{ "pod: { listen = \"tcp://a.example:5570\"; };", "pod.listen: tcp://a.example:5570 is not allowed, it must be a string: tcp://ADDRESS:PORT" },
+	{ POD("frob = 1;"), "pod.frob: unknown setting; known settings:\n\tlisten\n" },
+	{ POD("peers = \"tcp://b:5570\";"), "pod.peers: must be a list of at most 1024 strings, each tcp://HOST:PORT" },
+	{ POD("peers = ( \"ipc:///b\" );"), "pod.peers[0]: ipc:///b is not allowed" },
+	{ POD("peers = ( \"tcp://*:5570\" );"), "pod.peers[0]: tcp://*:5570 is not allowed" },
+	{ "pod: { listen = \"tcp://192.0.2.1:5570\"; peers = ( \"tcp://192.0.2.1:5570\" ); };", "pod: peers: tcp://192.0.2.1:5570 is kvblkd's own endpoint" },
+	{ POD("peers = ( \"tcp://b:1\", \"tcp://b:1\" );"), "pod: peers: tcp://b:1 is listed twice" },
 	{ THE_POOL("tunables = 1;"), "tunables: must be a group of tunables" },
 	{ THE_POOL("tunables: { frob = 1; };"), "pools[0].tunables.frob: unknown tunable; known tunables:" },
 	{ THE_POOL("tunables: { frob = 1; };"), "\n\tbounce_chunks\n" },

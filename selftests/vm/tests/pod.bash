@@ -147,3 +147,25 @@ again() {
 	done
 	pool_import "${devices[@]}"
 }
+
+# daemon PEER: start kvblkd on the node
+daemon() {
+	echo "salt = \"\"; pod: { listen = \"tcp://*:5570\"; peers = ( \"tcp://$1:5570\" ); };" >/tmp/kvblkd.conf
+	setsid kvblkd --config /tmp/kvblkd.conf </dev/null >/dev/null 2>>/tmp/kvblkd.log &
+	echo $! >/tmp/kvblkd.pid
+}
+
+daemon_kill() {
+	kill -KILL "$(cat /tmp/kvblkd.pid)"
+}
+
+daemon_log() {
+	cat /tmp/kvblkd.log
+}
+
+# daemon_quiet NODE: a node's kvblkd has published, and warned of nothing
+daemon_quiet() {
+	at "$1" daemon_log | tee "$tmp/log"
+	grep -q 'pod: publishing at tcp://\*:5570, following 1 peers' "$tmp/log" || fail "kvblkd of $1 does not publish"
+	! grep warning "$tmp/log" || fail "kvblkd of $1 warns"
+}
