@@ -394,15 +394,18 @@ struct kvblk_member {
 	bool outdated;			/* the epoch has advanced since; pool->admin */
 };
 
-/* A segment of a foreign member, as its owner's table shows it. Written by the poll. */
+/* A segment of a foreign member, as its owner's table shows it. Written by the poll and hints. */
 struct kvblk_foreign_segment {
 	u64 gen;			/* WRITE_ONCE, before foreign->until */
+	u64 hinted;			/* generation of the last hint, or 0; written by hints */
 	u64 opened;			/* position in the owner's order of opening */
 	u16 flags;			/* KVBLK_SEGF_* */
 	u8 state;			/* &enum kvblk_segment_state */
 	bool whole;			/* sealed, and all its records are in the index */
 	bool damaged;			/* sealed, and its summary could not be read */
+	bool again;			/* scan all of it; WRITE_ONCE, set by hints */
 	u32 settled;			/* summary pages that need not be read again */
+	u32 scanned;			/* jiffies of the last scan; WRITE_ONCE */
 	u32 lacks;			/* records without a free index slot */
 };
 
@@ -443,6 +446,9 @@ struct kvblk_foreign {
 	u64 blocks;			/* found by polls; READ_ONCE */
 	u64 lacks;			/* records without a free index slot; READ_ONCE */
 	bool removing;			/* pool->admin */
+	bool hinted;			/* scan hinted segments only; set once */
+	u64 hint;			/* number of the last hint; release, after the segments */
+	u64 polled;			/* @hint that the last poll has followed; release */
 	struct delayed_work poll;
 };
 

@@ -447,10 +447,10 @@ static int nl_member_add(struct nl_job *job)
 }
 
 /* Run a request about the device that it names. */
-static int nl_member_spec_job(struct sk_buff *skb, struct genl_info *info,
+static int nl_member_spec_job(struct sk_buff *skb, struct genl_info *info, bool hinted,
 			      int (*run)(struct nl_job *job))
 {
-	struct kvblk_member_spec spec = {};
+	struct kvblk_member_spec spec = { .hinted = hinted };
 	struct nl_job *job;
 	int err;
 
@@ -472,7 +472,7 @@ static int nl_member_spec_job(struct sk_buff *skb, struct genl_info *info,
 
 int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_member_spec_job(skb, info, nl_member_add);
+	return nl_member_spec_job(skb, info, false, nl_member_add);
 }
 
 static int nl_member_follow(struct nl_job *job)
@@ -482,7 +482,8 @@ static int nl_member_follow(struct nl_job *job)
 
 int kvblk_nl_member_follow_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_member_spec_job(skb, info, nl_member_follow);
+	return nl_member_spec_job(skb, info, info->attrs[KVBLK_A_MEMBER_HINTED],
+				  nl_member_follow);
 }
 
 static int nl_member_remove(struct nl_job *job)
@@ -613,7 +614,8 @@ static int nl_fill_foreign(struct sk_buff *skb, const struct genl_info *info,
 	struct kvblk_foreign_stats stats;
 	bool full = !hdr || nl_put_flash(skb, &foreign->flash) ||
 		    nla_put_string(skb, KVBLK_A_MEMBER_OWNER, foreign->owner) ||
-		    nla_put(skb, KVBLK_A_MEMBER_OWNER_NODE, sizeof(foreign->node), foreign->node);
+		    nla_put(skb, KVBLK_A_MEMBER_OWNER_NODE, sizeof(foreign->node), foreign->node) ||
+		    (foreign->hinted && nla_put_flag(skb, KVBLK_A_MEMBER_HINTED));
 
 	if (full || !monitor)
 		return kvblk_nl_end(skb, hdr, full);

@@ -112,11 +112,12 @@ static const struct nla_policy kvblk_pool_clear_nl_policy[KVBLK_A_POOL_NAME + 1]
 };
 
 /* KVBLK_CMD_MEMBER_FOLLOW - do */
-static const struct nla_policy kvblk_member_follow_nl_policy[KVBLK_A_MEMBER_PLACE + 1] = {
+static const struct nla_policy kvblk_member_follow_nl_policy[KVBLK_A_MEMBER_HINTED + 1] = {
 	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
 	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_MEMBER_PLACE] = { .type = NLA_NUL_STRING, .len = KVBLK_PLACE_LEN_MAX, },
+	[KVBLK_A_MEMBER_HINTED] = { .type = NLA_FLAG, },
 };
 
 /* KVBLK_CMD_FOREIGN_GET - dump */
@@ -232,7 +233,7 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_MEMBER_FOLLOW,
 		.doit		= kvblk_nl_member_follow_doit,
 		.policy		= kvblk_member_follow_nl_policy,
-		.maxattr	= KVBLK_A_MEMBER_PLACE,
+		.maxattr	= KVBLK_A_MEMBER_HINTED,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{

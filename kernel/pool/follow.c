@@ -16,6 +16,8 @@
  *   superblock read that is not older.
  * - Own blocks have precedence over foreign blocks. Of two records of a foreign member the later
  *   counts, of two foreign members the record found first.
+ * - Of a hinted member only segments that a hint named are scanned. A hint counts for a generation.
+ *   A segment that was scanned is scanned again, because its entries may have been evicted.
  * - No write reaches a foreign member (io_refuse()). So its entries leave without invalidation.
  */
 #include <linux/slab.h>
@@ -285,6 +287,8 @@ static int follow_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, u
 		.tenant = rec->tenant,
 		.state = KVBLK_SLOT_LIVE,
 		.prio = rec->priority,
+		/* or else the entries of one hint would evict those of the last */
+		.heat = foreign->hinted ? kvblk_policy_tick(&pool->policy) : 0,
 		.expiry = kvblk_foreign_expiry(foreign, rec->expiry),
 		.caller_tag = rec->caller_tag,
 	};
@@ -296,7 +300,7 @@ static int follow_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, u
 		return 0;
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
 		return -ENOMEM;
-	ret = kvblk_index_insert(&pool->index, rec->id, &slot, &old, false);
+	ret = kvblk_index_insert(&pool->index, rec->id, &slot, &old, foreign->hinted);
 	if (ret == -EEXIST && kvblk_slot_foreign(&old) &&
 	    (!kvblk_same_record(&old, &slot) || old.expiry != slot.expiry)) {
 		guard(rcu)();
@@ -324,9 +328,10 @@ static int by_opened(const void *a, const void *b)
 static bool segment_due(const struct kvblk_foreign *foreign,
 			const struct kvblk_foreign_segment *seg, bool again, bool room)
 {
-	if (seg->state == KVBLK_SEG_FREE)
+	if (seg->state == KVBLK_SEG_FREE ||
+	    (foreign->hinted && READ_ONCE(seg->hinted) != seg->gen))
 		return false;
-	return (!seg->whole && (!seg->damaged || again)) ||
+	return READ_ONCE(seg->again) || (!seg->whole && (!seg->damaged || again)) ||
 	       (seg->lacks && room);
 }
 
@@ -347,13 +352,22 @@ static int follow_segment(struct follow *follow, struct kvblk_foreign_segment *s
 		.flags = &seg->flags,
 		.settled = seg->settled,
 	};
+	bool again = READ_ONCE(seg->again);
 	int err;
 
+	if (again) {
+		WRITE_ONCE(seg->again, false);
+		found.settled = 0;
+	}
 	follow->seg = seg;
 	follow->lacks = 0;
+	WRITE_ONCE(seg->scanned, (u32)jiffies);
 	err = kvblk_scan_segment(&follow->scan, &found);
-	if (err && err != -EIO)
+	if (err && err != -EIO) {
+		if (again)
+			WRITE_ONCE(seg->again, true);
 		return err;
+	}
 	segment_lacks(foreign, seg, follow->lacks);
 	seg->settled = seg->lacks ? 0 : found.settled;
 	seg->whole = found.whole;
@@ -370,7 +384,7 @@ static int poll_records(struct kvblk_foreign *foreign)
 	bool again = foreign->super_read + NSEC_PER_SEC > ktime_get_boottime_ns();
 	bool room = again && index_has_room(&foreign->flash.pool->index);
 	unsigned long end = jiffies + FOLLOW_STEP;
-	u32 i, nr = 0;
+	u32 i, nr = 0, most;
 	int err;
 
 	/* a restore that may not evict would find no slots for own blocks */
@@ -383,7 +397,8 @@ static int poll_records(struct kvblk_foreign *foreign)
 	order = kvmalloc_array(nr, sizeof(*order), GFP_KERNEL);
 	if (!order)
 		return -ENOMEM;
-	for (i = 0, nr = 0; i < foreign->flash.nr_segs; i++)
+	/* no more than were counted: hints may come meanwhile, and another poll with them */
+	for (i = 0, most = nr, nr = 0; i < foreign->flash.nr_segs && nr < most; i++)
 		if (segment_due(foreign, &foreign->segs[i], again, room))
 			order[nr++] = &foreign->segs[i];
 	sort(order, nr, sizeof(*order), by_opened, NULL);
@@ -513,6 +528,8 @@ static void foreign_poll(struct work_struct *work)
 	struct kvblk_foreign *foreign = container_of(to_delayed_work(work), struct kvblk_foreign,
 						     poll);
 	struct kvblk_pool *pool = foreign->flash.pool;
+	/* pairs with kvblk_foreign_hint(): what it marked is scanned by this poll */
+	u64 hint = smp_load_acquire(&foreign->hint);
 	int err;
 
 	if (kvblk_flash_leaves(&foreign->flash))
@@ -523,6 +540,10 @@ static void foreign_poll(struct work_struct *work)
 	/* a torn page is read again by the next poll */
 	if (!err || err == -EUCLEAN)
 		err = poll_records(foreign);
+	if (err != 1) {
+		/* pairs with kvblk_foreign_polled(): the entries come first */
+		smp_store_release(&foreign->polled, hint);
+	}
 	if (err == -ESTALE) {
 		foreign_void(foreign);
 		cmpxchg(&foreign->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_UNRESTORED);
@@ -548,6 +569,44 @@ static void foreign_responds(struct kvblk_flash *flash)
 void kvblk_foreign_poll_now(struct kvblk_foreign *foreign)
 {
 	foreign_responds(&foreign->flash);
+}
+
+u32 kvblk_foreign_hint(struct kvblk_pool *pool, const struct kvblk_anchor *anchor, u64 hint)
+{
+	struct kvblk_foreign_segment *seg;
+	struct kvblk_foreign *foreign;
+	uuid_t uuid;
+
+	import_uuid(&uuid, anchor->member);
+	guard(rcu)();
+	foreign = kvblk_foreign_named(pool, NULL, &uuid);
+	if (!foreign || !kvblk_flash_in_use(&foreign->flash) ||
+	    anchor->segment >= foreign->flash.nr_segs)
+		return 0;
+	seg = &foreign->segs[anchor->segment];
+	if (anchor->generation < READ_ONCE(seg->gen))
+		return 0;
+	if (foreign->hinted && (seg->hinted != anchor->generation ||
+				(u32)jiffies - READ_ONCE(seg->scanned) >= HZ)) {
+		WRITE_ONCE(seg->hinted, anchor->generation);
+		WRITE_ONCE(seg->again, true);
+	}
+	/* pairs with foreign_poll() */
+	smp_store_release(&foreign->hint, hint);
+	kvblk_foreign_poll_now(foreign);
+	return foreign->flash.seg_base;
+}
+
+bool kvblk_foreign_polled(struct kvblk_pool *pool, u32 seg_base, u64 hint)
+{
+	const struct kvblk_foreign *foreign;
+
+	guard(rcu)();
+	foreign = kvblk_foreign_of(pool, seg_base);
+	if (!foreign || !kvblk_flash_in_use(&foreign->flash))
+		return true;
+	/* pairs with foreign_poll() */
+	return smp_load_acquire(&foreign->polled) >= hint;
 }
 
 static const struct kvblk_flash_ops foreign_flash_ops = {
@@ -595,6 +654,7 @@ static struct kvblk_foreign *foreign_open(struct kvblk_pool *pool, struct kvblk_
 	if (!foreign)
 		return ERR_PTR(-ENOMEM);
 	foreign->flash.foreign = true;
+	foreign->hinted = spec->hinted;
 	foreign->clock_lead = S64_MIN;
 	foreign->table_lead = S64_MIN;
 	INIT_DELAYED_WORK(&foreign->poll, foreign_poll);

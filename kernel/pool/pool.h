@@ -46,6 +46,7 @@ struct kvblk_member_spec {
 	char place[KVBLK_PLACE_MAX];	/* where the device is, or "" */
 	dev_t dev;			/* device number of @path */
 	u32 segment_size;		/* bytes; 0: choose by capacity */
+	bool hinted;			/* follow: &kvblk_foreign.hinted */
 };
 
 #define KVBLK_ADD_FORMAT	BIT(0)	/* overwrite whatever the device holds */
@@ -150,6 +151,14 @@ const struct kvblk_d_table *kvblk_foreign_table(const struct kvblk_foreign *fore
 /* Convert a time of the owner's clock to the pool's. */
 u32 kvblk_foreign_expiry(const struct kvblk_foreign *foreign, u32 expiry);
 void kvblk_foreign_poll_now(struct kvblk_foreign *foreign);
+/*
+ * Poll the member that @anchor names, and scan the segment unless the table shows that it was
+ * reused. @hint: number of this hint, not less than before. Returns the first segment number of
+ * the member, for kvblk_foreign_polled(), or 0 if the hint is not followed.
+ */
+u32 kvblk_foreign_hint(struct kvblk_pool *pool, const struct kvblk_anchor *anchor, u64 hint);
+/* Return whether a poll has followed @hint, or none will. */
+bool kvblk_foreign_polled(struct kvblk_pool *pool, u32 seg_base, u64 hint);
 void kvblk_foreign_stats(const struct kvblk_foreign *foreign, struct kvblk_foreign_stats *sum);
 
 /* Return whether followers enter blocks of @tenant: nodes of a pod share these tenants' keys. */

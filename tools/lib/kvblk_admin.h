@@ -103,6 +103,8 @@ int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms);
  *	permanent. NULL: derived from the last component of @path or from the kernel's
  *	device name. A former member that returns keeps its name
  * @uuid: kvblk_member_remove(): identity of the member, 16 bytes; else NULL
+ * @hinted: kvblk_member_follow(): find only blocks near those that the daemon of the node
+ *	peers names; -EINVAL in other calls. Since version 1.1
  */
 struct kvblk_member_spec {
 	uint32_t size;
@@ -110,6 +112,7 @@ struct kvblk_member_spec {
 	const char *path;
 	const char *name;
 	const uint8_t *uuid;
+	bool hinted;
 };
 
 /**
@@ -503,6 +506,8 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
  *	@free_segments, @ready_segments, @open_segments, @sealed_segments, @inflight,
  *	@restored and @unread_segments are 0
  * @fenced: @read_only, because the device's reservation is lost: another node may write
+ * @hinted: kvblk_foreign_list(): only blocks near hinted ones are found, see &struct
+ *	kvblk_member_spec
  * @owner: kvblk_foreign_list(): name of the node that owns the member; "" in other lists
  * @owner_node: identity of that node
  * @blocks: blocks of the foreign member that were found so far
@@ -543,6 +548,7 @@ struct kvblk_member_state {
 	uint32_t unread_segments;
 	bool has_use;
 	bool fenced;
+	bool hinted;
 	char owner[64];
 	uint8_t owner_node[16];
 	uint64_t blocks;

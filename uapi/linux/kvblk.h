@@ -896,6 +896,22 @@ struct kvblk_change {
 	__u32 reserved;
 };
 
+/**
+ * struct kvblk_anchor - place of an anchor
+ * @id: the block's id
+ * @member: uuid of the member
+ * @generation: of the segment; a segment with another one has lost the block
+ * @segment: number of the segment in the member
+ * @reserved: 0
+ */
+struct kvblk_anchor {
+	__u8 id[16];
+	__u8 member[16];
+	__aligned_u64 generation;
+	__u32 segment;
+	__u32 reserved;
+};
+
 /*
  * The rule for numbers: a command that takes the address of a structure has a
  * number without a size, because the structure begins with its size and may grow. A

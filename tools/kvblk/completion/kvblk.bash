@@ -120,7 +120,7 @@ _kvblk() {
 	apply) options='--config --dry-run' ;;
 	'policy explain') options='--count' ;;
 	'member add') options='--format --yes --force --segment-size --name' ;;
-	'member follow') options='--name' ;;
+	'member follow') options='--name --hinted' ;;
 	'member remove') options='--yes' ;;
 	'member list') options='--foreign' ;;
 	'member wipe') options='--yes --force' ;;

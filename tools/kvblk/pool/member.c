@@ -102,6 +102,7 @@ struct member_args {
 	struct cli_list list;
 	bool yes;
 	bool foreign;
+	bool hinted;
 	const char *pool;
 	const char *member;
 	const char *name;
@@ -191,6 +192,8 @@ close_admin:
 static const struct cli_option follow_options[] = {
 	{ "name", 0, CLI_MEMBER, AT(name), "NAME",
 	  "Name of the member in POOL (default: the last part of DEVICE)" },
+	{ "hinted", 0, CLI_FLAG, AT(hinted), NULL,
+	  "Find only blocks near those that the directory of the pod names: the index has no room for all" },
 	{ 0 },
 };
 
@@ -215,6 +218,7 @@ static int follow_main(int argc, char **argv)
 		.size = sizeof(spec),
 		.path = args.member,
 		.name = args.name,
+		.hinted = args.hinted,
 	};
 	err = kvblk_member_follow(admin, args.pool, &spec);
 	if (err)
@@ -483,7 +487,7 @@ static void foreign_print(const struct cli_list *list,
 	static const struct cli_column columns[] = {
 		{ "POOL", -12 }, { "MEMBER", -12 }, { "STATE", -10 }, { "OWNER", -16 },
 		{ "SIZE", 10 }, { "BLOCKS", 9 }, { "LACKS", 7 }, { "GETS", 9 },
-		{ "BYTES", 10 }, { "MISSES", 7 }, { "PATH", -16 },
+		{ "BYTES", 10 }, { "MISSES", 7 }, { "FINDS", -6 }, { "PATH", -16 },
 		{ "UUID", -36 }, { 0 },
 	};
 	const char *none = list->bare ? "" : "-";
@@ -496,6 +500,7 @@ static void foreign_print(const struct cli_list *list,
 			member->pool, member->name, member_condition(member),
 			member->owner, size, use ? nr[0] : none, use ? nr[1] : none,
 			use ? nr[2] : none, use ? bytes : none, use ? nr[3] : none,
+			member->hinted ? "hinted" : "all",
 			*member->path ? member->path : none,
 			uuid_format(member->uuid, uuid),
 		};
@@ -519,7 +524,7 @@ static json_t *foreign_json(const struct kvblk_member_state *member)
 		const bool use = member->has_use;
 
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s,"
-			" s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
+			" s:b, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
 			"pool", member->pool,
 			"name", member->name,
 			"path", member->path,
@@ -528,6 +533,7 @@ static json_t *foreign_json(const struct kvblk_member_state *member)
 			"state", kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state),
 			"suspect", (int)member->suspect,
 			"failing", (int)member->failing,
+			"hinted", (int)member->hinted,
 			"size", (json_int_t)member->size,
 			"segment_size", (json_int_t)member->segment_size,
 			"nr_segments", (json_int_t)member->nr_segments,

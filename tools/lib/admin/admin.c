@@ -376,6 +376,8 @@ static int put_member_spec(struct nl_msg *msg, const struct kvblk_member_spec *s
 	if (!err && spec->segment_size)
 		err = nla_put_u32(msg, KVBLK_A_MEMBER_SEGMENT_SIZE,
 				  spec->segment_size);
+	if (!err && spec->hinted)
+		err = nla_put_flag(msg, KVBLK_A_MEMBER_HINTED);
 	return err ? -EMSGSIZE : 0;
 }
 
@@ -750,6 +752,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&member->gets, tb[KVBLK_A_MEMBER_GETS]);
 	kvblk_nl_uint(&member->get_bytes, tb[KVBLK_A_MEMBER_GET_BYTES]);
 	kvblk_nl_uint(&member->get_misses, tb[KVBLK_A_MEMBER_GET_MISSES]);
+	member->hinted = tb[KVBLK_A_MEMBER_HINTED];
 	return 0;
 }
 
