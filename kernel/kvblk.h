@@ -5,12 +5,14 @@
  *   main      loads and unloads the module
  *   admin     netlink, netlink_stats, sysfs: interface of operators; monitor: who may read what
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
- *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes; changes: change feeds
+ *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes; changes: change feeds;
+ *             peers: the daemon that speaks to other nodes
  *   read      read: gets; prefetch; source_record, source_dram, source_foreign: where blocks
  *             are; sink, sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, admit, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members;
- *             follow: members of other nodes; touch: gets of their blocks, for the owners
+ *             follow: members of other nodes; touch: gets of their blocks, for the owners;
+ *             peers: questions to other nodes
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
  *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,
@@ -46,6 +48,7 @@
  *   touch_part->lock  spinlock: foreign blocks that were got; a leaf
  *   pool->kill_order  spinlock: replacing an entry and listing its invalidation, as one step
  *   index stripes     spinlocks, see index/index.h
+ *   pool->peers.lock  spinlock: questions to the daemon, and anchors
  *   pool->changelog.lock spinlock: changelogs and the heads of their rings; a leaf
  *   pool->kill_lock   spinlock: lists of invalidations
  *   file->lock        spinlock: operations in flight of an open file

@@ -579,6 +579,22 @@ struct kvblk_changelog {
 	bool over;			/* no reader may start */
 };
 
+struct kvblk_daemon;
+
+/* Questions to the daemon that speaks to other nodes; see pool/peers.c. */
+struct kvblk_peers_queue {
+	spinlock_t lock;		/* protects the fields below, lists of the daemon */
+	struct kvblk_daemon *daemon;	/* NULL: none */
+	bool over;			/* the pool is destroyed: no daemon may start */
+	u64 session;			/* number of the daemon; READ_ONCE() without @lock */
+	u32 span;			/* the daemon's, 0: none; READ_ONCE() without @lock */
+	u32 ask_ms;			/* the daemon's; READ_ONCE() without @lock */
+	u32 delete_ms;			/* the daemon's, 0: none; READ_ONCE() without @lock */
+	u64 cookie;			/* of the last question */
+	u64 hint;			/* number of the last answer with hints */
+	wait_queue_head_t wait;		/* callers of questions; woken by polls, too */
+};
+
 /* Chunks of memory that gets read into first; see p2p/bounce.c. */
 struct kvblk_bounces {
 	spinlock_t lock;		/* protects chunks */
@@ -610,6 +626,7 @@ enum kvblk_node {
 	KVBLK_NODE_BLOCKS,
 	KVBLK_NODE_NVME,		/* takes NVMe commands */
 	KVBLK_NODE_CHANGES,		/* change feeds */
+	KVBLK_NODE_PEERS,		/* the daemon that speaks to other nodes */
 	KVBLK_NODES,
 };
 
@@ -642,6 +659,7 @@ struct kvblk_pool {
 	spinlock_t openers_lock;	/* protects openers, and dying when it is set */
 	struct list_head openers;
 	struct kvblk_changelog changelog;
+	struct kvblk_peers_queue peers;
 
 	struct mutex admin;		/* protects members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];

@@ -23,6 +23,7 @@ struct kvblk_batch {
 extern const struct file_operations kvblk_fops;
 extern const struct file_operations kvblk_nvme_fops;
 extern const struct file_operations kvblk_changes_fops;
+extern const struct file_operations kvblk_peers_fops;
 
 /* Opens a node of @tenant. Returns 0, -ENOMEM or -ENODEV. */
 int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, struct file *filp);

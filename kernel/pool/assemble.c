@@ -137,21 +137,30 @@ static void pool_sweep_work(struct work_struct *work)
 
 static char *pool_devnode(const struct device *dev, umode_t *mode);
 
-/* Each kind has a class: devices of the first are pools, those of the last have another group. */
+/* Each kind has a class: devices of the first are pools. */
 static struct class classes[KVBLK_NODES] = {
 	[KVBLK_NODE_BLOCKS] = { .name = "kvblk", .devnode = pool_devnode },
 	[KVBLK_NODE_NVME] = { .name = "kvblk-nvme", .devnode = pool_devnode },
 	[KVBLK_NODE_CHANGES] = { .name = "kvblk-changes", .devnode = pool_devnode },
+	[KVBLK_NODE_PEERS] = { .name = "kvblk-peers", .devnode = pool_devnode },
 };
 
 static char *pool_devnode(const struct device *dev, umode_t *mode)
 {
-	static const char *const names[KVBLK_NODES] = { "default", "nvme-kv", "changes" };
+	static const struct {
+		const char *name;
+		umode_t mode;
+	} nodes[KVBLK_NODES] = {
+		[KVBLK_NODE_BLOCKS] = { "default", 0660 },
+		[KVBLK_NODE_NVME] = { "nvme-kv", 0660 },
+		[KVBLK_NODE_CHANGES] = { "changes", 0640 },
+		[KVBLK_NODE_PEERS] = { "peers", 0600 },
+	};
 	u32 node = dev->class - classes;
 
 	if (mode)
-		*mode = node == KVBLK_NODE_CHANGES ? 0640 : 0660;
-	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", dev_name(dev), names[node]);
+		*mode = nodes[node].mode;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", dev_name(dev), nodes[node].name);
 }
 
 static int node_add(struct kvblk_pool *pool, u32 node)
@@ -265,6 +274,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	INIT_LIST_HEAD(&pool->foreign.list);
 	xa_init(&pool->foreign.granules);
 	kvblk_changes_init(pool);
+	kvblk_peers_init(pool);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
 	INIT_WORK(&pool->rescue_work, kvblk_upper_ops->rescue);
@@ -1032,6 +1042,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	mutex_lock(&pool->admin);
 	mutex_unlock(&pool->admin);
 	percpu_ref_kill(&pool->users);
+	kvblk_peers_end(pool);
 	/* wait for operations (detached ones, too), kills and member removals */
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	cancel_delayed_work_sync(&pool->tick);

@@ -543,6 +543,7 @@ static void foreign_poll(struct work_struct *work)
 	if (err != 1) {
 		/* pairs with kvblk_foreign_polled(): the entries come first */
 		smp_store_release(&foreign->polled, hint);
+		wake_up_all(&pool->peers.wait);
 	}
 	if (err == -ESTALE) {
 		foreign_void(foreign);
@@ -625,6 +626,7 @@ static void foreign_mark_dead(struct block_device *bdev, bool surprise)
 	if (cmpxchg(&flash->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_DEAD) == KVBLK_MEMBER_UP)
 		dev_warn(&flash->pool->dev, "member %s: device %s lost; gets of its blocks miss\n",
 			 flash->name, flash->device);
+	wake_up_all(&flash->pool->peers.wait);
 	mutex_unlock(&bdev->bd_holder_lock);
 }
 
@@ -784,6 +786,7 @@ static void foreign_end(struct kvblk_foreign *foreign)
 
 	WRITE_ONCE(foreign->flash.state, KVBLK_MEMBER_REMOVING);
 	wake_up_all(&pool->settle_wait);
+	wake_up_all(&pool->peers.wait);
 	percpu_ref_kill(&foreign->flash.ref);
 	wait_for_completion_state(&foreign->flash.ref_done, TASK_IDLE);
 	/* not cancel: a tick that has just found the member may still call foreign_responds() */

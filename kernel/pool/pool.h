@@ -202,6 +202,55 @@ void kvblk_touches_take(struct kvblk_pool *pool, struct kvblk_touches_taken *tak
 /* Count @nr blocks as hits. Ids of blocks that are not here or foreign are ignored. */
 void kvblk_touch(struct kvblk_pool *pool, const u8 *ids, u32 nr);
 
+/* ---- peers.c ---- */
+
+#define KVBLK_ASK_IDS	64u		/* most in a question */
+
+struct kvblk_question;
+
+/* Return one of how many blocks is an anchor while lookups may ask, or else 0. */
+static inline u32 kvblk_peers_span(const struct kvblk_pool *pool)
+{
+	return READ_ONCE(pool->peers.span);
+}
+
+/*
+ * Ask where missing blocks are, up to KVBLK_ASK_IDS, and follow the hints until @end. Returns 1:
+ * members were polled, look again; 0: nothing is known in time; -EINTR: killed. Sleeps.
+ */
+int kvblk_peers_ask(struct kvblk_pool *pool, const struct kvblk_id *ids, u32 nr, ktime_t end);
+/* Return whether a daemon takes deletes of foreign blocks. */
+static inline bool kvblk_peers_may_delete(const struct kvblk_pool *pool)
+{
+	return READ_ONCE(pool->peers.delete_ms);
+}
+
+/* Ask the owner of segment @seg to delete a block. Returns NULL if that is not possible. */
+struct kvblk_question *kvblk_peers_delete(struct kvblk_pool *pool, struct kvblk_id id, u32 seg);
+/* Return whether the question is answered, late, or lost with its daemon. */
+bool kvblk_question_over(const struct kvblk_question *question);
+/* Wait for that, at most @step jiffies. Returns as wait_event_killable_timeout(). */
+long kvblk_question_wait(const struct kvblk_question *question, long step);
+/* Return the answer to a delete, or -EREMOTE if there is none. */
+int kvblk_question_result(const struct kvblk_question *question);
+/* Withdraw and free a question, or NULL. */
+void kvblk_question_drop(struct kvblk_question *question);
+
+struct poll_table_struct;
+
+void kvblk_peers_init(struct kvblk_pool *pool);
+/* Make @filp a daemon that is not started. Returns 0 or -ENOMEM. */
+int kvblk_peers_open(struct kvblk_pool *pool, struct file *filp);
+/* Start it; the caller has checked @arg. Returns as KVBLK_IOC_PEERS. */
+int kvblk_peers_start(struct file *filp, const struct kvblk_peers *arg);
+/* File operations of a daemon. */
+ssize_t kvblk_peers_read(struct file *filp, char __user *buf, size_t len, loff_t *pos);
+ssize_t kvblk_peers_write(struct file *filp, const char __user *buf, size_t len, loff_t *pos);
+__poll_t kvblk_peers_poll(struct file *filp, struct poll_table_struct *table);
+int kvblk_peers_release(struct inode *inode, struct file *filp);
+/* End all questions and refuse new daemons. */
+void kvblk_peers_end(struct kvblk_pool *pool);
+
 /* ---- pool.c: the following calls need pool->admin ---- */
 
 void kvblk_pool_limits(struct kvblk_pool *pool);	/* updates pool->align and others */

@@ -122,6 +122,9 @@
 #define KVBLK_CHECKSUMS_MAX	1024		/* checksums of an operation */
 #define KVBLK_CHANGES_MIN	1024		/* unread records that a change feed holds */
 #define KVBLK_CHANGES_MAX	4194304		/* likewise, at most */
+#define KVBLK_PEERS_MSG_MAX	4096		/* bytes in a message of the node "peers" */
+#define KVBLK_PEERS_SPAN_MAX	4096		/* blocks for each anchor */
+#define KVBLK_PEERS_WAIT_MAX	60000		/* longest wait for an answer, ms */
 
 /* Least sizes that a kernel accepts: those of the first version with the structure. */
 #define KVBLK_INFO_SIZE_VER0		120
@@ -137,6 +140,7 @@
 #define KVBLK_DRAIN_SIZE_VER0		16
 #define KVBLK_CHANGES_SIZE_VER0		16
 #define KVBLK_CHANGE_SIZE_VER0		48
+#define KVBLK_PEERS_SIZE_VER0		24
 
 /*
  * What a kernel or a pool may lack: bits of &struct kvblk_info.features. All else that
@@ -897,6 +901,102 @@ struct kvblk_change {
 };
 
 /**
+ * struct kvblk_peers - argument of KVBLK_IOC_PEERS
+ * @size: sizeof(struct kvblk_peers)
+ * @flags: 0; -EOPNOTSUPP: another value
+ * @span: one of @span records of a segment is an anchor, and so is the first block of each
+ *	run of puts. Up to KVBLK_PEERS_SPAN_MAX; 0: no directory, so no anchors are reported
+ *	and lookups do not ask
+ * @ask_ms: longest wait of a lookup for an answer, 1 to KVBLK_PEERS_WAIT_MAX milliseconds;
+ *	0 if @span is 0
+ * @delete_ms: longest wait of a delete for an answer, 1 to KVBLK_PEERS_WAIT_MAX milliseconds
+ * @reserved: 0
+ *
+ * Makes the open node /dev/kvblk/POOL/peers the daemon that speaks to other nodes of the
+ * pod. The node has no other command. Root owns the node; an open needs CAP_SYS_ADMIN. At
+ * the close, or when the process dies, all questions end without an answer.
+ *
+ * read() returns one message: &struct kvblk_peers_msg and the entries that its @nr
+ * announces. Without a message read() waits, but not with O_NONBLOCK. poll() reports
+ * EPOLLIN when read() would not wait. write() takes one message, the answer to a question
+ * that was read. Errors of both:
+ *  -EINVAL  KVBLK_IOC_PEERS was not called; read(): a buffer below KVBLK_PEERS_MSG_MAX;
+ *	     write(): not one whole answer, a reserved field is not 0, or a result that no
+ *	     delete has
+ *  -EAGAIN  O_NONBLOCK: there is no message
+ *  -EINTR   a signal
+ *  -ENOENT  write(): no caller waits for this answer
+ *  -ENODEV  write(): the pool is destroyed; read() returns 0 then, poll() EPOLLHUP
+ *  -ENOMEM  write()
+ *  -EFAULT  a bad address; a message that read() could not copy is lost
+ *
+ * 64 questions wait at most. Beyond that, lookups do not ask, and deletes fail with
+ * -EREMOTE. Each second new anchors are reported, unless 4,096 have not been read yet; the
+ * anchors of all present blocks come first.
+ *
+ * Return: 0; -EBUSY: the pool has a daemon; -ENOTCONN: the pool is in no pod; -ENODEV: the
+ * pool is destroyed; -ENOMEM; -EINVAL: a value is out of range.
+ *
+ * Grows at the end.
+ */
+struct kvblk_peers {
+	__u32 size;
+	__u32 flags;
+	__u32 span;
+	__u32 ask_ms;
+	__u32 delete_ms;
+	__u32 reserved;
+};
+
+/**
+ * enum kvblk_peers_type - kind of a message
+ * @KVBLK_PEERS_ANCHORS: from the module: some blocks of own members that other nodes can
+ *	read now. Entries: &struct kvblk_anchor. None: those of all present blocks were
+ *	reported
+ * @KVBLK_PEERS_ASK: from the module: a lookup misses blocks. Entries: &struct
+ *	kvblk_peers_id, the first missing blocks, at most 64
+ * @KVBLK_PEERS_HINTS: to the module: the answer to KVBLK_PEERS_ASK. Entries: &struct
+ *	kvblk_anchor, as the owner reported it. May have none
+ * @KVBLK_PEERS_DELETE: from the module: blocks of one owner to delete. Entries: &struct
+ *	kvblk_peers_id
+ * @KVBLK_PEERS_DELETED: to the module: the answer to KVBLK_PEERS_DELETE. Entries: &struct
+ *	kvblk_peers_result for each block, in order. None: the owner can't be reached
+ */
+enum kvblk_peers_type {
+	KVBLK_PEERS_ANCHORS	= 1,
+	KVBLK_PEERS_ASK		= 2,
+	KVBLK_PEERS_HINTS	= 3,
+	KVBLK_PEERS_DELETE	= 4,
+	KVBLK_PEERS_DELETED	= 5,
+};
+
+/**
+ * struct kvblk_peers_msg - head of a message
+ * @type: &enum kvblk_peers_type; skip messages with an unknown one
+ * @nr: number of entries behind this structure
+ * @cookie: names a question and its answer. 0 in KVBLK_PEERS_ANCHORS
+ * @pool_uuid: KVBLK_PEERS_DELETE: the owner's pool; else 0
+ * @node: KVBLK_PEERS_DELETE: the owner's node id; else 0
+ *
+ * A message with its entries has at most KVBLK_PEERS_MSG_MAX bytes.
+ */
+struct kvblk_peers_msg {
+	__u32 type;
+	__u32 nr;
+	__aligned_u64 cookie;
+	__u8 pool_uuid[16];
+	__u8 node[16];
+};
+
+/**
+ * struct kvblk_peers_id - a block
+ * @id: the block's id, the same on all nodes of a pod
+ */
+struct kvblk_peers_id {
+	__u8 id[16];
+};
+
+/**
  * struct kvblk_anchor - place of an anchor
  * @id: the block's id
  * @member: uuid of the member
@@ -910,6 +1010,15 @@ struct kvblk_anchor {
 	__aligned_u64 generation;
 	__u32 segment;
 	__u32 reserved;
+};
+
+/**
+ * struct kvblk_peers_result - outcome of a delete
+ * @res: 0, -ENOENT, -EBUSY or -EIO, which the delete reports. Or -EREMOTE, -ENODEV,
+ *	-ENOMEM, -ETIME or -ECANCELED of the owner: the delete reports -EREMOTE
+ */
+struct kvblk_peers_result {
+	__s32 res;
 };
 
 /*
@@ -926,6 +1035,7 @@ struct kvblk_anchor {
 #define KVBLK_IOC_UNREG_BUF	_IO(KVBLK_IOC_TYPE, 0x06)
 #define KVBLK_IOC_DRAIN		_IO(KVBLK_IOC_TYPE, 0x07)
 #define KVBLK_IOC_CHANGES	_IO(KVBLK_IOC_TYPE, 0x08)	/* of the node "changes" */
+#define KVBLK_IOC_PEERS		_IO(KVBLK_IOC_TYPE, 0x09)	/* of the node "peers" */
 
 /*
  * Commands of io_uring: IORING_OP_URING_CMD on the node, with cmd_op

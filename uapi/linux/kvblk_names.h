@@ -77,7 +77,10 @@
 	X("miss_foreign_late", MISS_FOREIGN_LATE) \
 	X("miss_foreign_member", MISS_FOREIGN_MEMBER) \
 	X("touches", TOUCHES) \
-	X("touches_lost", TOUCHES_LOST)
+	X("touches_lost", TOUCHES_LOST) \
+	X("asks", ASKS) \
+	X("asks_answered", ASKS_ANSWERED) \
+	X("asks_lost", ASKS_LOST)
 
 /* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
 #define KVBLK_MEMBER_COUNTER_TABLE(X) \
@@ -250,7 +253,10 @@
 	X("Gets of another node's blocks that took longer than the reuse grace, and whose segment was reused meanwhile or could not be proven.", MISS_FOREIGN_LATE) \
 	X("Gets of blocks on another node's member that does not respond.", MISS_FOREIGN_MEMBER) \
 	X("Blocks that other nodes got and that touch counted as hits here.", TOUCHES) \
-	X("Gets of other nodes' blocks that their owners will not hear of, because touched-get had not fetched the earlier ones.", TOUCHES_LOST)
+	X("Gets of other nodes' blocks that their owners will not hear of, because touched-get had not fetched the earlier ones.", TOUCHES_LOST) \
+	X("Lookups with a miss that asked the daemon of the node peers where the blocks are.", ASKS) \
+	X("Of these, those that were answered in time, with hints or without.", ASKS_ANSWERED) \
+	X("Lookups with a miss that did not ask, because too many questions waited for an answer.", ASKS_LOST)
 
 /* X(what it is, the end of its KVBLK_A_GAUGE_) */
 #define KVBLK_GAUGE_DOC_TABLE(X) \
