@@ -12,7 +12,7 @@
  *   ops       put, admit, delete, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members;
  *             follow: members of other nodes; touch: gets of their blocks, for the owners;
- *             peers: questions to other nodes
+ *             peers: questions to other nodes; anchors: places of blocks for them
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
  *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,

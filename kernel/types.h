@@ -377,6 +377,17 @@ struct kvblk_log {
 	struct kvblk_kills kills;
 	struct delayed_work checkpoint;
 	unsigned long time_saved;	/* jiffies when media last got the pool's time */
+	struct kvblk_anchor_segment *anchors; /* array of flash.nr_segs, or NULL; only its work */
+	u64 anchors_session;		/* daemon that @anchors is about; only its work */
+};
+
+/* Progress of the reports of a segment's anchors; see pool/anchors.c. */
+struct kvblk_anchor_segment {
+	u64 gen;
+	u32 settled;			/* summary pages that need not be read again */
+	u32 end;			/* unit behind the last record's first one */
+	u32 nr;				/* records */
+	bool whole;			/* sealed, and all was read */
 };
 
 /* A block device that a pool reads and writes, with its log. */
@@ -587,6 +598,7 @@ struct kvblk_peers_queue {
 	struct kvblk_daemon *daemon;	/* NULL: none */
 	bool over;			/* the pool is destroyed: no daemon may start */
 	u64 session;			/* number of the daemon; READ_ONCE() without @lock */
+	struct delayed_work anchors;	/* reports anchors while @span is not 0 */
 	u32 span;			/* the daemon's, 0: none; READ_ONCE() without @lock */
 	u32 ask_ms;			/* the daemon's; READ_ONCE() without @lock */
 	u32 delete_ms;			/* the daemon's, 0: none; READ_ONCE() without @lock */

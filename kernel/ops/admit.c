@@ -126,7 +126,7 @@ int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32
 		kvmalloc_array(nr, sizeof(*ids), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	struct kvblk_req **absent __free(kvfree) =
 		kvmalloc_array(nr, sizeof(*absent), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	struct kvblk_req *before = NULL, *req;
+	struct kvblk_req *before = NULL, *last = NULL, *req;
 	struct kvblk_slot slot;
 	u32 i, nr_absent = 0;
 
@@ -137,6 +137,10 @@ int kvblk_puts_admit(struct kvblk_pool *pool, struct kvblk_req *const *reqs, u32
 		if (req->result.res || !req->type->reads)
 			continue;
 		req->write.asked = true;
+		/* for anchors, see pool/anchors.c */
+		if (last && !req->write.parent.lo)
+			req->write.parent = last->id;
+		last = req;
 		chain.goes_on |= !!(req->write.hints & KVBLK_HINT_CONTINUES);
 		chain.wanted |= !!(req->write.hints & KVBLK_HINT_MISSED);
 		if (!kvblk_block_present(pool, req->id, req->tenant, &slot)) {

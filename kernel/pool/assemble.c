@@ -275,6 +275,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	xa_init(&pool->foreign.granules);
 	kvblk_changes_init(pool);
 	kvblk_peers_init(pool);
+	INIT_DELAYED_WORK(&pool->peers.anchors, kvblk_anchors_work);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
 	INIT_WORK(&pool->rescue_work, kvblk_upper_ops->rescue);

@@ -72,6 +72,38 @@ struct kvblk_daemon {
 	} buffer;
 };
 
+/* ---- anchors ---- */
+
+int kvblk_peers_note(struct kvblk_pool *pool, const struct kvblk_anchor *anchor)
+{
+	struct kvblk_daemon *daemon;
+
+	guard(spinlock)(&pool->peers.lock);
+	daemon = pool->peers.daemon;
+	if (!daemon || !daemon->ring)
+		return -ENODEV;
+	if (daemon->head - daemon->tail >= RING_ANCHORS)
+		return -EAGAIN;
+	daemon->ring[daemon->head % RING_ANCHORS] = *anchor;
+	WRITE_ONCE(daemon->head, daemon->head + 1);
+	if (daemon->head - daemon->tail == 1)
+		wake_up_interruptible_poll(&daemon->wait, EPOLLIN | EPOLLRDNORM);
+	return 0;
+}
+
+void kvblk_peers_caught_up(struct kvblk_pool *pool, u64 session)
+{
+	struct kvblk_daemon *daemon;
+
+	guard(spinlock)(&pool->peers.lock);
+	daemon = pool->peers.daemon;
+	if (!daemon || pool->peers.session != session || daemon->caught_up)
+		return;
+	daemon->caught_up = true;
+	WRITE_ONCE(daemon->catches_up, true);
+	wake_up_interruptible_poll(&daemon->wait, EPOLLIN | EPOLLRDNORM);
+}
+
 /* ---- questions ---- */
 
 static struct kvblk_question *question_new(struct kvblk_pool *pool, u32 type, u32 room)
@@ -495,6 +527,8 @@ int kvblk_peers_start(struct file *filp, const struct kvblk_peers *arg)
 	smp_store_release(&daemon->started, true);
 	WRITE_ONCE(queue->session, queue->session + 1);
 	span_set(queue, arg->span, arg->ask_ms, arg->delete_ms);
+	if (arg->span)
+		mod_delayed_work(daemon->pool->foreign.wq, &queue->anchors, 0);
 	return 0;
 }
 
@@ -544,4 +578,5 @@ void kvblk_peers_end(struct kvblk_pool *pool)
 		WRITE_ONCE(queue->daemon->over, true);
 		wake_up_interruptible_poll(&queue->daemon->wait, EPOLLIN | EPOLLHUP);
 	}
+	cancel_delayed_work_sync(&queue->anchors);
 }

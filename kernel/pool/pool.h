@@ -202,6 +202,11 @@ void kvblk_touches_take(struct kvblk_pool *pool, struct kvblk_touches_taken *tak
 /* Count @nr blocks as hits. Ids of blocks that are not here or foreign are ignored. */
 void kvblk_touch(struct kvblk_pool *pool, const u8 *ids, u32 nr);
 
+/* ---- anchors.c ---- */
+
+/* kvblk_peers_queue.anchors: report anchors of own members to the daemon. */
+void kvblk_anchors_work(struct work_struct *work);
+
 /* ---- peers.c ---- */
 
 #define KVBLK_ASK_IDS	64u		/* most in a question */
@@ -219,6 +224,10 @@ static inline u32 kvblk_peers_span(const struct kvblk_pool *pool)
  * members were polled, look again; 0: nothing is known in time; -EINTR: killed. Sleeps.
  */
 int kvblk_peers_ask(struct kvblk_pool *pool, const struct kvblk_id *ids, u32 nr, ktime_t end);
+/* Give the daemon an anchor. Returns 0, -EAGAIN: it must read first, or -ENODEV: there is none. */
+int kvblk_peers_note(struct kvblk_pool *pool, const struct kvblk_anchor *anchor);
+/* Tell the daemon of @session that all present anchors were reported. */
+void kvblk_peers_caught_up(struct kvblk_pool *pool, u64 session);
 /* Return whether a daemon takes deletes of foreign blocks. */
 static inline bool kvblk_peers_may_delete(const struct kvblk_pool *pool)
 {
