@@ -16,8 +16,8 @@ struct lookup {
 	struct kvblk_file *file;
 	struct kvblk_lookup *arg;	/* the caller's structure */
 	u8 __user *keys;		/* the next keys */
-	u8 *blob;			/* keys, ids and entries of this step */
-	struct kvblk_id *ids;
+	u8 *blob;			/* keys and entries of this step */
+	struct kvblk_id *ids;		/* of this step; of all keys if @asks */
 	struct kvblk_slot *slots;
 	unsigned long *found;		/* a bit for each key */
 	struct kvblk_entry *wanted;	/* entries to lease; charged to the file's budget */
@@ -26,6 +26,10 @@ struct lookup {
 	bool hole;			/* a key was not present */
 	bool full;			/* the file's budget is used up: lease no more entries */
 	u32 unserved;			/* keys whose member does not respond */
+	bool asks;			/* a daemon may know of missing blocks */
+	u32 hashed;			/* keys whose ids are in @ids */
+	struct kvblk_id *missing;	/* the first ones, KVBLK_ASK_IDS at most, if @asks */
+	u32 nr_missing;
 };
 
 static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk_slot *slot)
@@ -60,8 +64,20 @@ struct lookup_answer {
 	u8 tiers[LOOKUP_STEP];
 };
 
-/* Looks up the @n keys of lu->ids, from key @first on, in an entered pool. Returns 0 or -ENOMEM. */
-static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer *answer)
+/* Collects the missing ones of keys @from to @n - 1 of @ids, looked up in an entered pool. */
+static void lookup_miss(struct lookup *lu, const struct kvblk_id *ids, u64 entries, u32 from, u32 n)
+{
+	u32 i;
+
+	for (i = from; i < n && lu->nr_missing < KVBLK_ASK_IDS; i++)
+		if (!(entries & BIT_ULL(i)) ||
+		    !kvblk_slot_present(lu->file->pool, lu->file->tenant, &lu->slots[i]))
+			lu->missing[lu->nr_missing++] = ids[i];
+}
+
+/* Looks up the @n keys of @ids, from key @first on, in an entered pool. Returns 0 or -ENOMEM. */
+static int lookup_find(struct lookup *lu, const struct kvblk_id *ids, u32 first, u32 n,
+		       struct lookup_answer *answer)
 {
 	struct kvblk_lookup *arg = lu->arg;
 	struct kvblk_pool *pool = lu->file->pool;
@@ -71,7 +87,7 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 
 	BUILD_BUG_ON(LOOKUP_STEP > 64);
 
-	entries = kvblk_index_find_many(&pool->index, lu->ids, n, lu->slots);
+	entries = kvblk_index_find_many(&pool->index, ids, n, lu->slots);
 	for (i = 0; i < n; i++) {
 		struct kvblk_slot *slot = &lu->slots[i];
 
@@ -88,7 +104,7 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 		answer->tags[i] = slot->caller_tag;
 		if (arg->tiers)
 			answer->tiers[i] = kvblk_slot_foreign(slot) ? KVBLK_TIER_FOREIGN :
-					   kvblk_dram_holds(pool, lu->ids[i], slot) ?
+					   kvblk_dram_holds(pool, ids[i], slot) ?
 					   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
 		arg->nr_present++;
 		if (!lu->hole) {
@@ -96,9 +112,11 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 			if (!(arg->flags & KVBLK_LOOKUP_QUIET))
 				kvblk_index_touch(&pool->index, slot, tick);
 		}
-		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, lu->ids[i], slot))
+		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, ids[i], slot))
 			return -ENOMEM;
 	}
+	if (lu->asks && lu->hole)
+		lookup_miss(lu, ids, entries, arg->flags & KVBLK_LOOKUP_PREFIX ? i : 0, n);
 	return 0;
 }
 
@@ -121,14 +139,11 @@ static inline int lookup_out(const struct kvblk_lookup *arg, u32 first, u32 n,
 	       array_out(arg->tiers, first, n, 1, answer ? answer->tiers : NULL);
 }
 
-static int lookup_step(struct lookup *lu, u32 first, u32 n)
+/* Reads the @n keys from key @first on. Returns 0 or an error. */
+static int lookup_read(struct lookup *lu, u32 first, u32 n, u16 lens[LOOKUP_STEP])
 {
-	struct kvblk_lookup *arg = lu->arg;
-	struct kvblk_pool *pool = lu->file->pool;
-	struct lookup_answer answer = {};
-	u32 bytes = 0, at = 0, i, j, end;
-	u16 lens[LOOKUP_STEP];
-	int err;
+	const struct kvblk_lookup *arg = lu->arg;
+	u32 bytes = 0, i;
 
 	if (arg->key_lens) {
 		if (copy_from_user(lens, u64_to_user_ptr(arg->key_lens) + first * 2ul, n * 2ul))
@@ -145,21 +160,123 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	if (copy_from_user(lu->blob, lu->keys, bytes))
 		return -EFAULT;
 	lu->keys += bytes;
+	return 0;
+}
+
+/*
+ * Enters the pool and prefetches the entries of the @n keys from key @first on, which are read and
+ * hashed once. Returns their ids, or an ERR_PTR() with the pool not entered.
+ */
+static const struct kvblk_id *lookup_enter(struct lookup *lu, u32 first, u32 n)
+{
+	struct kvblk_id *ids = lu->ids + (lu->asks ? first : 0);
+	struct kvblk_pool *pool = lu->file->pool;
+	bool hash = first + n > lu->hashed;
+	u32 at = 0, i, j, end;
+	u16 lens[LOOKUP_STEP];
+	int err;
+
+	err = hash ? lookup_read(lu, first, n, lens) : 0;
+	if (err)
+		return ERR_PTR(err);
 	/* not held across copies, which may wait for the caller's pager */
 	if (!kvblk_pool_enter(pool))
-		return -ENODEV;
+		return ERR_PTR(-ENODEV);
 	for (i = 0; i < n; i = end) {
 		end = min(i + LOOKUP_TOGETHER, n);
-		for (j = i; j < end; j++) {
-			lu->ids[j] = kvblk_tenant_hash(&lu->file->key, lu->blob + at, lens[j]);
+		for (j = i; j < end && hash; j++) {
+			ids[j] = kvblk_tenant_hash(&lu->file->key, lu->blob + at, lens[j]);
 			at += lens[j];
 		}
 		for (j = i; j < end; j++)
-			kvblk_index_prefetch(&pool->index, lu->ids[j]);
+			kvblk_index_prefetch(&pool->index, ids[j]);
 	}
-	err = lookup_find(lu, first, n, &answer);
-	kvblk_pool_leave(pool);
-	return err ?: lookup_out(arg, first, n, &answer);
+	lu->hashed = max(lu->hashed, first + n);
+	return ids;
+}
+
+static int lookup_step(struct lookup *lu, u32 first, u32 n)
+{
+	const struct kvblk_id *ids = lookup_enter(lu, first, n);
+	struct lookup_answer answer = {};
+	int err;
+
+	if (IS_ERR(ids))
+		return PTR_ERR(ids);
+	err = lookup_find(lu, ids, first, n, &answer);
+	kvblk_pool_leave(lu->file->pool);
+	return err ?: lookup_out(lu->arg, first, n, &answer);
+}
+
+/* Collects missing keys from key @first on, behind the hole of a prefix. Errors end it. */
+static void lookup_beyond(struct lookup *lu, u32 first)
+{
+	struct kvblk_pool *pool = lu->file->pool;
+	const struct kvblk_id *ids;
+	u32 n;
+
+	for (; first < lu->arg->nr_keys && lu->nr_missing < KVBLK_ASK_IDS; first += n) {
+		n = min(lu->arg->nr_keys - first, LOOKUP_STEP);
+		ids = lookup_enter(lu, first, n);
+		if (IS_ERR(ids))
+			return;
+		lookup_miss(lu, ids, kvblk_index_find_many(&pool->index, ids, n, lu->slots), 0, n);
+		kvblk_pool_leave(pool);
+		cond_resched();
+	}
+}
+
+/* Looks up all keys. Returns 0 with results in the caller's memory, or an error. */
+static int lookup_pass(struct lookup *lu)
+{
+	struct kvblk_lookup *arg = lu->arg;
+	u32 nr = arg->nr_keys, i, n;
+	int err = 0;
+
+	arg->nr_leading = 0;
+	arg->nr_present = 0;
+	lu->hole = false;
+	lu->full = false;
+	lu->unserved = 0;
+	lu->nr_wanted = 0;
+	lu->nr_missing = 0;
+	bitmap_zero(lu->found, nr);
+	for (i = 0; i < nr && !err; i += n) {
+		n = min(nr - i, LOOKUP_STEP);
+		err = lookup_step(lu, i, n);
+		cond_resched();
+		if (!lu->hole || !(arg->flags & KVBLK_LOOKUP_PREFIX))
+			continue;
+		if (!err && i + n < nr)
+			err = lookup_out(arg, i + n, nr - i - n, NULL);
+		if (!err && lu->asks)
+			lookup_beyond(lu, i + n);
+		break;
+	}
+	return err;
+}
+
+/*
+ * Asks for missing blocks, and looks up all keys again, as long as that finds more: a chain that
+ * several nodes put has a run of each.
+ */
+static int lookup_ask(struct lookup *lu)
+{
+	struct kvblk_pool *pool = lu->file->pool;
+	ktime_t end = ktime_add_ms(ktime_get(), READ_ONCE(pool->peers.ask_ms));
+	u32 present;
+	int ret;
+
+	do {
+		present = lu->arg->nr_present;
+		if (!lu->nr_missing || ktime_after(ktime_get(), end))
+			return 0;
+		ret = kvblk_peers_ask(pool, lu->missing, lu->nr_missing, end);
+		if (ret <= 0)
+			return ret;
+		ret = lookup_pass(lu);
+	} while (!ret && lu->arg->nr_present > present);
+	return ret;
 }
 
 static int ioctl_lookup(struct kvblk_file *file, void *data)
@@ -169,7 +286,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	bool lease = arg->flags & KVBLK_LOOKUP_LEASE;
 	struct lookup lu = { .file = file, .arg = arg };
 	ktime_t start = ktime_get();
-	u32 nr = arg->nr_keys, room, i, n;
+	u32 nr = arg->nr_keys, i;
 	u64 end_ns;
 	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
 	int err = -ENOMEM;
@@ -180,31 +297,23 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	    !arg->key_lens == !arg->key_stride || arg->key_stride > KVBLK_KEY_MAX ||
 	    !arg->lease_ms == lease || arg->lease_ms > KVBLK_LEASE_MS_MAX)
 		return -EINVAL;
-	arg->nr_leading = 0;
-	arg->nr_present = 0;
 	arg->nr_leased = 0;
 	arg->lease = 0;
 	arg->lease_end_ns = 0;
 
-	room = min(nr, LOOKUP_STEP);
 	lu.keys = u64_to_user_ptr(arg->keys);
+	lu.asks = kvblk_tenant_followed(file->tenant) && kvblk_peers_span(pool);
+	if (lu.asks)
+		lu.missing = kmalloc_array(KVBLK_ASK_IDS, sizeof(*lu.missing), gfp);
 	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, gfp);
-	lu.ids = kvmalloc_array(room, sizeof(*lu.ids), gfp);
-	lu.slots = kvmalloc_array(room, sizeof(*lu.slots), gfp);
+	lu.ids = kvmalloc_array(lu.asks ? nr : min(nr, LOOKUP_STEP), sizeof(*lu.ids), gfp);
+	lu.slots = kvmalloc_array(min(nr, LOOKUP_STEP), sizeof(*lu.slots), gfp);
 	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), gfp);
-	if (!lu.blob || !lu.ids || !lu.slots || !lu.found)
+	if (!lu.blob || !lu.ids || !lu.slots || !lu.found || (lu.asks && !lu.missing))
 		goto out;
-	err = 0;
-	for (i = 0; i < nr && !err; i += n) {
-		n = min(nr - i, LOOKUP_STEP);
-		err = lookup_step(&lu, i, n);
-		cond_resched();
-		if (lu.hole && (arg->flags & KVBLK_LOOKUP_PREFIX)) {
-			if (!err && i + n < nr)
-				err = lookup_out(arg, i + n, nr - i - n, NULL);
-			break;
-		}
-	}
+	err = lookup_pass(&lu);
+	if (!err && lu.asks)
+		err = lookup_ask(&lu);
 	/* little endian by bytes, as the ABI requires */
 	for (i = 0; arg->bitmap && i < DIV_ROUND_UP(nr, 8) && !err; i++)
 		if (put_user((u8)bitmap_get_value8(lu.found, i * 8),
@@ -227,6 +336,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	kvblk_hist_add(pool, KVBLK_H_LOOKUP, start);
 	trace_kvblk_lookup(pool->name, nr, arg->nr_leading);
 out:
+	kfree(lu.missing);
 	kvfree(lu.blob);
 	kvfree(lu.ids);
 	kvfree(lu.slots);

@@ -605,8 +605,8 @@ enum kvblk_tier {
  * @lease_end_ns: out: CLOCK_MONOTONIC time, as the caller reads it in its time
  *	namespace, at which the lease ends; 0 without @lease
  *
- * Does no I/O.
- * A leased block stays readable until the lease ends, unless its
+ * Does no I/O; may wait for the daemon of a pod if a key is absent, see &struct
+ * kvblk_peers. A leased block stays readable until the lease ends, unless its
  * member fails, the block expires, or a caller deletes the block. A block of another
  * node (KVBLK_TIER_FOREIGN) is kept by the pod's reuse grace only: a lease that
  * includes one ends within it, some seconds, whatever @lease_ms.
