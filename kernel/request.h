@@ -182,6 +182,14 @@ struct kvblk_write {
 	u8 avoid;			/* slot of the member that failed the last write */
 };
 
+struct kvblk_erase {
+	bool stale;			/* an older record may come back */
+	bool asks;			/* the block is foreign: the wait step asks the owner */
+	bool refused;			/* the owner cannot be asked */
+	bool answered;			/* the owner was asked, and @answer is the result */
+	int answer;
+};
+
 struct kvblk_batch;
 
 struct kvblk_req {
@@ -243,8 +251,9 @@ struct kvblk_req {
 	union {				/* by @type, private to its files */
 		struct kvblk_read read;	/* get, prefetch */
 		struct kvblk_write write;	/* put */
-		bool stale;		/* delete: an older record may come back */
+		struct kvblk_erase erase;	/* delete */
 	};
+	struct kvblk_question *question; /* delete: to the block's owner, or NULL */
 	struct kvblk_dram_block *block;	/* DRAM block with a reference, or NULL */
 	__le32 *crcs;			/* put: the caller's checksums; get: those to return */
 	ktime_t waiting;		/* start of the wait, or 0 */

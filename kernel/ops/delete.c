@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Deletes: removes the entry, and completes when the record's header is durably overwritten. */
+/*
+ * Deletes: removes the entry, and completes when the record's header is durably overwritten.
+ *
+ * A foreign record is its owner's to overwrite, who is asked through the pool's daemon. The wait
+ * step asks, because a ring's submitter must not wait: its operation is retried from a worker. A
+ * delete that was asked for may take place after its caller gave up.
+ */
 #include "request.h"
 #include "trace.h"
 
@@ -9,6 +15,48 @@ bool kvblk_pool_unsure(struct kvblk_pool *pool)
 		return false;
 	WRITE_ONCE(pool->refused, true);
 	return true;
+}
+
+/* Counts and traces the end of a delete. Returns its result @err. */
+static int delete_report(struct kvblk_req *req, int err)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!err) {
+		kvblk_count(pool, KVBLK_C_DELETES, 1);
+		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
+	}
+	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0, req->start);
+	return err;
+}
+
+/* Decides about a block on another node's member. Returns as &kvblk_op_type.start. */
+static int delete_foreign(struct kvblk_req *req)
+{
+	if (kvblk_slot_expired(req->pool, &req->slot))
+		return kvblk_req_over(req, -ENOENT);
+	if (req->erase.answered)
+		return kvblk_req_over(req, delete_report(req, req->erase.answer));
+	req->erase.asks = !req->erase.refused && kvblk_peers_may_delete(req->pool);
+	return req->erase.asks ? -EAGAIN : kvblk_req_over(req, -EREMOTE);
+}
+
+/* Takes the owner's answer. Returns false if there is none yet. */
+static bool delete_answered(struct kvblk_req *req)
+{
+	if (!kvblk_question_over(req->question))
+		return false;
+	req->erase.answer = kvblk_question_result(req->question);
+	req->erase.answered = true;
+	kvblk_question_drop(req->question);
+	req->question = NULL;
+	return true;
+}
+
+/* Returns whether the owner has no record of a foreign block any more. */
+static bool delete_is_gone(const struct kvblk_req *req)
+{
+	return req->erase.answered && (!req->erase.answer || req->erase.answer == -ENOENT);
 }
 
 static int delete_begun(struct kvblk_req *req)
@@ -21,6 +69,9 @@ static int delete_begun(struct kvblk_req *req)
 	unsigned long moved;
 	int err;
 
+	req->erase.asks = false;
+	if (req->question && !delete_answered(req))
+		return -EAGAIN;
 	/* pairs with restore_use() */
 	smp_rmb();
 again:
@@ -35,10 +86,17 @@ again:
 		/* for members that went missing since */
 		kvblk_missing_note(pool, req->id);
 		kvblk_dram_forget(pool, req->id);
+		if (req->erase.answered)
+			return kvblk_req_over(req, delete_report(req, err ?: req->erase.answer));
 		return kvblk_req_over(req, err ?: -ENOENT);
 	}
-	if (kvblk_slot_foreign(&req->slot))
-		return kvblk_req_over(req, -EREMOTE);
+	if (kvblk_slot_foreign(&req->slot)) {
+		if (!delete_is_gone(req))
+			return delete_foreign(req);
+		/* a poll may have entered another place of the block meanwhile */
+		kvblk_index_replace(&pool->index, req->id, &req->slot, NULL);
+		goto again;
+	}
 	if (req->slot.state == KVBLK_SLOT_WRITING)
 		return kvblk_req_over(req, -EBUSY);
 	if (req->slot.state == KVBLK_SLOT_MOVING)
@@ -54,7 +112,7 @@ again:
 							 kvblk_kill_barrier(pool, req->id);
 	if (err == 1)
 		return -EAGAIN;
-	req->stale = unsure || err < 0;
+	req->erase.stale = unsure || err < 0;
 	/* the media half, and the pool with it, may end before the DRAM block is looked up */
 	percpu_ref_get(&pool->users);
 	kvblk_media_submit(req, NULL);
@@ -124,8 +182,22 @@ static long delete_wait(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
 
+	if (req->erase.asks) {
+		/* the next start may not get as far as to decide again */
+		req->erase.asks = false;
+		req->question = kvblk_peers_delete(pool, req->id, req->slot.seg);
+		req->erase.refused = !req->question;
+	}
+	if (req->question && !kvblk_question_over(req->question)) {
+		/* the question has a limit of its own */
+		req->waiting = ktime_get();
+		return kvblk_question_wait(req->question, step);
+	}
 	if (atomic_read(&pool->restoring))
 		return kvblk_req_wait_restore(req, step);
+	/* no daemon, too many questions, or an answer: the next start reports it */
+	if (req->question || req->erase.refused)
+		return 1;
 	if (delete_crowded(req))
 		return wait_event_killable_timeout(pool->delete_wait, !delete_crowded(req), step);
 	return wait_event_killable_timeout(pool->settle_wait, delete_ready(req), step);
@@ -142,14 +214,10 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 	/* for members that went missing before the invalidation was written */
 	kvblk_missing_note(pool, req->id);
 	/* an older record cannot be invalidated now, or was not read by restore */
-	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
+	if (!err && (req->erase.stale || kvblk_kill_barrier(pool, req->id) < 0 ||
 		     kvblk_pool_unsure(pool)))
 		err = -EIO;
-	if (!err) {
-		kvblk_count(pool, KVBLK_C_DELETES, 1);
-		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
-	}
-	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0, req->start);
+	delete_report(req, err);
 	kvblk_media_end(req);
 	return kvblk_req_over(req, err);
 }

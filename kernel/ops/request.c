@@ -295,11 +295,13 @@ static noinline void req_trim_more(struct kvblk_req *req)
 	kvblk_p2p_trial_end(req);
 	kfree(req->crcs);
 	req->crcs = NULL;
+	kvblk_question_drop(req->question);
+	req->question = NULL;
 }
 
 void kvblk_req_trim(struct kvblk_req *req)
 {
-	if (unlikely(req->device || req->crcs))
+	if (unlikely(req->device || req->crcs || req->question))
 		req_trim_more(req);
 	kvblk_req_buffers_drop(req);
 	kvblk_parts_put(req->src.parts, req->src.nr);

@@ -77,7 +77,9 @@
  *               block is not stored; delete: the member failed, and the block may
  *               come back after a restart
  *  -EREMOTE     delete, put in place of an older block, prefetch: the block is on a
- *               member of another node of the pod, which alone can do that.
+ *               member of another node of the pod, which alone can do that. A delete
+ *               asks that node if a daemon is there, see &struct kvblk_peers; without
+ *               an answer the block may be deleted all the same, as with -ETIME
  *  -ETIME       the deadline passed first
  *  -ECANCELED   a cancel or a signal came first, the ring was closed, or its task
  *               exited. A put is not stored. A delete has not begun, except if the
