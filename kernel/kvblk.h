@@ -6,7 +6,7 @@
  *   admin     netlink, netlink_stats, sysfs: interface of operators; monitor: who may read what
  *   nvme_kv   command, identify, list: interface of NVMe key-value commands
  *   chardev   cdev, ioctl, batch, uring, parse: interface of runtimes; changes: change feeds;
- *             peers: the daemon that speaks to other nodes
+ *             peers: the daemon that speaks to other nodes; remote: deletes that those ask for
  *   read      read: gets; prefetch; source_record, source_dram, source_foreign: where blocks
  *             are; sink, sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, admit, delete, lease, drain; request: what operations share

@@ -184,6 +184,7 @@ struct kvblk_write {
 
 struct kvblk_erase {
 	bool stale;			/* an older record may come back */
+	bool own_only;			/* another node asked: its block is here or nowhere */
 	bool asks;			/* the block is foreign: the wait step asks the owner */
 	bool refused;			/* the owner cannot be asked */
 	bool answered;			/* the owner was asked, and @answer is the result */
@@ -279,6 +280,8 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *op,
 				const void *key, const struct kvblk_piece *pieces,
 				struct io_uring_cmd *cmd, unsigned int issue_flags);
+/* Makes a request of the kernel itself to delete an own block, or returns NULL. May sleep. */
+struct kvblk_req *kvblk_req_delete(struct kvblk_file *file, struct kvblk_id id, u64 deadline_ns);
 
 /* ---- ops/request.c: shared by all operations ---------------------------- */
 

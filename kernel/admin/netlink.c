@@ -18,6 +18,7 @@
 
 #include "admin/netlink.h"
 #include "admin/netlink_gen.h"
+#include "chardev/chardev.h"
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
 static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
@@ -214,6 +215,9 @@ struct nl_job {
 	struct kvblk_pool_spec spec;
 	u32 add_flags;
 	uuid_t uuid;			/* of the member to remove if @member is "" */
+	u8 *ids;			/* @nr_ids packed ids of blocks to delete, or NULL */
+	u32 nr_ids;
+	s32 *results;			/* of each id */
 	u32 max_specs;			/* entries of @specs */
 	struct kvblk_member_spec specs[];
 };
@@ -229,6 +233,8 @@ static void nl_job_free(struct nl_job *job)
 		put_device(&job->pool->dev);
 	for (i = 0; i < job->max_specs; i++)
 		kfree(job->specs[i].path);
+	kvfree(job->ids);
+	kvfree(job->results);
 	kvfree(job);
 }
 
@@ -277,16 +283,13 @@ static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u
 	return nl_job_alloc(info, nr_specs, nla_data(info->attrs[KVBLK_A_POOL_NAME]));
 }
 
-/* Execute the job and free it. Returns its result, or -EINPROGRESS if an event will report it. */
-static int nl_job_run(struct genl_info *info, struct nl_job *job, int (*run)(struct nl_job *job))
+/* Execute the job. Returns its result, or -EINPROGRESS: a worker has it, an event reports it. */
+static int nl_job_wait(struct genl_info *info, struct nl_job *job, int (*run)(struct nl_job *job))
 {
 	const u64 request = atomic64_inc_return(&nl_last_request);
-	int err;
 
-	if (!try_module_get(THIS_MODULE)) {
-		nl_job_free(job);
+	if (!try_module_get(THIS_MODULE))
 		return kvblk_refuse(info->extack, -ENODEV, "the module is being unloaded");
-	}
 	job->run = run;
 	job->request = request;
 	init_completion(&job->over);
@@ -301,13 +304,21 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job, int (*run)(str
 	}
 	/* the worker may be between cmpxchg() and complete_all() */
 	wait_for_completion(&job->over);
-	err = job->err;
 	/* the message is a constant, or in the job's buffer, which is freed */
 	if (job->extack._msg == job->extack._msg_buf)
 		NL_SET_ERR_MSG_FMT(info->extack, "%s", job->extack._msg_buf);
 	else
 		info->extack->_msg = job->extack._msg;
-	nl_job_free(job);
+	return job->err;
+}
+
+/* Execute the job and free it. Returns as nl_job_wait(). */
+static int nl_job_run(struct genl_info *info, struct nl_job *job, int (*run)(struct nl_job *job))
+{
+	int err = nl_job_wait(info, job, run);
+
+	if (err != -EINPROGRESS)
+		nl_job_free(job);
 	return err;
 }
 
@@ -969,6 +980,56 @@ int kvblk_nl_touch_doit(struct sk_buff *skb, struct genl_info *info)
 		kvblk_pool_leave(pool);
 	}
 	put_device(&pool->dev);
+	return err;
+}
+
+static int nl_delete(struct nl_job *job)
+{
+	int err = kvblk_delete_ids(job->pool, job->ids, job->nr_ids, job->results);
+
+	return err == -ENODEV ? kvblk_refuse(&job->extack, err, "the pool is being destroyed") :
+				err;
+}
+
+static int nl_reply_results(struct genl_info *info, const s32 *results, u32 nr)
+{
+	const size_t bytes = nr * sizeof(*results);
+	struct sk_buff *reply = genlmsg_new(nla_total_size(bytes), GFP_KERNEL);
+	void *hdr = reply ? kvblk_nl_begin(reply, info) : NULL;
+
+	if (!hdr || kvblk_nl_end(reply, hdr, nla_put(reply, KVBLK_A_TOUCH_RESULTS, bytes,
+						     results))) {
+		nlmsg_free(reply);
+		return kvblk_refuse(info->extack, -ENOMEM, "no memory for the reply");
+	}
+	return genlmsg_reply(reply, info);
+}
+
+int kvblk_nl_delete_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *ids = info->attrs[KVBLK_A_TOUCH_IDS];
+	struct kvblk_pool *pool = nl_pool_of_ids(skb, info);
+	struct nl_job *job;
+	int err;
+
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
+	job = nl_job_alloc(info, 0, pool->name);
+	if (IS_ERR(job)) {
+		put_device(&pool->dev);
+		return PTR_ERR(job);
+	}
+	job->pool = pool;
+	job->nr_ids = nla_len(ids) / KVBLK_ID_BYTES;
+	job->ids = kvmemdup(nla_data(ids), nla_len(ids), GFP_KERNEL);
+	job->results = kvcalloc(job->nr_ids, sizeof(*job->results), GFP_KERNEL);
+	err = job->ids && job->results ? nl_job_wait(info, job, nl_delete) :
+	      kvblk_refuse(info->extack, -ENOMEM, "no memory for the request");
+	if (err == -EINPROGRESS)
+		return err;
+	if (!err)
+		err = nl_reply_results(info, job->results, job->nr_ids);
+	nl_job_free(job);
 	return err;
 }
 

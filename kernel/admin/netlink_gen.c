@@ -136,6 +136,12 @@ static const struct nla_policy kvblk_touch_nl_policy[KVBLK_A_TOUCH_IDS + 1] = {
 	[KVBLK_A_TOUCH_IDS] = { .type = NLA_BINARY, },
 };
 
+/* KVBLK_CMD_DELETE - do */
+static const struct nla_policy kvblk_delete_nl_policy[KVBLK_A_TOUCH_IDS + 1] = {
+	[KVBLK_A_TOUCH_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TOUCH_IDS] = { .type = NLA_BINARY, },
+};
+
 /* Ops table for kvblk */
 static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
@@ -254,6 +260,13 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_TOUCH,
 		.doit		= kvblk_nl_touch_doit,
 		.policy		= kvblk_touch_nl_policy,
+		.maxattr	= KVBLK_A_TOUCH_IDS,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_DELETE,
+		.doit		= kvblk_nl_delete_doit,
+		.policy		= kvblk_delete_nl_policy,
 		.maxattr	= KVBLK_A_TOUCH_IDS,
 		.flags		= GENL_CMD_CAP_DO,
 	},

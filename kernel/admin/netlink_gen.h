@@ -35,6 +35,7 @@ int kvblk_nl_foreign_get_dumpit(struct sk_buff *skb,
 int kvblk_nl_touched_get_dumpit(struct sk_buff *skb,
 				struct netlink_callback *cb);
 int kvblk_nl_touch_doit(struct sk_buff *skb, struct genl_info *info);
+int kvblk_nl_delete_doit(struct sk_buff *skb, struct genl_info *info);
 
 enum {
 	KVBLK_NLGRP_EVENTS,

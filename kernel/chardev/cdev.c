@@ -9,20 +9,20 @@ static long kvblk_ioctl(struct file *filp, unsigned int cmd, unsigned long param
 	return kvblk_call(filp->private_data, cmd, (void __user *)param);
 }
 
-int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, struct file *filp)
+struct kvblk_file *kvblk_file_new(struct kvblk_pool *pool, u16 tenant, fmode_t mode)
 {
 	struct kvblk_file *file __free(kfree) = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 
 	if (!file)
-		return -ENOMEM;
+		return ERR_PTR(-ENOMEM);
 	file->drainer = kvblk_drainer_new();
 	if (!file->drainer)
-		return -ENOMEM;
+		return ERR_PTR(-ENOMEM);
 	spin_lock(&pool->openers_lock);
 	if (pool->dying) {
 		spin_unlock(&pool->openers_lock);
 		kvblk_drainer_put(file->drainer);
-		return -ENODEV;
+		return ERR_PTR(-ENODEV);
 	}
 	list_add_tail(&file->opener.link, &pool->openers);
 	file->opener.pid = get_pid(task_tgid(current));
@@ -31,7 +31,7 @@ int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, st
 	refcount_set(&file->refs, 1);
 	kvblk_budget_init(&file->budget);
 	file->pool = pool;
-	file->mode = filp->f_mode & (FMODE_READ | FMODE_WRITE);
+	file->mode = mode;
 	file->tenant = tenant;
 	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
@@ -39,7 +39,32 @@ int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, st
 	INIT_LIST_HEAD(&file->reqs);
 	xa_init(&file->leases);
 	get_device(&pool->dev);
-	filp->private_data = no_free_ptr(file);
+	return_ptr(file);
+}
+
+void kvblk_file_free(struct kvblk_file *file)
+{
+	struct kvblk_pool *pool = file->pool;
+
+	kvblk_lease_drop_all(file);
+	kvblk_region_remove_all(&file->regions);
+	scoped_guard(spinlock, &pool->openers_lock)
+		list_del(&file->opener.link);
+	put_pid(file->opener.pid);
+	kvblk_drainer_put(file->drainer);
+	kvblk_file_put(file);
+	wake_up_all(&pool->settle_wait);
+	put_device(&pool->dev);
+}
+
+int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, struct file *filp)
+{
+	struct kvblk_file *file = kvblk_file_new(pool, tenant,
+						 filp->f_mode & (FMODE_READ | FMODE_WRITE));
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	filp->private_data = file;
 	return nonseekable_open(inode, filp);
 }
 
@@ -56,18 +81,7 @@ int kvblk_file_flush(struct file *filp, fl_owner_t id)
 
 int kvblk_file_release(struct inode *inode, struct file *filp)
 {
-	struct kvblk_file *file = filp->private_data;
-	struct kvblk_pool *pool = file->pool;
-
-	kvblk_lease_drop_all(file);
-	kvblk_region_remove_all(&file->regions);
-	scoped_guard(spinlock, &pool->openers_lock)
-		list_del(&file->opener.link);
-	put_pid(file->opener.pid);
-	kvblk_drainer_put(file->drainer);
-	kvblk_file_put(file);
-	wake_up_all(&pool->settle_wait);
-	put_device(&pool->dev);
+	kvblk_file_free(filp->private_data);
 	return 0;
 }
 

@@ -25,6 +25,10 @@ extern const struct file_operations kvblk_nvme_fops;
 extern const struct file_operations kvblk_changes_fops;
 extern const struct file_operations kvblk_peers_fops;
 
+/* Makes an open file of the kernel or of a node. Returns it, or an ERR_PTR(): ENOMEM, ENODEV. */
+struct kvblk_file *kvblk_file_new(struct kvblk_pool *pool, u16 tenant, fmode_t mode);
+/* Ends a file that no caller uses. May sleep. */
+void kvblk_file_free(struct kvblk_file *file);
 /* Opens a node of @tenant. Returns 0, -ENOMEM or -ENODEV. */
 int kvblk_file_open(struct kvblk_pool *pool, u16 tenant, struct inode *inode, struct file *filp);
 int kvblk_file_flush(struct file *filp, fl_owner_t id);
@@ -37,6 +41,11 @@ int kvblk_batch_submit(struct kvblk_file *file, void *arg);
  * each with its result; detached ones are replaced. Returns 0, -EINTR: killed, -ENOMEM: a chain's.
  */
 int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u32 flags);
+/*
+ * Deletes own blocks of any tenant that another node's delete may name, as a user's delete does.
+ * Ids of other blocks are -ENOENT. Returns 0 with @results, or an error. May sleep.
+ */
+int kvblk_delete_ids(struct kvblk_pool *pool, const u8 *ids, u32 nr, s32 *results);
 /* Runs an ioctl, also as a ring's command. May sleep. */
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);

@@ -317,3 +317,20 @@ struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *
 	}
 	return req;
 }
+
+struct kvblk_req *kvblk_req_delete(struct kvblk_file *file, struct kvblk_id id, u64 deadline_ns)
+{
+	const struct kvblk_op op = {
+		.opcode = KVBLK_OP_DELETE,
+		.deadline_ns = deadline_ns,
+	};
+	struct kvblk_req *req = req_begin(file, &op, FMODE_WRITE, NULL);
+
+	if (!req)
+		return NULL;
+	/* op_check() refuses an operation without a key, whose id is known here */
+	req->result.res = 0;
+	req->id = id;
+	req->erase.own_only = true;
+	return req;
+}

@@ -33,7 +33,7 @@ static int delete_report(struct kvblk_req *req, int err)
 /* Decides about a block on another node's member. Returns as &kvblk_op_type.start. */
 static int delete_foreign(struct kvblk_req *req)
 {
-	if (kvblk_slot_expired(req->pool, &req->slot))
+	if (req->erase.own_only || kvblk_slot_expired(req->pool, &req->slot))
 		return kvblk_req_over(req, -ENOENT);
 	if (req->erase.answered)
 		return kvblk_req_over(req, delete_report(req, req->erase.answer));
@@ -59,6 +59,13 @@ static bool delete_is_gone(const struct kvblk_req *req)
 	return req->erase.answered && (!req->erase.answer || req->erase.answer == -ENOENT);
 }
 
+/* Returns whether the entry that was found is one that the request may delete. */
+static bool delete_may(const struct kvblk_req *req)
+{
+	return req->erase.own_only ? kvblk_tenant_followed(req->slot.tenant) :
+				     req->slot.tenant == req->tenant;
+}
+
 static int delete_begun(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -75,8 +82,7 @@ static int delete_begun(struct kvblk_req *req)
 	/* pairs with restore_use() */
 	smp_rmb();
 again:
-	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
-	    req->slot.tenant != req->tenant) {
+	if (!kvblk_index_find(&pool->index, req->id, &req->slot) || !delete_may(req)) {
 		/* evicted, or lost with its member: may the record come back? */
 		err = kvblk_kill_barrier(pool, req->id);
 		if (err == 1)

@@ -441,6 +441,7 @@ static const struct {
 	{ KVBLK_CMD_MEMBER_FOLLOW, KVBLK_A_MEMBER_POOL, 0, "follow" },
 	{ KVBLK_CMD_FOREIGN_GET, KVBLK_A_MEMBER_POOL, NLM_F_DUMP, "foreign dump" },
 	{ KVBLK_CMD_TOUCH, KVBLK_A_TOUCH_POOL, 0, "touch" },
+	{ KVBLK_CMD_DELETE, KVBLK_A_TOUCH_POOL, 0, "delete" },
 	{ KVBLK_CMD_TOUCHED_GET, KVBLK_A_TOUCH_POOL, NLM_F_DUMP, "dump of touched blocks" },
 };
 
@@ -454,7 +455,7 @@ static void put_rest(struct req *req, int cmd, int flags)
 		put_str(req, KVBLK_A_MEMBER_NAME, member);
 	else if (cmd == KVBLK_CMD_ROUTE_GET)
 		put_str(req, KVBLK_A_ROUTE_MEMBER, member);
-	else if (cmd == KVBLK_CMD_TOUCH)
+	else if (cmd == KVBLK_CMD_TOUCH || cmd == KVBLK_CMD_DELETE)
 		put(req, KVBLK_A_TOUCH_IDS, "0123456789abcdef", 16);
 }
 
@@ -1020,7 +1021,7 @@ TEST(follow)
 TEST(touches)
 {
 	static const size_t bad[] = { 0, 1, 8, 15, 17, 31, 16383, 16385, 16400, 32768, 60000 };
-	static const int cmds[] = { KVBLK_CMD_TOUCH };
+	static const int cmds[] = { KVBLK_CMD_TOUCH, KVBLK_CMD_DELETE };
 	static char ids[60000];
 	static struct req req;
 
@@ -1038,6 +1039,10 @@ TEST(touches)
 			put(&req, KVBLK_A_TOUCH_IDS, ids, n);
 			refused(&req, EINVAL, "command %d in no pod, %zu bytes", cmds[c], n);
 		}
+		begin_on(&req, cmds[c], 0, KVBLK_A_TOUCH_POOL, pool);
+		put(&req, KVBLK_A_TOUCH_IDS, ids, 16);
+		put(&req, KVBLK_A_TOUCH_RESULTS, ids, 4);
+		refused(&req, EINVAL, "command %d with results", cmds[c]);
 	}
 	begin_on(&req, KVBLK_CMD_TOUCHED_GET, NLM_F_DUMP, KVBLK_A_TOUCH_POOL, pool);
 	put(&req, KVBLK_A_TOUCH_IDS, ids, 16);
@@ -1184,6 +1189,7 @@ TEST(unknown_attributes)
 		KVBLK_CMD_POOL_GET, KVBLK_CMD_MEMBER_ADD,
 		KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET,
 		KVBLK_CMD_STATS_GET, KVBLK_CMD_MEMBER_FOLLOW, KVBLK_CMD_TOUCH,
+		KVBLK_CMD_DELETE,
 	};
 	static const int types[] = { 0, 63, 200, 0x1fff };
 	static struct req req;

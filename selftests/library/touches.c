@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * Fetch the blocks that a pool of a pod got from others, and count them as hits of their owner's
- * pool on the same machine, in a program that uses only the library.
+ * pool on the same machine, or delete them there, in a program that uses only the library.
  *
- * usage: library_touches POOL [OWNER]
+ * usage: library_touches POOL [OWNER [delete]]
  *
  * Prints "fetched=COUNT entries=COUNT owners=COUNT", then a line "owner POOL NODE COUNT" for each
- * entry. Without OWNER, the blocks are lost. Exit code 1: an error, whose text
- * is printed.
+ * entry. Without OWNER, the blocks are lost. With delete, prints "deleted=COUNT missing=COUNT" for
+ * each entry, twice: of two deletes the second finds nothing. Exit code 1: an error, whose text is
+ * printed.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -45,14 +46,31 @@ static void print(const struct kvblk_touched *list)
 	}
 }
 
+/* Delete the blocks of @t in @owner, and print how many results were 0 and -ENOENT. */
+static int delete(struct kvblk_admin *admin, const char *owner, const struct kvblk_touched *t)
+{
+	static int32_t results[KVBLK_TOUCH_LEN_MAX / 16];
+	unsigned int deleted = 0, missing = 0;
+	int err;
+
+	err = kvblk_pool_delete(admin, owner, t->ids, t->nr, results);
+	for (uint32_t i = 0; i < t->nr && !err; i++) {
+		deleted += results[i] == 0;
+		missing += results[i] == -ENOENT;
+	}
+	if (!err)
+		printf("deleted=%u missing=%u\n", deleted, missing);
+	return err;
+}
+
 int main(int argc, char **argv)
 {
 	struct kvblk_touched *list = NULL;
 	struct kvblk_admin *admin;
 	int err;
 
-	if (argc < 2 || argc > 3) {
-		fprintf(stderr, "usage: library_touches POOL [OWNER]\n");
+	if (argc < 2 || argc > 4 || (argc == 4 && strcmp(argv[3], "delete") != 0)) {
+		fprintf(stderr, "usage: library_touches POOL [OWNER [delete]]\n");
 		return 2;
 	}
 	err = kvblk_admin_open(&admin);
@@ -63,8 +81,12 @@ int main(int argc, char **argv)
 	err = kvblk_touched_list(admin, argv[1], &list);
 	if (!err)
 		print(list);
-	for (const struct kvblk_touched *t = list; t && argc > 2 && !err; t = t->next)
-		err = kvblk_touch(admin, argv[2], t->ids, t->nr);
+	for (const struct kvblk_touched *t = list; t && argc > 2 && !err; t = t->next) {
+		err = argc == 3 ? kvblk_touch(admin, argv[2], t->ids, t->nr) :
+				  delete(admin, argv[2], t);
+		if (!err && argc == 4)
+			err = delete(admin, argv[2], t);
+	}
 	if (err)
 		printf("%s: %s\n", strerror(-err), kvblk_admin_message(admin));
 	kvblk_list_free(list);

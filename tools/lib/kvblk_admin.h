@@ -640,6 +640,23 @@ int kvblk_touched_list(struct kvblk_admin *admin, const char *pool,
  */
 int kvblk_touch(struct kvblk_admin *admin, const char *pool, const void *ids, size_t nr);
 
+/**
+ * kvblk_pool_delete() - delete blocks of a pool because another node of the pod asks
+ * @admin: the handle
+ * @pool: name of the pool, which is part of a pod
+ * @ids: ids of the blocks, 16 bytes each, as for kvblk_touch()
+ * @nr: number of ids, 1 to KVBLK_TOUCH_LEN_MAX / 16
+ * @results: set to the outcome for each id, in order: 0, once the block is durably deleted;
+ *	-ENOENT: the pool has no such block on members of its own; or another errno of a
+ *	delete. Undefined unless the call returns 0
+ *
+ * Context: one thread at a time.
+ * Return: 0; -EINPROGRESS if a device is slow: the deletes go on, and their results are
+ * lost; -EBADMSG if the reply has another number of results; else as kvblk_touch().
+ */
+int kvblk_pool_delete(struct kvblk_admin *admin, const char *pool, const uint8_t *ids,
+		      unsigned int nr, int32_t *results);
+
 #define KVBLK_STATS_COUNTERS	128	/* most counters */
 #define KVBLK_STATS_GAUGES	64	/* most gauges */
 #define KVBLK_STATS_LATENCIES	8	/* most histograms */

@@ -3,7 +3,7 @@
 # vm: kernels=newest,6.12,debug check=debug mem=1G timeout=400 takes=46
 # Two pools of a pod on one machine: what the second gets from the first is fetched by owner, once, and counts as a hit
 # of the first. So reclaim of the first keeps these blocks and drops the others. What finds no room, and what is not
-# followed any more, is counted as lost. Only root fetches.
+# followed any more, is counted as lost. The first deletes by id what another node names. Only root fetches and deletes.
 # slow: a log that is turned over with a reuse grace, and 8,000 gets.
 . "${0%/*}/pool.bash"
 len=65536
@@ -78,6 +78,18 @@ for first in 0 100 200 300; do
 	expect "hits of touched blocks" "$hits" 20
 done
 [ "$(on ta counter reinserts)" -ge 80 ] || fail "touched blocks were not written again"
+
+echo "-- deleted by id, and not twice; blocks of others are not here"
+on tb blocks get 0 20 $len 7
+check library_touches tb ta delete >"$tmp/touched"
+expect "results" "$(grep deleted= "$tmp/touched" | tr '\n' ' ')" "deleted=20 missing=0 deleted=0 missing=20 "
+on ta blocks get 0 20 $len 7
+expect "hits of deleted blocks" "$hits" 0
+on tb blocks get 100 20 $len 7
+check library_touches tb tb delete >"$tmp/touched"
+expect "results" "$(grep deleted= "$tmp/touched" | tr '\n' ' ')" "deleted=0 missing=20 deleted=0 missing=20 "
+on ta blocks get 100 20 $len 7
+expect "hits of blocks that another pool was to delete" "$hits" 20
 
 echo "-- lost: no longer followed, and no room"
 on tb blocks get 100 20 $len 7

@@ -877,6 +877,41 @@ int kvblk_touch(struct kvblk_admin *admin, const char *pool, const void *ids, si
 	return ids_request(admin, KVBLK_CMD_TOUCH, pool, ids, nr);
 }
 
+/* Results of a delete, in place of a list's replies. */
+struct deleted {
+	int32_t *results;
+	size_t bytes;
+	bool came;
+};
+
+static int parse_deleted(struct nlmsghdr *hdr, void *arg)
+{
+	struct nlattr *tb[KVBLK_A_TOUCH_MAX + 1], *results;
+	struct deleted *deleted = arg;
+
+	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_TOUCH_MAX, NULL))
+		return -EBADMSG;
+	results = tb[KVBLK_A_TOUCH_RESULTS];
+	if (!results || (size_t)nla_len(results) != deleted->bytes)
+		return -EBADMSG;
+	memcpy(deleted->results, nla_data(results), deleted->bytes);
+	deleted->came = true;
+	return 0;
+}
+
+int kvblk_pool_delete(struct kvblk_admin *admin, const char *pool, const uint8_t *ids,
+		      unsigned int nr, int32_t *results)
+{
+	struct deleted deleted = { results, nr * sizeof(*results), false };
+	int err;
+
+	admin->parse = parse_deleted;
+	admin->replies = &deleted;
+	err = ids_request(admin, KVBLK_CMD_DELETE, pool, ids, nr);
+	admin->parse = NULL;
+	return err || deleted.came ? err : -EBADMSG;
+}
+
 static int parse_stats(struct nlmsghdr *hdr, void *arg)
 {
 	struct kvblk_stats *stats = append(arg, sizeof(*stats));
