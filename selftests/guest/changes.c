@@ -13,10 +13,10 @@
  */
 #include <grp.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <sys/wait.h>
 
 #include "kv_io.h"
+#include "want.h"
 
 #define ROOM		65536u
 #define RECORDS		512u
@@ -24,24 +24,6 @@
 
 static const char *node;
 static char changes_node[256];
-static int wrong;
-
-#define WANT(got, want, ...) want_eq((long long)(got), (long long)(want), #got, __VA_ARGS__)
-
-static void __attribute__((format(printf, 4, 5)))
-want_eq(long long got, long long want, const char *what, const char *format, ...)
-{
-	va_list args;
-
-	if (got == want)
-		return;
-	wrong++;
-	printf("%s is %lld, not %lld: ", what, got, want);
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf("\n");
-}
 
 static int changes_open(int flags)
 {
