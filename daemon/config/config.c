@@ -386,10 +386,10 @@ bool config_is_peer(const char *endpoint)
 static const struct setting peers_rows[] = {
 	{ .name = "listen", .type = SETTING_TEXT, PEERS(listen), .vital = true, .required = true,
 	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
-	  .doc = "Endpoint at which this host publishes what it got from other nodes' members. Whoever reaches it learns which blocks are got." },
+	  .doc = "Endpoint at which this host publishes what it got from other nodes' members, and asks their owners to delete blocks. Whoever reaches it learns which blocks are got and deleted." },
 	{ .name = "peers", .type = SETTING_LIST, PEERS(peers), .most = POD_PEERS,
 	  .valid = config_is_peer, .allowed = "tcp://HOST:PORT",
-	  .doc = "Endpoints of the other nodes, as their listen, from which this host learns what they got from its members. kvblkd trusts them: a peer can make blocks stay longer than they deserve. Default: none." },
+	  .doc = "Endpoints of the other nodes, as their listen, from which this host learns what they got from its members and want to delete. kvblkd trusts them: a peer can make blocks stay longer than they deserve, and delete blocks. Default: none." },
 	{ 0 },
 };
 
@@ -934,7 +934,7 @@ void config_print_settings(FILE *to)
 	fputs(".SS prestage\nSocket that accepts hints of blocks that will be needed, which kvblkd then loads into the pools' memory; see kvblkd(8). "
 	      "prestage is a group. Without it there is no socket.\n", to);
 	print_rows(to, prestage_rows);
-	fputs(".SS pod\nConnections to the kvblkd of the other nodes of this host's pods, which tell each other what they get from the others' members; see kvblkd(8). "
-	      "pod is a group. Without it each node knows its own gets only.\n", to);
+	fputs(".SS pod\nConnections to the kvblkd of the other nodes of this host's pods, which tell each other what they get from the others' members, and delete blocks for each other; see kvblkd(8). "
+	      "pod is a group. Without it each node knows its own gets only, and deletes of other nodes' blocks fail.\n", to);
 	print_rows(to, peers_rows);
 }

@@ -14,7 +14,9 @@
 #include "lib/kvblk_admin.h"
 #include "log/log.h"
 #include "pod/bus.h"
+#include "pod/deletes.h"
 #include "pod/own_pools.h"
+#include "pod/peers_node.h"
 #include "pod/pod.h"
 #include "pod/touches.h"
 
@@ -89,6 +91,8 @@ static void subscribe(const struct own_pool *pool, bool on)
 
 	touchwire_topic(pool->uuid, topic);
 	bus_subscribe(pod.bus, topic, on);
+	deletewire_question_topic(pool->uuid, topic);
+	bus_subscribe(pod.bus, topic, on);
 }
 
 /* Subscribe to the topics of new pools in @list, and unsubscribe from topics of former pools. */
@@ -122,20 +126,79 @@ static void take_touches(unsigned int peer, const struct touchwire *touches)
 		admin_failed(err);
 }
 
+/* Returns this host's pool that a question is about, or NULL. */
+static const struct own_pool *asked_pool(const struct deletewire_question *question)
+{
+	uint8_t node[16];
+
+	/* a node whose pool was adopted may still have it up */
+	if (kvblk_host_id(node) || memcmp(node, question->node, sizeof(node)) != 0)
+		return NULL;
+	return own_pools_find(&pod.own, question->pool);
+}
+
 static bool on_message(void *arg, unsigned int peer, const uint8_t topic[BUS_TOPIC],
 		       const void *body, size_t len)
 {
+	struct deletewire_question question;
+	struct deletewire_answer answer;
+	const struct own_pool *own;
 	struct touchwire touches;
 
-	if (!touchwire_read(topic, BUS_TOPIC, body, len, &touches))
-		return false;
-	take_touches(peer, &touches);
+	if (touchwire_read(topic, BUS_TOPIC, body, len, &touches)) {
+		take_touches(peer, &touches);
+	} else if (deletewire_read_question(topic, BUS_TOPIC, body, len, &question)) {
+		own = asked_pool(&question);
+		if (own)
+			deletes_take(&question, own->name, peer);
+	} else {
+		return deletewire_read_answer(topic, BUS_TOPIC, body, len, &answer) &&
+		       deletes_answered(&answer);
+	}
 	return true;
+}
+
+_Static_assert((KVBLK_PEERS_MSG_MAX - sizeof(struct kvblk_peers_msg)) / DELETEWIRE_ID ==
+	       DELETEWIRE_IDS, "a question has as many blocks as the module's");
+
+static void on_deleted(void *question, const int32_t *results, unsigned int nr)
+{
+	peers_answer(question, results, nr);
+}
+
+static void on_delete(struct peers_question *question, const struct kvblk_peers_msg *msg,
+		      const struct kvblk_peers_id *ids)
+{
+	const struct deletewire_question to = {
+		.pool = msg->pool_uuid,
+		.node = msg->node,
+		.ids = ids[0].id,
+		.nr = msg->nr,
+	};
+	/* an adopted pool is one of this host's, and foreign to the others */
+	const struct own_pool *own = asked_pool(&to);
+
+	deletes_ask(&to, own ? own->name : NULL, on_deleted, question);
+}
+
+/* The module reports no anchors and does not ask. */
+static struct peers_rules rules_now(void)
+{
+	struct peers_rules rules = {
+		.args = {
+			.size = sizeof(rules.args),
+			.delete_ms = DELETES_SECONDS * 1000,
+		},
+		.delete = on_delete,
+	};
+
+	return rules;
 }
 
 /* Fetch pools and touches from the module, and publish. Returns 0 or a negative errno. */
 static int exchange(void)
 {
+	const struct peers_rules rules = rules_now();
 	struct kvblk_pool_state *pools = NULL;
 	int err = pod.admin ? 0 : kvblk_admin_open(&pod.admin);
 
@@ -145,6 +208,7 @@ static int exchange(void)
 		return err;
 	follow_pools(pools);
 	kvblk_list_free(pools);
+	peers_node_follow(pod.event, &pod.own, &rules);
 	return pod.bus ? touches_publish(pod.admin, pod.bus) : 0;
 }
 
@@ -152,12 +216,14 @@ static int exchange(void)
 
 static void close_bus(void)
 {
+	deletes_use(NULL);
 	bus_close(pod.bus);
 	pod.bus = NULL;
 }
 
 static void close_all(void)
 {
+	peers_node_close();
 	close_bus();
 	pod.own.nr = 0;
 	kvblk_admin_close(pod.admin);
@@ -173,6 +239,7 @@ static void open_bus(void)
 		pod.told = 0;
 		/* or else the next tick subscribes to no topic */
 		pod.own.nr = 0;
+		deletes_use(pod.bus);
 		log_line(LOG_LINE_INFO, "pod: publishing at %s, following %zu peers",
 			 config->listen, config->peers.nr);
 		return;
@@ -204,6 +271,7 @@ static int on_tick(sd_event_source *source, uint64_t us, void *arg)
 	if (!pod.bus && pod.wait && !--pod.wait)
 		open_bus();
 	touches_admit();
+	deletes_expire();
 	err = exchange();
 	if (err)
 		admin_failed(err);
@@ -281,6 +349,8 @@ static void *work(void *arg)
 	if (err >= 0)
 		err = sd_event_add_time_relative(pod.event, &pod.tick, CLOCK_MONOTONIC, 0, ACCURACY_US,
 						 on_tick, NULL);
+	if (err >= 0)
+		err = deletes_start(pod.event);
 	if (err >= 0) {
 		sd_event_source_set_enabled(pod.tick, SD_EVENT_OFF);
 		err = sd_event_loop(pod.event);

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: MIT
 /*
- * Touches between nodes: what a peer receives, what it can make this host do, hostile
+ * Touches and deletes between nodes: what a peer receives, what it can make this host do, hostile
  * messages, changes of pools and configuration, errors. The module is replaced, and the test is
  * the peer.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <systemd/sd-event.h>
+#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
+#include <linux/kvblk.h>
+
 #include "kvblk_test.h"
 #include "lib/kvblk_admin.h"
+#include "pod/delete_wire.h"
 #include "pod/pod.h"
 #include "pod/touch_wire.h"
 
@@ -23,6 +30,8 @@
 
 static const uint8_t kv0[16] = "uuid of pool kv0", kv1[16] = "uuid of pool kv1", other[16] = "uuid of a remote";
 static const uint8_t id[16] = "the id of a blok";
+static const uint8_t this_node[16] = "this host's node", far_node[16] = "another's nodeid";
+static const uint8_t asker[16] = "a peer that asks";
 
 /* Ticks come soon, or not at all: then the next one is counted, and is the last. */
 static atomic_bool stopped;
@@ -37,6 +46,20 @@ int __wrap_sd_event_source_set_time_relative(sd_event_source *source, uint64_t u
 		return __real_sd_event_source_set_time_relative(source, TICK_US);
 	last_ticks += us == 1000000;
 	return __real_sd_event_source_set_time_relative(source, us * 3600);
+}
+
+static atomic_int ahead;	/* seconds by which deletes' clock is ahead */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+	int err = __real_clock_gettime(clock, ts);
+
+	if (clock == CLOCK_BOOTTIME)
+		ts->tv_sec += ahead;
+	return err;
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -166,6 +189,95 @@ int kvblk_touch(struct kvblk_admin *admin, const char *pool, const void *ids, si
 	return touch_error;
 }
 
+static atomic_bool stalled;
+static atomic_int delete_error, deletes, deleted_ids;
+static char deleted_pool[KVBLK_NAME_LEN_MAX + 1];	/* under @lock */
+
+/* Every second block was not there. */
+int kvblk_pool_delete(struct kvblk_admin *admin, const char *pool, const uint8_t *ids,
+		      unsigned int nr, int32_t *results)
+{
+	assert_non_null(admin);
+	assert_in_range(nr, 1, DELETEWIRE_IDS);
+	pthread_mutex_lock(&lock);
+	snprintf(deleted_pool, sizeof(deleted_pool), "%s", pool);
+	pthread_mutex_unlock(&lock);
+	for (unsigned int i = 0; i < nr; i++) {
+		assert_memory_equal(ids + (size_t)i * 16, id, 16);
+		results[i] = i % 2 ? -ENOENT : 0;
+	}
+	deleted_ids += (int)nr;
+	deletes++;
+	while (stalled)
+		usleep(1000);
+	return delete_error;
+}
+
+int kvblk_host_id(uint8_t node[16])
+{
+	memcpy(node, this_node, sizeof(this_node));
+	return 0;
+}
+
+/* The node "peers" of pool kv0 is a socket, whose other end is the test's. */
+
+static atomic_int module = -1, node_fd = -1;
+static atomic_int want_span, node_error, start_error, answer_error, node_opens, node_starts;
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
+ssize_t __real_write(int fd, const void *buf, size_t len);
+ssize_t __wrap_write(int fd, const void *buf, size_t len);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+	int ends[2];
+
+	if (strncmp(path, "/dev/kvblk/", 11) != 0)
+		return __real_open(path, flags);
+	assert_int_equal(flags, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	node_opens++;
+	errno = !strcmp(path, "/dev/kvblk/kv0/peers") ? node_error : ENOENT;
+	if (errno)
+		return -1;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
+	if (module >= 0)
+		close(module);
+	node_fd = ends[1];
+	module = ends[0];
+	return ends[1];
+}
+
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+	const struct kvblk_peers *args;
+	va_list list;
+
+	va_start(list, request);
+	args = va_arg(list, void *);
+	va_end(list);
+	if (request != KVBLK_IOC_PEERS)
+		return __real_ioctl(fd, request, args);
+	assert_int_equal(args->size, sizeof(*args));
+	assert_int_equal(args->delete_ms, 5000);
+	assert_int_equal(args->span, want_span);
+	assert_int_equal(args->ask_ms, want_span ? 7 : 0);
+	assert_int_equal(args->flags, 0);
+	assert_int_equal(args->reserved, 0);
+	errno = start_error;
+	node_starts += !errno;
+	return errno ? -1 : 0;
+}
+
+/* Only answers with results fail. */
+ssize_t __wrap_write(int fd, const void *buf, size_t len)
+{
+	errno = fd == node_fd && len > sizeof(struct kvblk_peers_msg) ? answer_error : 0;
+	return errno ? -1 : __real_write(fd, buf, len);
+}
+
 static void *context, *xpub, *sub;
 static char listen_at[64], peer_at[64];
 
@@ -216,15 +328,16 @@ static size_t receive(void *socket, void *buf, size_t size)
 	return (size_t)len;
 }
 
-/* Wait until kvblkd subscribes to the topic of @uuid (1), or ends that (0). */
+/* Wait until kvblkd subscribes to both topics of @uuid (1), or ends that (0). */
 static void hears(const uint8_t uuid[16], uint8_t what)
 {
-	uint8_t got[64], touched[1 + TOUCHWIRE_TOPIC] = { what };
+	uint8_t got[64], touched[1 + TOUCHWIRE_TOPIC] = { what }, asked[1 + DELETEWIRE_TOPIC] = { what };
 
 	touchwire_topic(uuid, touched + 1);
-	for (int nr = 0; nr < 1;) {
+	deletewire_question_topic(uuid, asked + 1);
+	for (int nr = 0; nr < 2;) {
 		assert_int_equal(receive(xpub, got, sizeof(got)), sizeof(touched));
-		nr += !memcmp(got, touched, sizeof(touched));
+		nr += !memcmp(got, touched, sizeof(touched)) || !memcmp(got, asked, sizeof(asked));
 	}
 }
 
@@ -249,6 +362,8 @@ static void *client(int type)
 
 static int begin(void **state)
 {
+	int before = node_starts;
+
 	context = zmq_ctx_new();
 	free_endpoint(listen_at, sizeof(listen_at));
 	free_endpoint(peer_at, sizeof(peer_at));
@@ -257,12 +372,14 @@ static int begin(void **state)
 	zmq_setsockopt(xpub, ZMQ_XPUB_VERBOSER, &(int){ 1 }, sizeof(int));
 	assert_int_equal(zmq_bind(xpub, peer_at), 0);
 	sub = client(ZMQ_SUB);
-	stopped = has_kv1 = reports = false;
-	open_error = touch_error = 0;
+	stopped = has_kv1 = reports = stalled = false;
+	open_error = touch_error = delete_error = 0;
+	node_error = start_error = answer_error = want_span = 0;
 	said[0] = '\0';
 	configure(listen_at);
 	hears(kv0, 1);
-	touches = touched_ids = 0;
+	touches = touched_ids = deletes = deleted_ids = 0;
+	WAIT_FOR(node_starts > before);
 	return 0;
 }
 
@@ -273,6 +390,8 @@ static int end(void **state)
 	configure("");
 	WAIT_FOR(logged("no longer publishing") > before || !logged("publishing at"));
 	config_free(&config);
+	close(module);
+	module = -1;
 	zmq_close(sub);
 	zmq_close(xpub);
 	zmq_ctx_term(context);
@@ -418,6 +537,374 @@ TEST_WITH(test_endpoints, begin, end)
 	hears(kv0, 1);
 	send_touches(kv0, 16);
 	WAIT_FOR(touches == 1);
+}
+
+TEST(test_delete_wire)
+{
+	uint8_t topic[DELETEWIRE_TOPIC + 1] = { 0 }, question_topic[DELETEWIRE_TOPIC];
+	uint8_t body[DELETEWIRE_QUESTION + 16];
+	struct deletewire_question question = { kv0, far_node, asker, 0x0102030405060708, id, 1 }, got;
+	struct deletewire_answer answer = { 7, { 0, -ENOENT, -4095 }, 3 }, back;
+
+	deletewire_question_topic(kv0, question_topic);
+	assert_memory_equal(question_topic, "kvblkd01uuid of pool kv0", DELETEWIRE_TOPIC);
+	deletewire_answer_topic(asker, topic);
+	assert_memory_equal(topic, "kvblka01a peer that asks", DELETEWIRE_TOPIC);
+
+	assert_int_equal(deletewire_write_question(&question, body), 56);
+	assert_memory_equal(body, "another's nodeida peer that asks\x08\x07\x06\x05\x04\x03\x02\x01the id of a blok", 56);
+	assert_true(deletewire_read_question(question_topic, DELETEWIRE_TOPIC, body, 56, &got));
+	assert_memory_equal(got.pool, kv0, 16);
+	assert_memory_equal(got.node, far_node, 16);
+	assert_memory_equal(got.asker, asker, 16);
+	assert_memory_equal(got.ids, id, 16);
+	assert_int_equal(got.number, question.number);
+	assert_int_equal(got.nr, 1);
+	for (size_t len = 0; len <= sizeof(body); len++)
+		assert_int_equal(deletewire_read_question(question_topic, DELETEWIRE_TOPIC, body, len, &got),
+				 len >= 56 && len % 16 == 8 && len <= DELETEWIRE_QUESTION);
+	assert_false(deletewire_read_answer(question_topic, DELETEWIRE_TOPIC, body, 8, &back));
+
+	assert_int_equal(deletewire_write_answer(&answer, body), 20);
+	assert_memory_equal(body, "\x07\0\0\0\0\0\0\0\0\0\0\0\xfe\xff\xff\xff\x01\xf0\xff\xff", 20);
+	assert_true(deletewire_read_answer(topic, DELETEWIRE_TOPIC, body, 20, &back));
+	assert_int_equal(back.number, 7);
+	assert_int_equal(back.nr, 3);
+	assert_memory_equal(back.results, answer.results, 12);
+	memset(body + 8, 0, sizeof(body) - 8);
+	for (size_t len = 0; len <= sizeof(body); len++)
+		assert_int_equal(deletewire_read_answer(topic, DELETEWIRE_TOPIC, body, len, &back),
+				 len >= 8 && len % 4 == 0 && len <= DELETEWIRE_ANSWER);
+	assert_false(deletewire_read_question(topic, DELETEWIRE_TOPIC, body, 56, &got));
+	/* another length, version or magic of the topic */
+	for (size_t len = 0; len <= sizeof(topic); len++)
+		assert_int_equal(deletewire_read_answer(topic, len, body, 8, &back), len == DELETEWIRE_TOPIC);
+	for (int i = 0; i < 8; i++) {
+		topic[i] ^= 1;
+		assert_false(deletewire_read_answer(topic, DELETEWIRE_TOPIC, body, 8, &back));
+		topic[i] ^= 1;
+	}
+	/* results are errnos */
+	for (int32_t result = -5000; result < 5000; result++) {
+		deletewire_write_answer(&(struct deletewire_answer){ 1, { result }, 1 }, body);
+		assert_int_equal(deletewire_read_answer(topic, DELETEWIRE_TOPIC, body, 12, &back),
+				 result <= 0 && result >= -4095);
+	}
+}
+
+/* Random bytes: everything that is parsed lies within the frames. */
+TEST(test_delete_fuzz)
+{
+	uint8_t topic[DELETEWIRE_TOPIC];
+	struct deletewire_question question;
+	struct deletewire_answer answer;
+	unsigned int questions = 0, answers = 0;
+
+	for (unsigned int round = 0; round < 200000; round++) {
+		size_t len = (size_t)rand() % 4200;
+		/* an allocation of the exact length, so that ASan finds a read beyond the end */
+		uint8_t *body = malloc(len);
+
+		for (size_t i = 0; i < len && i < 128; i++)
+			body[i] = (uint8_t)(rand() % 3 ? 0 : rand());
+		if (len > 128)
+			memset(body + 128, rand() % 2 ? 0xff : 0, len - 128);
+		deletewire_question_topic(kv0, topic);
+		if (deletewire_read_question(topic, sizeof(topic), body, len, &question)) {
+			questions++;
+			assert_ptr_equal(question.ids + (size_t)question.nr * 16, body + len);
+		}
+		deletewire_answer_topic(asker, topic);
+		if (deletewire_read_answer(topic, sizeof(topic), body, len, &answer)) {
+			answers++;
+			assert_int_equal(8 + answer.nr * 4, len);
+		}
+		free(body);
+	}
+	assert_true(questions > 1000);
+	assert_true(answers > 10);
+}
+
+/* The module asks for @nr blocks of a pool to be deleted. */
+static void module_asks(uint64_t cookie, const uint8_t pool[16], const uint8_t node[16], unsigned int nr)
+{
+	struct {
+		struct kvblk_peers_msg head;
+		uint8_t ids[DELETEWIRE_IDS][16];
+	} message = { .head = { .type = KVBLK_PEERS_DELETE, .nr = nr, .cookie = cookie } };
+
+	memcpy(message.head.pool_uuid, pool, 16);
+	memcpy(message.head.node, node, 16);
+	for (unsigned int i = 0; i < nr; i++)
+		memcpy(message.ids[i], id, 16);
+	WAIT_FOR(write(module, &message, sizeof(message.head) + nr * 16ul) > 0);
+}
+
+/* Wait for the answer to a question of the module. Returns its number of results. */
+static unsigned int module_gets(uint64_t cookie, int32_t results[DELETEWIRE_IDS])
+{
+	struct {
+		struct kvblk_peers_msg head;
+		int32_t results[DELETEWIRE_IDS];
+	} message;
+	ssize_t len;
+
+	WAIT_FOR((len = read(module, &message, sizeof(message))) > 0);
+	assert_int_equal(message.head.type, KVBLK_PEERS_DELETED);
+	assert_int_equal(message.head.cookie, cookie);
+	assert_int_equal(len, sizeof(message.head) + message.head.nr * 4);
+	if (results)
+		memcpy(results, message.results, message.head.nr * 4ul);
+	return message.head.nr;
+}
+
+static bool module_gets_nothing(void)
+{
+	char byte;
+
+	return read(module, &byte, 1) < 0 && errno == EAGAIN;
+}
+
+/* Subscribe to a topic of the tested host. */
+static void listen_to(const uint8_t topic[DELETEWIRE_TOPIC])
+{
+	assert_int_equal(zmq_setsockopt(sub, ZMQ_SUBSCRIBE, topic, DELETEWIRE_TOPIC), 0);
+	assert_int_equal(zmq_connect(sub, listen_at), 0);
+}
+
+/*
+ * Wait for a question of this host about @nr blocks, which the module asks with @cookie. Ask again,
+ * because questions before the subscription arrives are lost.
+ */
+static void hear_question(uint64_t cookie, unsigned int nr, struct deletewire_question *question)
+{
+	static uint8_t topic[DELETEWIRE_TOPIC], body[DELETEWIRE_QUESTION];
+	zmq_pollitem_t item = { .socket = sub, .events = ZMQ_POLLIN };
+	size_t len;
+
+	do {
+		for (int i = 0; i < WAIT_MS / 100 && !(item.revents & ZMQ_POLLIN); i++) {
+			module_asks(cookie, other, far_node, nr);
+			zmq_poll(&item, 1, 100);
+		}
+		item.revents = 0;
+		receive(sub, topic, sizeof(topic));
+		len = receive(sub, body, sizeof(body));
+		assert_true(deletewire_read_question(topic, sizeof(topic), body, len, question));
+	} while (question->nr != nr);
+}
+
+/* Receive the next answer of this host. */
+static void hear_answer(struct deletewire_answer *answer)
+{
+	uint8_t topic[DELETEWIRE_TOPIC], body[DELETEWIRE_ANSWER];
+	size_t len;
+
+	assert_int_equal(receive(sub, topic, sizeof(topic)), sizeof(topic));
+	len = receive(sub, body, sizeof(body));
+	assert_true(deletewire_read_answer(topic, sizeof(topic), body, len, answer));
+}
+
+static void send_frames(const uint8_t topic[DELETEWIRE_TOPIC], const void *body, size_t len)
+{
+	zmq_send(xpub, topic, DELETEWIRE_TOPIC, ZMQ_SNDMORE);
+	zmq_send(xpub, body, len, 0);
+}
+
+static void send_answer(const uint8_t to[16], uint64_t number, const int32_t *results, unsigned int nr)
+{
+	struct deletewire_answer answer = { .number = number, .nr = nr };
+	uint8_t topic[DELETEWIRE_TOPIC], body[DELETEWIRE_ANSWER];
+
+	memcpy(answer.results, results, nr * sizeof(*results));
+	deletewire_answer_topic(to, topic);
+	send_frames(topic, body, deletewire_write_answer(&answer, body));
+}
+
+static void send_question(const uint8_t pool[16], const uint8_t node[16], uint64_t number, unsigned int nr)
+{
+	uint8_t topic[DELETEWIRE_TOPIC], body[DELETEWIRE_QUESTION], ids[DELETEWIRE_IDS][16];
+	struct deletewire_question question = { pool, node, asker, number, ids[0], nr };
+
+	for (unsigned int i = 0; i < nr; i++)
+		memcpy(ids[i], id, 16);
+	deletewire_question_topic(pool, topic);
+	send_frames(topic, body, deletewire_write_question(&question, body));
+}
+
+/* A question of the module reaches the owner, and the first right answer the module. */
+TEST_WITH(test_delete_asked, begin, end)
+{
+	static const int32_t results[DELETEWIRE_IDS + 1] = { 0, -ENOENT }, wrong[] = { 1, 0 };
+	struct deletewire_question question;
+	uint8_t topic[DELETEWIRE_TOPIC];
+	int32_t got[DELETEWIRE_IDS];
+
+	deletewire_question_topic(other, topic);
+	listen_to(topic);
+	hear_question(77, 2, &question);
+	assert_memory_equal(question.node, far_node, 16);
+	assert_memory_equal(question.ids, id, 16);
+	assert_memory_equal(question.ids + 16, id, 16);
+	assert_int_equal(question.nr, 2);
+	send_answer(question.asker, question.number, results, 1);
+	send_answer(question.asker, question.number, results, 3);
+	send_answer(question.asker, question.number, wrong, 2);
+	send_answer(question.asker, question.number + 1000, results, 2);
+	send_answer(asker, question.number, results, 2);
+	send_answer(question.asker, question.number, results, 2);
+	assert_int_equal(module_gets(77, got), 2);
+	assert_int_equal(got[0], 0);
+	assert_int_equal(got[1], -ENOENT);
+	assert_int_equal(logged("1 messages of an unknown form"), 1);
+	/* a second answer comes too late: only the next question is answered */
+	send_answer(question.asker, question.number, results, 2);
+	hear_question(78, 1, &question);
+	send_answer(question.asker, question.number, results, 0);
+	assert_int_equal(module_gets(78, NULL), 0);
+}
+
+/* Without an answer a question ends; too many end at once. */
+TEST_WITH(test_delete_unanswered, begin, end)
+{
+	for (unsigned int i = 1; i <= 257; i++)
+		module_asks(i, other, far_node, 1);
+	assert_int_equal(module_gets(257, NULL), 0);
+	assert_true(module_gets_nothing());
+	ahead += 7;
+	for (unsigned int i = 256; i >= 1; i--)
+		assert_int_equal(module_gets(i, NULL), 0);
+	module_asks(300, other, far_node, 1);
+	/* a new configuration closes the node, and so ends the question */
+	configure("");
+	WAIT_FOR(!module_gets_nothing());
+	assert_int_equal(read(module, &(char){ 0 }, 1), 0);
+	configure(listen_at);
+	WAIT_FOR(logged("following 1 peers") == 2);
+}
+
+/* Only questions about pools of the tested host reach the module. The asker gets the answer. */
+TEST_WITH(test_delete_taken, begin, end)
+{
+	uint8_t topic[DELETEWIRE_TOPIC];
+	struct deletewire_answer answer;
+	zmq_pollitem_t item = { .socket = sub, .events = ZMQ_POLLIN };
+	int before;
+
+	deletewire_answer_topic(asker, topic);
+	listen_to(topic);
+	send_question(kv0, far_node, 1, 1);
+	send_question(kv1, this_node, 2, 1);
+	for (int i = 0; i < WAIT_MS / 100 && !(item.revents & ZMQ_POLLIN); i++) {
+		before = deletes;
+		send_question(kv0, this_node, 3, 2);
+		WAIT_FOR(deletes > before);
+		zmq_poll(&item, 1, 100);
+	}
+	assert_string_equal(deleted_pool, "kv0");
+	assert_int_equal(deleted_ids, 2 * deletes);
+	hear_answer(&answer);
+	assert_int_equal(answer.number, 3);
+	assert_int_equal(answer.nr, 2);
+	assert_int_equal(answer.results[0], 0);
+	assert_int_equal(answer.results[1], -ENOENT);
+	/* the module refuses */
+	delete_error = -ENODEV;
+	send_question(kv0, this_node, 4, DELETEWIRE_IDS);
+	do {
+		hear_answer(&answer);
+	} while (answer.number != 4);
+	assert_int_equal(answer.nr, 0);
+	assert_int_equal(logged("unknown form"), 0);
+}
+
+/* A slow module gets at most 65 questions of a peer, and no question that the asker gave up. */
+TEST_WITH(test_delete_slow, begin, end)
+{
+	uint8_t topic[DELETEWIRE_TOPIC];
+	struct deletewire_answer answer;
+
+	deletewire_answer_topic(asker, topic);
+	listen_to(topic);
+	stalled = true;
+	send_question(kv0, this_node, 1, 1);
+	WAIT_FOR(deletes == 1);
+	for (unsigned int i = 2; i <= 65; i++)
+		send_question(kv0, this_node, i, 1);
+	/* answered at once */
+	answer.number = 0;
+	for (int i = 0; i < WAIT_MS / 100 && !answer.number; i++) {
+		send_question(kv0, this_node, 66, 1);
+		if (zmq_poll(&(zmq_pollitem_t){ .socket = sub, .events = ZMQ_POLLIN }, 1, 100) > 0)
+			hear_answer(&answer);
+	}
+	assert_int_equal(answer.number, 66);
+	assert_int_equal(answer.nr, 0);
+	ahead += 7;
+	stalled = false;
+	for (unsigned int i = 1; i <= 65;) {
+		hear_answer(&answer);
+		if (answer.number == 66)
+			continue;
+		assert_int_equal(answer.number, i);
+		assert_int_equal(answer.nr, i == 1);
+		i++;
+	}
+	assert_int_equal(deletes, 1);
+}
+
+/* A pool that was adopted is foreign to another pool of this host. */
+TEST_WITH(test_delete_adopted, begin, end)
+{
+	has_kv1 = true;
+	hears(kv1, 1);
+	do {
+		module_asks(5, kv1, this_node, 1);
+	} while (module_gets(5, NULL) != 1);
+	assert_string_equal(deleted_pool, "kv1");
+}
+
+/* The node is opened again after each failure. Another daemon there is logged once. */
+TEST_WITH(test_node, begin, end)
+{
+	static const struct kvblk_peers_msg none = { .type = KVBLK_PEERS_DELETE }, unknown = { .type = 99 };
+	int before;
+
+	/* unknown messages are skipped */
+	assert_int_equal(write(module, &unknown, sizeof(unknown)), sizeof(unknown));
+	module_asks(1, kv0, this_node, 2);
+	assert_int_equal(module_gets(1, NULL), 2);
+	/* a refused answer is logged and becomes one without results; a late one is not logged */
+	answer_error = EINVAL;
+	module_asks(2, kv0, this_node, 2);
+	assert_int_equal(module_gets(2, NULL), 0);
+	assert_int_equal(logged("the module refuses an answer: Invalid argument"), 1);
+	answer_error = ENOENT;
+	module_asks(3, kv0, this_node, 2);
+	WAIT_FOR(deletes == 3);
+	assert_true(module_gets_nothing());
+	assert_int_equal(logged("refuses"), 1);
+	/* the pool is destroyed */
+	answer_error = 0;
+	before = node_opens;
+	start_error = EBUSY;
+	shutdown(module, SHUT_WR);
+	WAIT_FOR(node_opens > before + 2);
+	assert_int_equal(logged("cannot take the module's questions: another daemon does"), 1);
+	node_error = ENOENT;
+	start_error = 0;
+	before = node_opens;
+	WAIT_FOR(node_opens > before + 2);
+	before = node_starts;
+	node_error = 0;
+	WAIT_FOR(node_starts > before);
+	/* a malformed message */
+	assert_int_equal(write(module, &none, sizeof(none)), sizeof(none));
+	WAIT_FOR(logged("cannot read the module's questions: Bad message") == 1);
+	WAIT_FOR(node_starts > before + 1);
+	module_asks(4, kv0, this_node, 1);
+	assert_int_equal(module_gets(4, NULL), 1);
+	assert_int_equal(logged("cannot take"), 1);
 }
 
 TEST_MAIN("pod")

@@ -169,3 +169,13 @@ daemon_quiet() {
 	grep -q 'pod: publishing at tcp://\*:5570, following 1 peers' "$tmp/log" || fail "kvblkd of $1 does not publish"
 	! grep warning "$tmp/log" || fail "kvblkd of $1 warns"
 }
+
+# reached: the owner deletes a block and its answer arrives. Until the daemons are connected both ways, deletes are
+# refused, of which some are done: so another block is next.
+reached() {
+	local next
+	next=$(cat /tmp/next 2>/dev/null || echo 1000)
+	blocks delete "$next" 1 $len
+	[ "$remote" = 1 ] || echo $((next + 1)) >/tmp/next
+	[ "$deleted" = 1 ]
+}
