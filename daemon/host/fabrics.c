@@ -14,13 +14,12 @@
 #include <string.h>
 #include <time.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include "host/fabrics.h"
+#include "host/secret.h"
 
-#define SECRET_LEN	512
 #define LOG_PAGE_TRIES	4
 
 static int refuse(char *why, size_t len, const char *format, ...)
@@ -35,47 +34,19 @@ static int refuse(char *why, size_t len, const char *format, ...)
 	return -1;
 }
 
-/*
- * Read the first line of a file, which only the file's owner may be able to read. On
- * failure @secret is wiped, of an earlier secret too.
- */
-static int read_secret(const char *path, char secret[SECRET_LEN], char *why, size_t len)
-{
-	FILE *file = fopen(path, "re");
-	struct stat st;
-	int ret = -1;
-
-	if (!file || fstat(fileno(file), &st))
-		refuse(why, len, "%s: %s", path, strerror(errno));
-	else if (st.st_mode & 077)
-		refuse(why, len, "%s holds a secret and others may read it: chmod 600 %s",
-		       path, path);
-	else if (!fgets(secret, SECRET_LEN, file) || !secret[strcspn(secret, "\r\n")])
-		refuse(why, len, "%s holds no line with a secret", path);
-	else
-		ret = 0;
-	if (ret)
-		explicit_bzero(secret, SECRET_LEN);
-	else
-		secret[strcspn(secret, "\r\n")] = '\0';
-	if (file)
-		fclose(file);
-	return ret;
-}
-
 static int set_secrets(nvme_host_t host, nvme_ctrl_t ctrl, const struct config_fabric *fabric,
 		       char *why, size_t len)
 {
 	char secret[SECRET_LEN];
 
 	if (fabric->secret_file) {
-		if (read_secret(fabric->secret_file, secret, why, len))
+		if (secret_read(fabric->secret_file, secret, why, len))
 			return -1;
 		nvme_host_set_dhchap_key(host, secret);
 		nvme_ctrl_set_dhchap_host_key(ctrl, secret);
 	}
 	if (fabric->ctrl_secret_file) {
-		if (read_secret(fabric->ctrl_secret_file, secret, why, len))
+		if (secret_read(fabric->ctrl_secret_file, secret, why, len))
 			return -1;
 		nvme_ctrl_set_dhchap_key(ctrl, secret);
 	}
@@ -93,7 +64,7 @@ static int set_tls_key(const struct config_fabric *fabric, const char *host_nqn,
 	int key_len;
 	long id;
 
-	if (read_secret(fabric->tls_key_file, secret, why, len))
+	if (secret_read(fabric->tls_key_file, secret, why, len))
 		return -1;
 	key = nvme_import_tls_key(secret, &key_len, &hmac);
 	explicit_bzero(secret, sizeof(secret));
