@@ -12,12 +12,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <linux/kvblk.h>
+
 #include "config/config.h"
 
 #define DISCOVERY_PORT	8009
 #define POOL_MEMBERS	64
 #define KV_EVENTS_SOURCES	256
 #define KV_EVENTS_CHANGES	65536
+#define DIRECTORY_SERVERS	64
 
 #define ROOT(field)	.offset = offsetof(struct config, field)
 #define FABRIC(field)	.offset = offsetof(struct config_fabric, field)
@@ -393,6 +396,50 @@ static const struct setting peers_rows[] = {
 	{ 0 },
 };
 
+static bool is_engine(const char *text)
+{
+	return !strcmp(text, "valkey");
+}
+
+/* Accept ADDRESS:PORT. No host name, because the resolver may block for many seconds. */
+static bool is_server(const char *text)
+{
+	char endpoint[CONFIG_IP_LEN + 16], *host;
+	bool is;
+
+	if (snprintf(endpoint, sizeof(endpoint), "tcp://%s", text) >= (int)sizeof(endpoint))
+		return false;
+	host = endpoint_host(endpoint);
+	is = host && is_host_ip(host);
+	free(host);
+	return is;
+}
+
+#define DIRECTORY(field)	.offset = offsetof(struct config_directory, field)
+
+static const struct setting directory_rows[] = {
+	{ .name = "engine", .type = SETTING_TEXT, DIRECTORY(engine), .vital = true, .required = true,
+	  .valid = is_engine, .allowed = "valkey",
+	  .doc = "Kind of the servers. valkey: separate servers of Valkey, or one cluster." },
+	{ .name = "servers", .type = SETTING_LIST, DIRECTORY(servers), .vital = true, .required = true,
+	  .most = DIRECTORY_SERVERS,
+	  .valid = is_server, .allowed = "ADDRESS:PORT, where ADDRESS is an IPv4 address or an IPv6 address in brackets",
+	  .doc = "Servers. Of a cluster, some of its nodes: kvblkd learns the others from them. Separate servers share the anchors by the order of this list, so all nodes of a pod must have the same list." },
+	{ .name = "password_file", .type = SETTING_TEXT, DIRECTORY(password_file), .vital = true,
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "File with the password of the servers (requirepass), in one line. Its mode must deny access to group and others, as 0600 does. Connections are not encrypted. Default: none." },
+	{ .name = "span", .type = SETTING_NUMBER, DIRECTORY(span), .vital = true, .least = 1,
+	  .most = KVBLK_PEERS_SPAN_MAX, .standard = 16,
+	  .doc = "Blocks for each anchor: one of so many blocks of a segment is in the directory, besides the first block of each run of puts. Default: 16." },
+	{ .name = "ask_ms", .type = SETTING_NUMBER, DIRECTORY(ask_ms), .least = 1, .most = 1000,
+	  .standard = 5,
+	  .doc = "Longest time in milliseconds that a lookup waits for the directory. Default: 5." },
+	{ .name = "ttl_s", .type = SETTING_NUMBER, DIRECTORY(ttl_s), .least = 60, .most = 2592000,
+	  .standard = 86400,
+	  .doc = "Seconds that a server keeps an anchor. kvblkd publishes the anchors of all present blocks again after half of it. Default: 86400, a day." },
+	{ 0 },
+};
+
 /**
  * struct section - a list of groups in the file
  * @name: name of the list
@@ -760,11 +807,30 @@ static void read_peers(const config_setting_t *root, struct config_peers *peers,
 	take_group(peers_rows, peers, &next, sizeof(next), group && whole && errors->vital == before);
 }
 
+static void read_directory(const config_setting_t *root, struct config_directory *directory,
+			   struct config_errors *errors)
+{
+	unsigned int before = errors->vital;
+	struct config_directory next = *directory;
+	bool whole = settings_own(directory_rows, &next);
+	const config_setting_t *group = read_exporter(root, "directory", directory_rows, &next,
+						      &next.engine, NULL, errors);
+	unsigned int others = errors->nr;
+
+	if (group)
+		check_others(group, "servers", &next.servers, "", errors);
+	/* each server's share of the anchors follows from the list */
+	errors->vital += errors->nr - others;
+	if (group && !next.servers.nr && errors->vital == before)
+		config_vital_error(errors, group, "servers is empty");
+	take_group(directory_rows, directory, &next, sizeof(next), group && whole && errors->vital == before);
+}
+
 static void read_root(const config_t *file, struct config *config,
 		      struct config_errors *errors)
 {
 	static const char *const names[] = { "subsystems", "discovery", "pools", "exporters",
-					     "prestage", "pod", NULL };
+					     "prestage", "pod", "directory", NULL };
 	const config_setting_t *root = config_root_setting(file), *list;
 
 	settings_read(root_rows, root, names, config, errors);
@@ -780,6 +846,7 @@ static void read_root(const config_t *file, struct config *config,
 		read_exporters(list, config, errors);
 	read_prestage(root, &config->prestage, errors);
 	read_peers(root, &config->pod, errors);
+	read_directory(root, &config->directory, errors);
 }
 
 static void syntax_error(const config_t *file, const char *path, struct config_errors *errors)
@@ -887,6 +954,7 @@ void config_free(struct config *config)
 	settings_free(kv_events_rows, &config->kv_events);
 	settings_free(prestage_rows, &config->prestage);
 	settings_free(peers_rows, &config->pod);
+	settings_free(directory_rows, &config->directory);
 	for (size_t i = 0; i < config->nr_subsystems; i++)
 		settings_free(fabric_rows, &config->subsystems[i]);
 	for (size_t i = 0; i < config->nr_discovery; i++)
@@ -937,4 +1005,7 @@ void config_print_settings(FILE *to)
 	fputs(".SS pod\nConnections to the kvblkd of the other nodes of this host's pods, which tell each other what they get from the others' members, and delete blocks for each other; see kvblkd(8). "
 	      "pod is a group. Without it each node knows its own gets only, and deletes of other nodes' blocks fail.\n", to);
 	print_rows(to, peers_rows);
+	fputs(".SS directory\nDirectory of the blocks of pods, for more nodes than an index can hold; see kvblkd(8). "
+	      "directory is a group. Without it, lookups find foreign blocks of the index only.\n", to);
+	print_rows(to, directory_rows);
 }

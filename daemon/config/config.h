@@ -227,6 +227,24 @@ struct config_peers {
 };
 
 /**
+ * struct config_directory - directory of the anchors of pods
+ * @engine: kind of the servers, or NULL: disabled
+ * @servers: addresses of servers
+ * @password_file: file with the password of the servers, or NULL
+ * @span: blocks for each anchor
+ * @ask_ms: longest time that a lookup waits for an answer, milliseconds
+ * @ttl_s: time that a server keeps an anchor, seconds
+ */
+struct config_directory {
+	char *engine;
+	struct texts servers;
+	char *password_file;
+	int64_t span;
+	int64_t ask_ms;
+	int64_t ttl_s;
+};
+
+/**
  * struct config - wanted state of a host
  * @modules: modules to load in addition to those needed anyway
  * @host_nqn: default of the fabrics' host_nqn, or NULL
@@ -244,6 +262,7 @@ struct config_peers {
  * @kv_events: KV event exporter
  * @prestage: socket for prefetch hints
  * @pod: connections to other nodes
+ * @directory: directory of the anchors of pods
  * @unreadable: the main file could not be read; drop-ins may have been
  */
 struct config {
@@ -263,6 +282,7 @@ struct config {
 	struct config_kv_events kv_events;
 	struct config_prestage prestage;
 	struct config_peers pod;
+	struct config_directory directory;
 	bool unreadable;
 };
 

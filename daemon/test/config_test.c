@@ -42,7 +42,9 @@ static const char whole[] =
 	"prestage: { socket = \"/run/s\"; group = \"kvblk\"; mode = \"600\"; pools = ( \"kv0\", \"kv1\" );\n"
 	"  parallel = 3; waiting = 9; bandwidth = \"1G\"; request_bytes = \"2G\"; body = \"1M\"; sessions = 5;\n"
 	"  session_bytes = 4096; lease = 7; };\n"
-	"pod: { listen = \"tcp://192.0.2.1:5570\"; peers = ( \"tcp://b.example:5570\", \"tcp://[::2]:5570\" ); };\n";
+	"pod: { listen = \"tcp://192.0.2.1:5570\"; peers = ( \"tcp://b.example:5570\", \"tcp://[::2]:5570\" ); };\n"
+	"directory: { engine = \"valkey\"; servers = ( \"192.0.2.3:6379\", \"[::3]:6380\" ); password_file = \"/etc/p\";\n"
+	"  span = 32; ask_ms = 10; ttl_s = 3600; };\n";
 
 TEST(test_whole)
 {
@@ -112,6 +114,13 @@ TEST(test_whole)
 	assert_string_equal(config.pod.listen, "tcp://192.0.2.1:5570");
 	assert_int_equal(config.pod.peers.nr, 2);
 	assert_string_equal(config.pod.peers.text[1], "tcp://[::2]:5570");
+	assert_string_equal(config.directory.engine, "valkey");
+	assert_int_equal(config.directory.servers.nr, 2);
+	assert_string_equal(config.directory.servers.text[1], "[::3]:6380");
+	assert_string_equal(config.directory.password_file, "/etc/p");
+	assert_int_equal(config.directory.span, 32);
+	assert_int_equal(config.directory.ask_ms, 10);
+	assert_int_equal(config.directory.ttl_s, 3600);
 	assert_true(pool->budget.drive_writes == 0.5 && config_has_budget(pool));
 	assert_int_equal(pool->budget.bytes, 2ll << 40);
 	assert_int_equal(pool->budget.life_days, 1800);
@@ -127,6 +136,8 @@ TEST(test_whole)
 #define KV_EVENTS(text) "exporters: { kv_events: { " text " }; };"
 #define PRESTAGE(text)	"prestage: { pools = ( \"kv0\" ); " text " };"
 #define POD(text)	"pod: { listen = \"tcp://*:5570\"; " text " };"
+#define DIRECTORY(text)	"directory: { engine = \"valkey\"; servers = ( \"192.0.2.3:6379\" ); " text " };"
+#define SERVERS(text)	"directory: { engine = \"valkey\"; servers = ( " text " ); };"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
 /* Without a section nothing listens; an empty section has defaults. */
@@ -167,6 +178,15 @@ TEST(test_exporters)
 	assert_int_equal(config_parse(POD(""), &config, stderr), 0);
 	assert_string_equal(config.pod.listen, "tcp://*:5570");
 	assert_int_equal(config.pod.peers.nr, 0);
+	assert_null(config.directory.engine);
+	config_free(&config);
+	assert_int_equal(config_parse(DIRECTORY(""), &config, stderr), 0);
+	assert_string_equal(config.directory.engine, "valkey");
+	assert_string_equal(config.directory.servers.text[0], "192.0.2.3:6379");
+	assert_null(config.directory.password_file);
+	assert_int_equal(config.directory.span, 16);
+	assert_int_equal(config.directory.ask_ms, 5);
+	assert_int_equal(config.directory.ttl_s, 86400);
 	config_free(&config);
 }
 
@@ -317,6 +337,23 @@ static const struct {
 	{ POD("peers = ( \"tcp://*:5570\" );"), "pod.peers[0]: tcp://*:5570 is not allowed" },
 	{ "pod: { listen = \"tcp://192.0.2.1:5570\"; peers = ( \"tcp://192.0.2.1:5570\" ); };", "pod: peers: tcp://192.0.2.1:5570 is kvblkd's own endpoint" },
 	{ POD("peers = ( \"tcp://b:1\", \"tcp://b:1\" );"), "pod: peers: tcp://b:1 is listed twice" },
+	{ "directory = 1;", "directory: must be a group" },
+	{ "\ndirectory: { };", ":2: directory: engine is missing" },
+	{ "\ndirectory: { };", ":2: directory: servers is missing" },
+	{ "directory: { engine = \"redis\"; };", "directory.engine: redis is not allowed, it must be a string: valkey" },
+	{ SERVERS(""), "directory: servers is empty" },
+	{ SERVERS("\"a.example:6379\""), "directory.servers[0]: a.example:6379 is not allowed, it must be a list of at most 64 strings, each ADDRESS:PORT" },
+	{ SERVERS("\"192.0.2.3\""), "directory.servers[0]: 192.0.2.3 is not allowed" },
+	{ SERVERS("\"192.0.2.3:0\""), "directory.servers[0]: 192.0.2.3:0 is not allowed" },
+	{ SERVERS("\"*:6379\""), "directory.servers[0]: *:6379 is not allowed" },
+	{ SERVERS("\"" X100 ":6379\""), "directory.servers[0]: xxxx" },
+	{ SERVERS("\"::1:6379\""), "directory.servers[0]: ::1:6379 is not allowed" },
+	{ SERVERS("\"[::1]:1\", \"[::1]:1\""), "directory: servers: [::1]:1 is listed twice" },
+	{ DIRECTORY("password_file = \"x\";"), "directory.password_file: x is not allowed, it must be a string: a path" },
+	{ DIRECTORY("span = 0;"), "directory.span: 0 is not allowed, it must be a number from 1 to 4096" },
+	{ DIRECTORY("ask_ms = 1001;"), "directory.ask_ms: 1001 is not allowed, it must be a number from 1 to 1000" },
+	{ DIRECTORY("ttl_s = 59;"), "directory.ttl_s: 59 is not allowed, it must be a number from 60 to 2592000" },
+	{ DIRECTORY("frob = 1;"), "directory.frob: unknown setting; known settings:\n\tengine\n" },
 	{ THE_POOL("tunables = 1;"), "tunables: must be a group of tunables" },
 	{ THE_POOL("tunables: { frob = 1; };"), "pools[0].tunables.frob: unknown tunable; known tunables:" },
 	{ THE_POOL("tunables: { frob = 1; };"), "\n\tbounce_chunks\n" },
