@@ -282,6 +282,7 @@ static int change_pool(const struct step *step, char *why)
 		return err;
 	}
 	spec.name = step->value;
+	spec.hinted = step->hinted;
 	if (step->kind == STEP_IMPORT || step->kind == STEP_ADOPT)
 		err = import_pool(admin, step, why);
 	else if (step->kind == STEP_FOLLOW)

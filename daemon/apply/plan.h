@@ -143,6 +143,7 @@ enum step_kind {
  * @paths: devices, or a file
  * @node: identity of the lost node
  * @degraded: import without the missing members
+ * @hinted: follow only what the directory names
  * @may_fail: success of the step does not prove that it helped: a later plan shows that
  * @index_slots: index entries of an import, 0: unchanged
  * @value: value to write, module to load, or name of a member
@@ -157,6 +158,7 @@ struct step {
 	struct texts paths;
 	uint8_t node[16];
 	bool degraded;
+	bool hinted;
 	bool may_fail;
 	uint64_t index_slots;
 	char *value;

@@ -155,7 +155,7 @@ static void name_of(const struct kvblk_pool_state *pool, const struct state *sta
 
 static void add_follow(const struct kvblk_pool_state *pool, const struct state *state,
 		       const struct kvblk_found *found, const struct kvblk_member_state *foreign,
-		       struct steps *steps)
+		       bool hinted, struct steps *steps)
 {
 	char name[KVBLK_NAME_LEN_MAX + 1], uuid[40];
 	struct step *step;
@@ -164,9 +164,10 @@ static void add_follow(const struct kvblk_pool_state *pool, const struct state *
 	step = add_step(steps, STEP_FOLLOW, "follow %s in pool %s: member %s of node %s%s%s",
 			found->path, pool->name, uuid_format(found->uuid, uuid), found->owner,
 			!foreign ? "" : is_lost(foreign) ? ", which was lost" :
-			", which was formatted anew");
+			", which was formatted anew", hinted ? ", by the directory" : "");
 	if (!step)
 		return;
+	step->hinted = hinted;
 	keep_text(steps, &step->pool, pool->name);
 	keep_text(steps, &step->value, name);
 	/* of one UUID, the module drops the present entry; else its name may still be taken */
@@ -176,7 +177,7 @@ static void add_follow(const struct kvblk_pool_state *pool, const struct state *
 }
 
 static void plan_device(const struct kvblk_pool_state *pool, const struct state *state,
-			const struct kvblk_found *found, struct steps *steps)
+			const struct kvblk_found *found, bool hinted, struct steps *steps)
 {
 	const struct kvblk_member_state *foreign = foreign_as(pool, state, found);
 	const struct kvblk_found *copy = copy_of(pool, state, found);
@@ -194,7 +195,7 @@ static void plan_device(const struct kvblk_pool_state *pool, const struct state 
 		add_step(steps, STEP_NOTE, "pool %s: not following %s, because it is a member of pool %s of this node, which is not up",
 			 pool->name, found->path, found->pool);
 	else
-		add_follow(pool, state, found, foreign, steps);
+		add_follow(pool, state, found, foreign, hinted, steps);
 }
 
 /* Returns whether a device holds @foreign, or replaces it. */
@@ -211,7 +212,7 @@ static bool is_back(const struct kvblk_pool_state *pool, const struct state *sta
 	return false;
 }
 
-void plan_following(const struct kvblk_pool_state *pool, const struct state *state,
+void plan_following(const struct kvblk_pool_state *pool, const struct state *state, bool hinted,
 		    struct steps *steps)
 {
 	const struct kvblk_member_state *foreign;
@@ -219,7 +220,7 @@ void plan_following(const struct kvblk_pool_state *pool, const struct state *sta
 
 	for (found = state->found; found; found = found->next) {
 		if (is_of_pod(pool, found))
-			plan_device(pool, state, found, steps);
+			plan_device(pool, state, found, hinted, steps);
 	}
 	for (foreign = state->foreign; foreign; foreign = foreign->next) {
 		if (!strcmp(foreign->pool, pool->name) && has_ended(foreign) &&

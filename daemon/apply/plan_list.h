@@ -36,8 +36,8 @@ void plan_pools(const struct config *config, const struct state *state,
 		struct steps *steps);
 void plan_adopt(const struct config *config, const struct state *state, struct steps *steps);
 
-/* Plan what @pool follows. */
-void plan_following(const struct kvblk_pool_state *pool, const struct state *state,
+/* Plan what @pool follows. @hinted: follow only what the directory names. */
+void plan_following(const struct kvblk_pool_state *pool, const struct state *state, bool hinted,
 		    struct steps *steps);
 
 #endif

@@ -445,7 +445,7 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 		} else if (pod_fits(want, pool->pod, steps)) {
 			plan_members(want, pool, state, steps);
 			if (*pool->pod && want->pod.follow)
-				plan_following(pool, state, steps);
+				plan_following(pool, state, config->directory.engine, steps);
 			plan_tunables(want, state, steps);
 		}
 	}

@@ -180,6 +180,7 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 	metrics->sources = exporter->sources;
 	metrics->nr_sources = kvfeed_sources(exporter->sources, SOURCES);
 	metrics->prestages = prestage_counts(&metrics->prestage);
+	metrics->has_directory = directory_counts(&metrics->directory);
 	if (page)
 		metrics_print(to, format, metrics);
 	else if (metrics->ready)

@@ -261,15 +261,46 @@ static const struct field kv_events_fields[] = {
 	  KV_EVENTS(token_bytes) },
 };
 
-static void print_kv_events(struct out *out, const struct metrics *metrics)
+#define DIRECTORY(field)	offsetof(struct directory_counts, field)
+
+static const struct field directory_fields[] = {
+	{ { "kvblkd_directory_servers", METRIC_GAUGE,
+	    "Known servers of the directory of pods: those of the configuration, and the nodes of their cluster.",
+	    { 0 } },
+	  DIRECTORY(servers) },
+	{ { "kvblkd_directory_up", METRIC_GAUGE,
+	    "Servers of the directory that respond. Anchors of the others are misses.", { 0 } },
+	  DIRECTORY(up) },
+	{ { "kvblkd_directory_questions", METRIC_COUNTER,
+	    "Questions of lookups to the directory, each of up to 64 anchors.", { 0 } },
+	  DIRECTORY(questions) },
+	{ { "kvblkd_directory_asked", METRIC_COUNTER, "Anchors in the questions.", { 0 } },
+	  DIRECTORY(asked) },
+	{ { "kvblkd_directory_answered", METRIC_COUNTER,
+	    "Anchors that the directory found in time.", { 0 } },
+	  DIRECTORY(answered) },
+	{ { "kvblkd_directory_late", METRIC_COUNTER,
+	    "Questions for which a server took longer than ask_ms.", { 0 } },
+	  DIRECTORY(late) },
+	{ { "kvblkd_directory_published", METRIC_COUNTER,
+	    "Anchors that the directory stored for this host.", { 0 } },
+	  DIRECTORY(published) },
+	{ { "kvblkd_directory_dropped", METRIC_COUNTER,
+	    "Anchors of this host that the directory did not store, because a server was down, slow or refused.",
+	    { 0 } },
+	  DIRECTORY(dropped) },
+};
+
+/* Print metrics without labels, with the values in @counts unless it is NULL. */
+static void print_fields(struct out *out, const struct field *fields, size_t nr, const void *counts)
 {
-	for (size_t i = 0; i < sizeof(kv_events_fields) / sizeof(kv_events_fields[0]); i++) {
-		const struct metric *metric = &kv_events_fields[i].metric;
+	for (size_t i = 0; i < nr; i++) {
+		const struct metric *metric = &fields[i].metric;
 
 		begin(out, metric);
-		if (metrics->publishes && out->format != METRICS_TABLE)
+		if (counts && out->format != METRICS_TABLE)
 			fprintf(out->to, "%s%s %" PRIu64 "\n", metric->name, types[metric->type].suffix,
-				value_of(&metrics->kv_events, &kv_events_fields[i]));
+				value_of(counts, &fields[i]));
 	}
 }
 
@@ -638,9 +669,12 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 	struct out out = { .to = to, .format = format };
 
 	print_daemon(&out, metrics);
-	print_kv_events(&out, metrics);
+	print_fields(&out, kv_events_fields, sizeof(kv_events_fields) / sizeof(kv_events_fields[0]),
+		     metrics->publishes ? &metrics->kv_events : NULL);
 	print_sources(&out, metrics);
 	print_prestage(&out, metrics);
+	print_fields(&out, directory_fields, sizeof(directory_fields) / sizeof(directory_fields[0]),
+		     metrics->has_directory ? &metrics->directory : NULL);
 	print_pools(&out, snapshot);
 	print_rules(&out, metrics);
 	print_gauges(&out, &pools);

@@ -9,6 +9,7 @@
 #include "host/smart.h"
 #include "kv_events/block_set.h"
 #include "kv_events/publisher.h"
+#include "pod/directory.h"
 #include "prestage/hint_socket.h"
 
 /**
@@ -44,6 +45,8 @@ enum metrics_format {
  * @nr_sources: entries of @sources
  * @prestages: prefetch hints are accepted
  * @prestage: counters of hints, if @prestages
+ * @has_directory: pods have a directory
+ * @directory: counters of the directory, if @has_directory
  */
 struct metrics {
 	struct snapshot snapshot;
@@ -64,6 +67,8 @@ struct metrics {
 	size_t nr_sources;
 	bool prestages;
 	struct prestage_counts prestage;
+	bool has_directory;
+	struct directory_counts directory;
 };
 
 void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics);

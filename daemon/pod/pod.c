@@ -15,6 +15,7 @@
 #include "log/log.h"
 #include "pod/bus.h"
 #include "pod/deletes.h"
+#include "pod/directory.h"
 #include "pod/own_pools.h"
 #include "pod/peers_node.h"
 #include "pod/pod.h"
@@ -28,9 +29,11 @@
 /**
  * struct pod_config - the parts of the configuration that concern other nodes
  * @peers: connections to other nodes
+ * @directory: directory of anchors
  */
 struct pod_config {
 	struct config_peers peers;
+	struct config_directory directory;
 };
 
 /**
@@ -47,6 +50,7 @@ struct pod_config {
  * @admin_error: last error of the module, or 0
  * @admin_told: time of the last line about @admin_error, seconds
  * @bus: connections to the other nodes, or NULL
+ * @directory: directory of anchors, or NULL
  * @admin: connection to the module, or NULL
  * @own: pools whose topics are subscribed to
  */
@@ -64,6 +68,7 @@ static struct pod {
 	int admin_error;
 	int64_t admin_told;
 	struct bus *bus;
+	struct directory *directory;
 	struct kvblk_admin *admin;
 	struct own_pools own;
 } pod = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -181,7 +186,35 @@ static void on_delete(struct peers_question *question, const struct kvblk_peers_
 	deletes_ask(&to, own ? own->name : NULL, on_deleted, question);
 }
 
-/* The module reports no anchors and does not ask. */
+static void on_hints(void *question, const struct kvblk_anchor *hints, unsigned int nr)
+{
+	peers_answer(question, hints, nr);
+}
+
+static void on_ask(struct peers_question *question, const uint8_t pod_uuid[16],
+		   const struct kvblk_peers_id *ids, unsigned int nr)
+{
+	directory_ask(pod.directory, pod_uuid, ids, nr, on_hints, question);
+}
+
+static void on_anchors(const uint8_t pod_uuid[16], const struct kvblk_anchor *anchors,
+		       unsigned int nr)
+{
+	directory_publish(pod.directory, pod_uuid, anchors, nr);
+}
+
+static bool has_room(void)
+{
+	return directory_has_room(pod.directory);
+}
+
+static void on_lost(void *arg)
+{
+	log_line(LOG_LINE_INFO, "pod: publishing the anchors of all blocks");
+	peers_node_again();
+}
+
+/* Without a directory, the module reports no anchors and does not ask. */
 static struct peers_rules rules_now(void)
 {
 	struct peers_rules rules = {
@@ -192,6 +225,13 @@ static struct peers_rules rules_now(void)
 		.delete = on_delete,
 	};
 
+	if (pod.directory) {
+		rules.args.span = (uint32_t)pod.config.directory.span;
+		rules.args.ask_ms = (uint32_t)pod.config.directory.ask_ms;
+		rules.ask = on_ask;
+		rules.anchors = on_anchors;
+		rules.has_room = has_room;
+	}
 	return rules;
 }
 
@@ -224,6 +264,8 @@ static void close_bus(void)
 static void close_all(void)
 {
 	peers_node_close();
+	directory_close(pod.directory);
+	pod.directory = NULL;
 	close_bus();
 	pod.own.nr = 0;
 	kvblk_admin_close(pod.admin);
@@ -252,9 +294,17 @@ static void open_bus(void)
 	pod.wait = RETRY_SECONDS;
 }
 
+static void open_directory(void)
+{
+	int err = directory_open(pod.event, &pod.config.directory, on_lost, NULL, &pod.directory);
+
+	if (err)
+		log_line(LOG_LINE_WARNING, "pod: cannot use the directory: %s; directory ignored", strerror(-err));
+}
+
 static bool is_active(const struct pod_config *config)
 {
-	return config->peers.listen;
+	return config->peers.listen || config->directory.engine;
 }
 
 static void arm(void)
@@ -283,6 +333,9 @@ static void free_config(struct pod_config *config)
 {
 	free(config->peers.listen);
 	texts_free(&config->peers.peers);
+	free(config->directory.engine);
+	texts_free(&config->directory.servers);
+	free(config->directory.password_file);
 	*config = (struct pod_config){ 0 };
 }
 
@@ -291,16 +344,24 @@ static bool copy_config(struct pod_config *to, const struct config *from)
 {
 	bool whole;
 
-	*to = (struct pod_config){ 0 };
+	*to = (struct pod_config){ .directory = from->directory };
 	whole = text_copy(&to->peers.listen, from->pod.listen);
 	whole &= texts_copy(&to->peers.peers, &from->pod.peers);
+	whole &= text_copy(&to->directory.engine, from->directory.engine);
+	whole &= texts_copy(&to->directory.servers, &from->directory.servers);
+	whole &= text_copy(&to->directory.password_file, from->directory.password_file);
 	return whole;
 }
 
 static bool same_config(const struct pod_config *a, const struct pod_config *b)
 {
+	const struct config_directory *da = &a->directory, *db = &b->directory;
+
 	return text_same(a->peers.listen, b->peers.listen) &&
-	       texts_same(&a->peers.peers, &b->peers.peers);
+	       texts_same(&a->peers.peers, &b->peers.peers) &&
+	       text_same(da->engine, db->engine) && texts_same(&da->servers, &db->servers) &&
+	       text_same(da->password_file, db->password_file) && da->span == db->span &&
+	       da->ask_ms == db->ask_ms && da->ttl_s == db->ttl_s;
 }
 
 static void take_config(struct pod_config *config)
@@ -318,6 +379,8 @@ static void take_config(struct pod_config *config)
 	pod.wait = 0;
 	if (pod.config.peers.listen)
 		open_bus();
+	if (pod.config.directory.engine)
+		open_directory();
 	arm();
 }
 

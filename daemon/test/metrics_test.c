@@ -58,6 +58,7 @@ static struct metrics metrics = {
 	.prestage = { .requests = { 5, 4, 3, 2, 1 }, .sessions = 6,
 		      .prefetches = { .blocks = { 0, 9, 8, 7, 6, 5 }, .bytes = 77, .waiting = 2 } },
 	.kv_events = { .stored = 7, .removed = 3, .lost = 1, .hashes = 4, .untold = 6, .token_bytes = 99 },
+	.directory = { .servers = 3, .up = 2, .late = 3, .dropped = 4 },
 };
 
 static char *text;
@@ -110,6 +111,7 @@ TEST(test_values)
 		/* an exporter that does not run has no metrics */
 		metrics.publishes = format != METRICS_TEXT;
 		metrics.prestages = format != METRICS_TEXT;
+		metrics.has_directory = format != METRICS_TEXT;
 		print(format);
 		expect("kvblk_build_info{version=\"" KVBLK_VERSION "\"}", "1");
 		expect("kvblk_up", "1");
@@ -132,6 +134,9 @@ TEST(test_values)
 		expect("kvblk_prestage_bytes_total", format == METRICS_TEXT ? "" : "77");
 		expect("kvblk_prestage_waiting", format == METRICS_TEXT ? "" : "2");
 		expect("kvblk_prestage_sessions", format == METRICS_TEXT ? "" : "6");
+		expect("kvblkd_directory_up", format == METRICS_TEXT ? "" : "2");
+		expect("kvblkd_directory_late_total", format == METRICS_TEXT ? "" : "3");
+		expect("kvblkd_directory_dropped_total", format == METRICS_TEXT ? "" : "4");
 		expect("kvblk_capacity_bytes{pool=\"kv0\"}", "1000");
 		expect("kvblk_free_bytes{pool=\"kv0\"}", "250");
 		expect("kvblk_index_entries{pool=\"kv0\"}", "77");

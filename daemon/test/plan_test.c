@@ -209,6 +209,9 @@ TEST(test_follow)
 {
 	static const char follows[] = "pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; }; } );";
 	static const char bare[] = "pools = ( { name = \"kv0\"; } );";
+	static const char hinted[] =
+		"pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; }; } ); "
+		"directory: { engine = \"valkey\"; servers = ( \"10.0.0.8:6379\" ); };";
 	static const char alone[] =
 		"pools = ( { name = \"kv0\"; pod: { name = \"rack7\"; follow = false; }; } );";
 	static struct kvblk_found copy, other = {
@@ -244,6 +247,7 @@ TEST(test_follow)
 	assert_false(plan_follows(&config, &state) || plan_needs_scan(&config, &state));
 	config_free(&config);
 	expect(follows, &state, followed);
+	expect(hinted, &state, "follow /dev/nvme2n1 in pool kv0: member 05000000-0000-0000-0000-000000000005 of node b, by the directory\n");
 	expect(bare, &state, followed);
 	expect(alone, &state, "");
 	expect("", &state, "");

@@ -22,6 +22,7 @@
 #include "kvblk_test.h"
 #include "lib/kvblk_admin.h"
 #include "pod/delete_wire.h"
+#include "pod/directory.h"
 #include "pod/pod.h"
 #include "pod/touch_wire.h"
 
@@ -278,6 +279,70 @@ ssize_t __wrap_write(int fd, const void *buf, size_t len)
 	return errno ? -1 : __real_write(fd, buf, len);
 }
 
+/* The directory: answers at the close if @holds. Loses its contents when @loses. */
+
+static atomic_bool holds, loses, full;
+static atomic_int directory_error, directories, published;
+static directory_lost *lost_fn;
+static directory_answer *held_fn;
+static void *held_arg;
+static const struct kvblk_anchor hint = { "the id of a blok", "uuid of a member", 9, 8, 0 };
+
+int directory_open(sd_event *event, const struct config_directory *config, directory_lost *lost,
+		   void *arg, struct directory **dir)
+{
+	assert_non_null(event);
+	assert_string_equal(config->servers.text[0], "127.0.0.1:6379");
+	assert_int_equal(config->ttl_s, 90);
+	if (directory_error)
+		return directory_error;
+	lost_fn = lost;
+	*dir = malloc(1);
+	directories++;
+	return 0;
+}
+
+void directory_close(struct directory *dir)
+{
+	if (dir && held_fn)
+		held_fn(held_arg, &hint, 1);
+	held_fn = NULL;
+	directories -= !!dir;
+	free(dir);
+}
+
+void directory_publish(struct directory *dir, const uint8_t uuid[16], const struct kvblk_anchor *anchors,
+		       unsigned int nr)
+{
+	assert_non_null(dir);
+	assert_memory_equal(uuid, "\0\0\0\1\0", 5);
+	for (unsigned int i = 0; i < nr; i++)
+		assert_memory_equal(&anchors[i], &hint, sizeof(hint));
+	published += (int)nr;
+}
+
+bool directory_has_room(const struct directory *dir)
+{
+	assert_non_null(dir);
+	if (atomic_exchange(&loses, false))
+		lost_fn(NULL);
+	return !full;
+}
+
+void directory_ask(struct directory *dir, const uint8_t uuid[16], const struct kvblk_peers_id *ids,
+		   unsigned int nr, directory_answer *fn, void *arg)
+{
+	assert_non_null(dir);
+	assert_memory_equal(uuid, "\0\0\0\1\0", 5);
+	assert_memory_equal(ids[nr - 1].id, id, 16);
+	if (!holds) {
+		fn(arg, &hint, 1);
+		return;
+	}
+	held_fn = fn;
+	held_arg = arg;
+}
+
 static void *context, *xpub, *sub;
 static char listen_at[64], peer_at[64];
 
@@ -374,7 +439,8 @@ static int begin(void **state)
 	sub = client(ZMQ_SUB);
 	stopped = has_kv1 = reports = stalled = false;
 	open_error = touch_error = delete_error = 0;
-	node_error = start_error = answer_error = want_span = 0;
+	node_error = start_error = answer_error = want_span = directory_error = 0;
+	holds = loses = full = false;
 	said[0] = '\0';
 	configure(listen_at);
 	hears(kv0, 1);
@@ -905,6 +971,129 @@ TEST_WITH(test_node, begin, end)
 	module_asks(4, kv0, this_node, 1);
 	assert_int_equal(module_gets(4, NULL), 1);
 	assert_int_equal(logged("cannot take"), 1);
+}
+
+/* The module sends @nr entries of @size bytes, each as @entry. */
+static void module_sends(uint32_t type, uint64_t cookie, const void *entry, size_t size, unsigned int nr)
+{
+	struct {
+		struct kvblk_peers_msg head;
+		uint8_t entries[KVBLK_PEERS_MSG_MAX - sizeof(struct kvblk_peers_msg)];
+	} message = { .head = { .type = type, .nr = nr, .cookie = cookie } };
+
+	for (unsigned int i = 0; i < nr; i++)
+		memcpy(message.entries + i * size, entry, size);
+	WAIT_FOR(write(module, &message, sizeof(message.head) + nr * size) > 0);
+}
+
+/* Wait for the hint that answers a question of the module. */
+static void module_is_told(uint64_t cookie)
+{
+	struct {
+		struct kvblk_peers_msg head;
+		struct kvblk_anchor hint;
+	} message;
+	ssize_t len;
+
+	WAIT_FOR((len = read(module, &message, sizeof(message))) > 0);
+	assert_int_equal(len, sizeof(message));
+	assert_int_equal(message.head.type, KVBLK_PEERS_HINTS);
+	assert_int_equal(message.head.cookie, cookie);
+	assert_int_equal(message.head.nr, 1);
+	assert_memory_equal(&message.hint, &hint, sizeof(hint));
+}
+
+static const char directory_text[] =
+	"directory: { engine = \"valkey\"; servers = ( \"127.0.0.1:6379\" ); span = 32; ask_ms = 7; ttl_s = 90; };";
+
+/* Add a directory to the configuration, without @peers alone. */
+static void use_directory(bool peers)
+{
+	int before = node_starts;
+	char text[512];
+
+	want_span = 32;
+	if (peers)
+		snprintf(text, sizeof(text), "%s pod: { listen = \"%s\"; peers = ( \"%s\" ); };", directory_text,
+			 listen_at, peer_at);
+	configure_text(peers ? text : directory_text);
+	WAIT_FOR(directories && node_starts > before);
+	published = 0;
+}
+
+/* Anchors and questions reach the directory. A full directory delays them; a lost one gets all again. */
+TEST_WITH(test_directory, begin, end)
+{
+	int before;
+
+	use_directory(true);
+	module_sends(KVBLK_PEERS_ASK, 1, id, sizeof(id), 64);
+	module_is_told(1);
+	module_sends(KVBLK_PEERS_ANCHORS, 0, &hint, sizeof(hint), 84);
+	WAIT_FOR(published == 84);
+	full = true;
+	module_sends(KVBLK_PEERS_ANCHORS, 0, &hint, sizeof(hint), 3);
+	usleep(5 * TICK_US);
+	assert_int_equal(published, 84);
+	full = false;
+	WAIT_FOR(published == 87);
+	/* a delete that waits is not ended for the sake of hints */
+	module_asks(2, other, far_node, 1);
+	module_sends(KVBLK_PEERS_ASK, 3, id, sizeof(id), 1);
+	module_is_told(3);
+	before = node_starts;
+	loses = true;
+	module_sends(KVBLK_PEERS_ASK, 4, id, sizeof(id), 1);
+	module_is_told(4);
+	assert_false(loses);
+	usleep(5 * TICK_US);
+	assert_int_equal(node_starts, before);
+	ahead += 7;
+	WAIT_FOR(node_starts == before + 1);
+	/* malformed messages */
+	module_sends(KVBLK_PEERS_ASK, 4, id, sizeof(id) - 1, 1);
+	WAIT_FOR(node_starts == before + 2);
+	module_sends(KVBLK_PEERS_ANCHORS, 0, &hint, sizeof(hint), 0);
+	module_sends(KVBLK_PEERS_ASK, 4, id, sizeof(id), 0);
+	WAIT_FOR(node_starts == before + 3);
+	assert_int_equal(logged("Bad message"), 2);
+	/* closed while a question waits */
+	holds = true;
+	module_sends(KVBLK_PEERS_ASK, 5, id, sizeof(id), 1);
+	WAIT_FOR(held_fn);
+	want_span = 0;
+	configure(listen_at);
+	WAIT_FOR(!directories && node_starts == before + 4);
+	/* unasked */
+	module_sends(KVBLK_PEERS_ASK, 6, id, sizeof(id), 1);
+	WAIT_FOR(node_starts == before + 5);
+	assert_true(module_gets_nothing());
+}
+
+/* A directory alone is enough: deletes of foreign blocks are refused at once. */
+TEST_WITH(test_directory_only, begin, end)
+{
+	int before;
+
+	use_directory(false);
+	module_sends(KVBLK_PEERS_ASK, 1, id, sizeof(id), 1);
+	module_is_told(1);
+	module_asks(2, other, far_node, 1);
+	assert_int_equal(module_gets(2, NULL), 0);
+	/* also if it cannot be used */
+	want_span = 0;
+	before = node_starts;
+	configure(listen_at);
+	WAIT_FOR(!directories && node_starts > before);
+	directory_error = -ENOMEM;
+	before = node_starts;
+	configure_text(directory_text);
+	WAIT_FOR(logged("cannot use the directory: Cannot allocate memory; directory ignored") == 1);
+	WAIT_FOR(node_starts > before);
+	module_asks(3, other, far_node, 1);
+	assert_int_equal(module_gets(3, NULL), 0);
+	configure(listen_at);
+	WAIT_FOR(logged("following 1 peers") == 3);
 }
 
 TEST_MAIN("pod")
