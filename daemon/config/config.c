@@ -392,7 +392,7 @@ static const struct setting peers_rows[] = {
 	  .doc = "Endpoint at which this host publishes what it got from other nodes' members, and asks their owners to delete blocks. Whoever reaches it learns which blocks are got and deleted." },
 	{ .name = "peers", .type = SETTING_LIST, PEERS(peers), .most = POD_PEERS,
 	  .valid = config_is_peer, .allowed = "tcp://HOST:PORT",
-	  .doc = "Endpoints of the other nodes, as their listen, from which this host learns what they got from its members and want to delete. kvblkd trusts them: a peer can make blocks stay longer than they deserve, and delete blocks. Default: none." },
+	  .doc = "Endpoints of the other nodes, as their listen, from which this host learns what they got from its members and want to delete. kvblkd trusts them: a peer can make blocks stay longer than they deserve, and delete blocks. With a directory, the nodes that it lists are peers, too: each whose listen has an address of its own, not *, 0.0.0.0 or [::]. Default: none." },
 	{ 0 },
 };
 

@@ -16,6 +16,7 @@
 #include "pod/bus.h"
 #include "pod/deletes.h"
 #include "pod/directory.h"
+#include "pod/members.h"
 #include "pod/own_pools.h"
 #include "pod/peers_node.h"
 #include "pod/pod.h"
@@ -49,6 +50,8 @@ struct pod_config {
  * @told: last error of opening the bus that was logged
  * @admin_error: last error of the module, or 0
  * @admin_told: time of the last line about @admin_error, seconds
+ * @live: endpoints of nodes that the directory lists
+ * @peers: endpoints of @bus: those of @config and @live
  * @bus: connections to the other nodes, or NULL
  * @directory: directory of anchors, or NULL
  * @admin: connection to the module, or NULL
@@ -67,6 +70,8 @@ static struct pod {
 	int told;
 	int admin_error;
 	int64_t admin_told;
+	struct texts live;
+	struct config_peers peers;
 	struct bus *bus;
 	struct directory *directory;
 	struct kvblk_admin *admin;
@@ -259,6 +264,7 @@ static void close_bus(void)
 	deletes_use(NULL);
 	bus_close(pod.bus);
 	pod.bus = NULL;
+	texts_free(&pod.peers.peers);
 }
 
 static void close_all(void)
@@ -267,15 +273,29 @@ static void close_all(void)
 	directory_close(pod.directory);
 	pod.directory = NULL;
 	close_bus();
+	texts_free(&pod.live);
 	pod.own.nr = 0;
 	kvblk_admin_close(pod.admin);
 	pod.admin = NULL;
 }
 
+static int open_peers(void)
+{
+	const struct texts *named = &pod.config.peers.peers;
+	bool whole = texts_copy(&pod.peers.peers, named);
+
+	pod.peers.listen = pod.config.peers.listen;
+	for (size_t i = 0; i < pod.live.nr; i++) {
+		if (!texts_has(named, pod.live.text[i]))
+			whole &= texts_add(&pod.peers.peers, pod.live.text[i]);
+	}
+	return whole ? bus_open(pod.event, &pod.peers, on_message, NULL, &pod.bus) : -ENOMEM;
+}
+
 static void open_bus(void)
 {
-	const struct config_peers *config = &pod.config.peers;
-	int err = bus_open(pod.event, config, on_message, NULL, &pod.bus);
+	const struct config_peers *config = &pod.peers;
+	int err = open_peers();
 
 	if (!err) {
 		pod.told = 0;
@@ -325,6 +345,11 @@ static int on_tick(sd_event_source *source, uint64_t us, void *arg)
 	err = exchange();
 	if (err)
 		admin_failed(err);
+	if (pod.directory && pod.bus &&
+	    members_tick(pod.directory, &pod.own, pod.config.peers.listen, &pod.live)) {
+		close_bus();
+		open_bus();
+	}
 	arm();
 	return 0;
 }

@@ -346,6 +346,22 @@ void directory_ask(struct directory *dir, const uint8_t uuid[16], const struct k
 static void *context, *xpub, *sub;
 static char listen_at[64], peer_at[64];
 
+static _Atomic(const struct directory_node *) listed;
+static atomic_int nr_listed;
+
+void directory_join(struct directory *dir, const uint8_t uuid[16], const uint8_t node[16],
+		    const char *endpoint, directory_nodes *fn, void *arg)
+{
+	uint8_t own[16];
+
+	assert_non_null(dir);
+	assert_memory_equal(uuid, "\0\0\0\1\0", 5);
+	assert_int_equal(kvblk_host_id(own), 0);
+	assert_memory_equal(node, own, sizeof(own));
+	assert_string_equal(endpoint, listen_at);
+	if (nr_listed)
+		fn(arg, listed, (unsigned int)nr_listed);
+}
 static struct config config;
 
 static void free_endpoint(char *text, size_t len)
@@ -1068,6 +1084,30 @@ TEST_WITH(test_directory, begin, end)
 	module_sends(KVBLK_PEERS_ASK, 6, id, sizeof(id), 1);
 	WAIT_FOR(node_starts == before + 5);
 	assert_true(module_gets_nothing());
+}
+
+/* Nodes that the directory lists are peers until it lists others; no answer is no list. */
+TEST_WITH(test_members, begin, end)
+{
+	static struct directory_node nodes[4] = {
+		{ .endpoint = "tcp://127.0.0.1:1" },
+		{ .id = "another node", .endpoint = "tcp://127.0.0.1:2" },
+		{ .id = "a third node", .endpoint = "tcp://127.0.0.1:2" },
+		{ .id = "a bad node", .endpoint = "ipc:///x" },
+	};
+
+	assert_int_equal(kvblk_host_id(nodes[0].id), 0);
+	use_directory(true);
+	assert_int_equal(logged("following 1 peers"), 2);
+	listed = nodes;
+	nr_listed = 4;
+	WAIT_FOR(logged("following 2 peers") == 1);
+	nr_listed = 0;
+	usleep(15 * TICK_US);
+	assert_int_equal(logged("following"), 3);
+	nr_listed = 1;
+	WAIT_FOR(logged("following 1 peers") == 3);
+	nr_listed = 0;
 }
 
 /* A directory alone is enough: deletes of foreign blocks are refused at once. */
