@@ -746,17 +746,17 @@ TEST(test_existing_block_is_touched)
 {
 	uint32_t names[] = { 0, 1, 2, 3 };
 	uint64_t hashes[] = { 11, 22, 33, 44 };
-	const struct renamed n = { .names = names, .hashes = hashes, .nr = 4 };
+	const struct renamed n = { .names = names, .hashes = hashes, .nr = 4, .longest = 4 };
 	struct sim_opts o = SIM_OPTS_DEFAULT;
 	struct sim_result r = { .capacity_blocks = 1024 };
-	struct sim s = { .n = &n, .r = &r };
+	struct sim s = { .n = &n, .r = &r, .peers = &no_peers };
 	struct kvblk_slot slot;
 
 	assert_int_equal(sim_init(&s, &o), 0);
-	assert_int_equal(request(&s, names, 4), 0);
+	assert_int_equal(sim_request(&s, names, 4), 0);
 	assert_true(present(&s, 1, &slot));
 	assert_true(kvblk_index_replace(&s.index, id_of(&s, 1), &slot, NULL));
-	assert_int_equal(request(&s, names, 4), 0);
+	assert_int_equal(sim_request(&s, names, 4), 0);
 	assert_int_equal(r.hits, 1);
 	/* the hole is filled by a block not used since */
 	assert_true(present(&s, 1, &slot));

@@ -15,6 +15,7 @@
 #include "../../../daemon/policy/governor.h"
 #include "index/index.h"
 #include "policy/policy.h"
+#include "replay/sim_log.h"
 #include "replay/simulate.h"
 
 #define BLOCK_BYTES	4096ULL
@@ -26,18 +27,6 @@
 #define RUN		1024
 #define RUN_SINGLE	16
 
-/**
- * struct renamed - a trace with dense names
- * @names: blocks of all requests
- * @hashes: hashed id of each name
- * @nr: number of names
- */
-struct renamed {
-	uint32_t *names;
-	uint64_t *hashes;
-	uint32_t nr;
-};
-
 static uint64_t spread(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15ULL;
@@ -46,7 +35,7 @@ static uint64_t spread(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-static int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
+int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
 {
 	size_t slots = 16, s;
 	uint32_t *table;
@@ -77,7 +66,23 @@ static int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
 		n->names[i] = table[s] - 1;
 	}
 	free(table);
+	for (size_t i = 0; i < t->nr_reqs; i++)
+		if (n->longest < t->reqs[i].nr)
+			n->longest = t->reqs[i].nr;
 	return 0;
+}
+
+void renamed_free(struct renamed *n)
+{
+	free(n->names);
+	free(n->hashes);
+}
+
+struct kvblk_id renamed_id(const struct renamed *n, uint32_t name)
+{
+	uint64_t lo = n->hashes[name];
+
+	return (struct kvblk_id){ .hi = spread(lo), .lo = lo };
 }
 
 /**
@@ -240,6 +245,8 @@ struct dram {
  * @ids: ids of @missing
  * @dram: host memory
  * @batch: puts of a request offered together; 0: all
+ * @peers: the other logs of a pod
+ * @node: first argument of the functions of @peers
  * @r: the result
  */
 struct sim {
@@ -261,19 +268,55 @@ struct sim {
 	struct kvblk_id *ids;
 	struct dram dram;
 	uint32_t batch;
+	const struct sim_peers *peers;
+	void *node;
 	struct sim_result *r;
+};
+
+static bool no_get(void *node, const uint32_t *names, uint32_t nr)
+{
+	return false;
+}
+
+static bool no_exists(void *node, uint32_t name)
+{
+	return false;
+}
+
+static void no_written(void *node, uint32_t name, uint32_t seg, bool came)
+{
+}
+
+static void no_dropped(void *node, uint32_t name)
+{
+}
+
+static void no_retired(void *node, uint32_t seg)
+{
+}
+
+static const struct sim_peers no_peers = {
+	.get = no_get,
+	.exists = no_exists,
+	.written = no_written,
+	.dropped = no_dropped,
+	.retired = no_retired,
 };
 
 static struct kvblk_id id_of(const struct sim *s, uint32_t name)
 {
-	uint64_t lo = s->n->hashes[name];
-
-	return (struct kvblk_id){ .hi = spread(lo), .lo = lo };
+	return renamed_id(s->n, name);
 }
 
 static bool present(const struct sim *s, uint32_t name, struct kvblk_slot *slot)
 {
 	return kvblk_index_find(&s->index, id_of(s, name), slot);
+}
+
+/* Returns whether memory has the only copy of the block. */
+static bool in_memory_only(const struct sim *s, const struct kvblk_slot *slot)
+{
+	return slot->seg == s->nr_segs;
 }
 
 static void open_segment(struct sim *s, enum kvblk_policy_class class)
@@ -317,6 +360,7 @@ static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 {
 	struct kvblk_slot slot = { .len = BLOCK_BYTES, .state = KVBLK_SLOT_LIVE };
 	struct seg *seg;
+	int ret;
 
 	if (s->open[class] == NOWHERE)
 		open_segment(s, class);
@@ -328,7 +372,9 @@ static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 	s->r->writes++;
 	if (seg->nr == s->seg_blocks)
 		s->open[class] = NOWHERE;
-	return enter(s, name, old, &slot);
+	ret = enter(s, name, old, &slot);
+	s->peers->written(s->node, name, slot.seg, !old || in_memory_only(s, old));
+	return ret;
 }
 
 /* Fill @s->cand with the sealed segments. Returns their number. */
@@ -394,12 +440,15 @@ static int reclaim(struct sim *s)
 		s->segs[index].stamp = cand->stamp;
 	} while (ret == -EAGAIN);
 	for (uint32_t i = 0; i < nr; i++) {
-		if (!s->recs[i].keep)
+		if (!s->recs[i].keep) {
+			s->peers->dropped(s->node, s->names[i]);
 			continue;
+		}
 		append(s, s->names[i], KVBLK_CLASS_HOT, &s->slots[i]);
 		s->r->copies++;
 	}
 	s->gens[index]++;	/* invalidates the blocks that were not copied */
+	s->peers->retired(s->node, index);
 	s->segs[index].stamp = 0;
 	s->nr_free++;
 	return 0;
@@ -457,7 +506,7 @@ static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 			s->r->dram_hits++;
 		else if (present(s, names[lead], &slot))
 			touch(s, &slot);
-		else
+		else if (!s->peers->get(s->node, names + lead, nr - lead))
 			break;
 	}
 	return lead;
@@ -466,12 +515,6 @@ static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 static bool object_is(const struct object *obj, const struct kvblk_slot *slot)
 {
 	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen;
-}
-
-/* Returns whether memory has the only copy of the block. */
-static bool in_memory_only(const struct sim *s, const struct kvblk_slot *slot)
-{
-	return slot->seg == s->nr_segs;
 }
 
 /* Returns whether the block of @slot, or a copy, is in memory. */
@@ -714,7 +757,7 @@ static int put_chain(struct sim *s, const struct offer *o)
 			touch(s, &slot);
 			continue;
 		}
-		if (user_has(&s->dram, o->names[i]))
+		if (user_has(&s->dram, o->names[i]) || s->peers->exists(s->node, o->names[i]))
 			continue;
 		if (!chain.nr)
 			before = i;
@@ -723,7 +766,8 @@ static int put_chain(struct sim *s, const struct offer *o)
 	}
 	if (!chain.nr)
 		return 0;
-	chain.parent_present = before && present(s, o->names[before - 1], &slot);
+	chain.parent_present = before && (present(s, o->names[before - 1], &slot) ||
+					  s->peers->exists(s->node, o->names[before - 1]));
 	chain.parent = before ? s->n->hashes[o->names[before - 1]] : 0;
 	s->r->puts += chain.nr;
 	if ((s->dram.mode == SIM_DRAM_EVICT || s->dram.mode == SIM_DRAM_TOUCHED) &&
@@ -732,7 +776,7 @@ static int put_chain(struct sim *s, const struct offer *o)
 	return put_to_flash(s, &chain);
 }
 
-static int request(struct sim *s, const uint32_t *names, uint32_t nr)
+int sim_request(struct sim *s, const uint32_t *names, uint32_t nr)
 {
 	uint32_t lead = lookup(s, names, nr);
 	struct offer o = { .names = names, .from = lead };
@@ -791,8 +835,8 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	s->names = calloc(s->seg_blocks, sizeof(*s->names));
 	s->cand = calloc(s->nr_segs, sizeof(*s->cand));
 	s->cand_seg = calloc(s->nr_segs, sizeof(*s->cand_seg));
-	s->missing = calloc(s->n->nr + 1, sizeof(*s->missing));
-	s->ids = calloc(s->n->nr + 1, sizeof(*s->ids));
+	s->missing = calloc(s->n->longest + 1, sizeof(*s->missing));
+	s->ids = calloc(s->n->longest + 1, sizeof(*s->ids));
 	if (!s->segs || !s->gens || !s->recs || !s->slots ||
 	    !s->names || !s->cand || !s->cand_seg || !s->missing || !s->ids)
 		return -ENOMEM;
@@ -838,6 +882,78 @@ static void sim_destroy(struct sim *s)
 	free(s->ids);
 	free(s->dram.objects);
 	ring_free(&s->dram.lru);
+}
+
+int sim_open(struct sim **log, const struct renamed *n, const struct sim_opts *o,
+	     const struct sim_peers *peers, void *node, struct sim_result *r)
+{
+	struct sim *s = calloc(1, sizeof(*s));
+	int ret;
+
+	*log = s;
+	if (!s)
+		return -ENOMEM;
+	*s = (struct sim){ .n = n, .r = r, .peers = peers, .node = node };
+	ret = sim_init(s, o);
+	if (ret) {
+		sim_close(s);
+		*log = NULL;
+	}
+	return ret;
+}
+
+void sim_close(struct sim *s)
+{
+	if (s)
+		sim_destroy(s);
+	free(s);
+}
+
+uint32_t sim_segments(const struct sim *s)
+{
+	return s->nr_segs;
+}
+
+uint64_t sim_written(const struct sim *s)
+{
+	uint64_t nr = 0;
+
+	for (uint32_t i = 0; i < s->nr_segs; i++)
+		nr += s->segs[i].stamp ? s->segs[i].nr : 0;
+	return nr;
+}
+
+uint8_t sim_tick(const struct sim *s)
+{
+	return kvblk_policy_tick(&s->policy);
+}
+
+bool sim_find(const struct sim *s, uint32_t name, struct kvblk_slot *slot)
+{
+	return present(s, name, slot) && !in_memory_only(s, slot);
+}
+
+void sim_touch(struct sim *s, uint32_t name)
+{
+	struct kvblk_slot slot;
+
+	if (present(s, name, &slot))
+		touch(s, &slot);
+}
+
+uint32_t sim_visit(struct sim *s, uint32_t seg, sim_visitor *visit, void *data)
+{
+	uint32_t nr = s->segs[seg].stamp ? list_live(s, seg) : 0;
+
+	for (uint32_t i = 0; i < nr; i++)
+		visit(data, s->names[i], &s->slots[i]);
+	return nr ? s->segs[seg].nr : 0;
+}
+
+void sim_walk(struct sim *s, sim_visitor *visit, void *data)
+{
+	for (uint32_t i = 0; i < s->nr_segs; i++)
+		sim_visit(s, i, visit, data);
 }
 
 /* Run the governor's decisions that were due by @now_s. Returns 0 or a negative errno. */
@@ -887,7 +1003,7 @@ static void count_day(const struct sim *s, double now_s, uint32_t refs,
 static int simulate_policy(const struct trace *t, const struct renamed *n,
 			   const struct sim_opts *o, struct sim_result *r)
 {
-	struct sim s = { .n = n, .r = r };
+	struct sim s = { .n = n, .r = r, .peers = &no_peers };
 	const uint32_t *names = n->names;
 	struct governor governor = { 0 };
 	double next_s = 0;
@@ -902,7 +1018,7 @@ static int simulate_policy(const struct trace *t, const struct renamed *n,
 
 		if (o->budget)
 			ret = govern(&s, &governor, o->budget, most, &next_s, now_s);
-		ret = ret ?: request(&s, names, t->reqs[i].nr);
+		ret = ret ?: sim_request(&s, names, t->reqs[i].nr);
 		names += t->reqs[i].nr;
 		if (o->found)
 			o->found[i] = (struct sim_found){ r->hits - hits, r->dram_hits - dram_hits };
@@ -1058,6 +1174,13 @@ out:
 	return ret;
 }
 
+void sim_finish(struct sim_result *r)
+{
+	r->hit_ratio = (double)r->hits / r->refs;
+	r->writes_per_hit = r->writes / (double)(r->hits ? r->hits : 1);
+	r->writes_per_block = (double)r->writes / r->refs;
+}
+
 int simulate(const struct trace *t, const struct sim_opts *o,
 	     struct sim_result *r)
 {
@@ -1091,12 +1214,9 @@ int simulate(const struct trace *t, const struct sim_opts *o,
 			ret = -EINVAL;
 		}
 	}
-	free(n.names);
-	free(n.hashes);
+	renamed_free(&n);
 	if (o->cache != SIM_POLICY)
 		r->declined = r->puts - r->admitted;
-	r->hit_ratio = (double)r->hits / r->refs;
-	r->writes_per_hit = r->writes / (double)(r->hits ? r->hits : 1);
-	r->writes_per_block = (double)r->writes / r->refs;
+	sim_finish(r);
 	return ret;
 }
