@@ -241,6 +241,27 @@ usage 'number from' replay --simulate --synthetic --capacity nan
 usage 'number from 8' replay --simulate --synthetic --segments 1
 usage 'number from 0 to 1000' replay --simulate --synthetic --admit-permille 1001
 usage 'number from 0 to 1000' replay --simulate --synthetic --first-permille 1001
+usage 'needs --simulate' replay --pod 4 --trace x --pool kv0
+usage 'number from 1 to 1024' replay --simulate --pod 0
+usage 'must be rr, session or prefix' replay --simulate --pod 4 --route hash
+usage 'must be none, follow or directory' replay --simulate --pod 4 --sharing all
+usage 'needs --pod' replay --simulate --synthetic --sharing follow
+usage 'time from' replay --simulate --pod 4 --fresh soon
+usage 'needs --kill' replay --simulate --pod 4 --adopt 60
+usage 'needs --restart-rack' replay --simulate --pod 4 --bandwidth 1G
+for event in x 1 @5 1- 1-2 1-2-3@5 -1@5 1.5@5; do
+	usage 'must be nodes and a time, like 3@60' replay --simulate --pod 4 "--kill=$event"
+done
+usage 'time from 0' replay --simulate --pod 4 --kill 1@
+usage '--kill: must be nodes from 0 to 3' replay --simulate --pod 4 --kill 4@5
+usage '--restart-rack: must be nodes from 0 to 3, the lower one first' replay --simulate --pod 4 --restart-rack 2-1@5
+usage 'must leave a node' replay --simulate --pod 4 --kill 0-3@5
+usage 'number from 1 to 4096' replay --simulate --pod 4 --sharing directory --span 0
+usage 'number from 1 to 4096' replay --simulate --pod 4 --sharing directory --span 4097
+usage '--budget cannot be used with --pod' replay --simulate --pod 4 --budget 1
+usage '--cache cannot be used with --pod' replay --simulate --pod 4 --cache lru
+usage '--ttft cannot be used with --pod' replay --simulate --pod 4 --ttft llama-3.1-8b --flash-load 4096
+usage 'too many for each of 1024 nodes' replay --simulate --pod 1024 --synthetic --requests 100000000
 usage 'from 0.001 to' replay --simulate --synthetic --budget 0
 usage 'budget needs --cache kvblk' replay --simulate --synthetic --budget 1 --cache lru
 usage 'needs --simulate' replay --pool kv0 --synthetic --budget 1
@@ -696,6 +717,92 @@ refused 'there is no array hash_ids' '{"timestamp": 1}'
 expect 0 'hit ratio' replay --simulate --capacity 1 --trace broken
 : > empty
 expect 1 'no blocks' replay --simulate --trace empty
+
+echo "# a simulated pod"
+# 10 requests, one a second: blocks 0, 1, then 2 or 3 in turn, then a new one; two nodes that never reclaim
+pod=(replay --simulate --capacity 2 --trace trace -o json --pod)
+expect 0 'hit_ratio' "${pod[@]}" 2 --sharing none
+has hits 24 # all but the new block, after each node's first request
+has foreign_hits 0
+has duplicates 2
+expect 0 'hit_ratio' "${pod[@]}" 2 --fresh 2 # node 1 puts its own 0 and 1 before it sees node 0's
+has hits 24
+has duplicates 2
+expect 0 'hit_ratio' "${pod[@]}" 2 --fresh 1
+has hits 26
+has foreign_hits 10 # 0 and 1, in each second request
+has admitted 14
+has duplicates 0
+has busiest_reads '1\.69[0-9]*' # 22 of 26 from node 0, in means of 13
+has index_entries 14
+# 64 bytes a block, and 4 KiB for each node and second: node 0 writes in 5 seconds, node 1 in 5
+has refresh_bytes_s "$(python3 -c 'print(f"{(14 * 64 + 10 * 4096) / 2 / 9:.6f}[0-9]*")')"
+# at 0 s about 4 blocks; at 1 s by node 1 about 4, of which 0 and 1 are found, and again about 2; then about each new block
+expect 0 'hit_ratio' "${pod[@]}" 2 --fresh 1 --sharing directory
+has hits 26
+has duplicates 0
+has questions 11
+has keys 18
+has stale_answers 0
+expect 0 'hit_ratio' "${pod[@]}" 2 --fresh 1 --dram 1 --dram-mode through
+has hits 26
+has foreign_hits 10
+has dram_hits 16 # all hits in the own log
+expect 0 'hit_ratio' "${pod[@]}" 2 --fresh 1 --dram 1 --dram-mode evict # what is in memory only is not shared
+has hits 24
+has foreign_hits 0
+has dram_blocks 14
+has dram_writes 4
+expect 0 'hit_ratio' "${pod[@]}" 2 --fresh 1 --kill 1@5 # node 0 goes on and reads 3 from the dead node
+has hits 26
+has foreign_hits 7 # 0 and 1 at 1 s and 3 s; 3 three times
+has phases.1.name kill
+has phases.1.from_s 5.0
+has phases.1.hits 15
+expect 0 'hit_ratio' "${pod[@]}" 2 --sharing none --kill 1@5 --adopt 2
+has phases.1.hits 5 # at 5 s 0 and 1, at 6 s 0, 1 and 2
+has phases.2.name adopt
+has phases.2.hits 9 # node 1 has its blocks again
+# both tables, and 9 blocks: 8768 bytes
+expect 0 'hit_ratio' "${pod[@]}" 2 --fresh 1 --restart-rack 1@5 --bandwidth 4384
+has restart_bytes 8768
+has restart_s 2.0
+has phases.1.name restart
+has phases.1.hits 3 # node 1 sees 0 and 1 of node 0 no more, and puts them
+has phases.1.duplicates 2
+has phases.2.name refilled
+expect 0 'hit_ratio' replay --simulate --capacity 0.1 --synthetic=documents --requests 3000 -o json
+cp out plain
+expect 0 'hit_ratio' replay --simulate --pod 1 --sharing none --capacity 0.1 --synthetic=documents --requests 3000 -o json
+python3 - << 'END' 2>> err
+import json
+plain, pod = json.load(open("plain")), json.load(open("out"))
+for key in plain.keys() & pod.keys():
+    assert plain[key] == pod[key], key
+assert {"hits", "admitted", "declined", "copies", "hit_ratio"} <= plain.keys() & pod.keys()
+END
+verdict $? "a pod of one node is the plain simulation"
+# hits OPTION...: print the hits of a pod of 8 nodes, each with 500 requests
+hits() {
+	"$kvblk" replay --simulate --pod 8 --capacity 0.2 --synthetic --requests 500 --segments 64 "$@" -o json > out 2> err &&
+		python3 -c 'import json; print(json.load(open("out"))["hits"])'
+}
+alone=$(hits --sharing none)
+more=$((alone * 3 / 2))
+[ "$(hits --sharing none --route session)" -gt $more ] && [ "$(hits --sharing none --route prefix)" -gt $more ]
+verdict $? "routes by session and by prefix find blocks"
+[ "$(hits)" -gt $more ] && [ "$(hits --sharing directory)" -gt $more ]
+verdict $? "sharing makes the route unimportant"
+hits --fresh 0 > shared
+has requests 4000
+has duplicates 0
+has foreign_hits '[1-9][0-9]*'
+has touches_told '[1-9][0-9]*'
+expect 0 '^hit ratio' replay --simulate --pod 4 --limit 2000 # chat, for four nodes
+expect 0 '^questions .*keys each' replay --simulate --pod 4 --limit 2000 --sharing directory
+expect 0 '^kill  *5.0 s' replay --simulate --pod 4 --limit 2000 --kill 0-2@5
+expect 0 '^restart  *a node reads .* in 2 s' replay --simulate --pod 4 --limit 2000 --restart-rack 0-3@5
+expect 1 'too small' replay --simulate --pod 64 --capacity 1 --trace trace
 
 echo "# blocks, on the fake pool"
 export KVBLK_FAKE_STORE=$dir/store

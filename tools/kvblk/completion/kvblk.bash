@@ -97,6 +97,14 @@ _kvblk() {
 		_kvblk_words 'h100 a100' "$cur"
 		return
 		;;
+	--route)
+		_kvblk_words 'rr session prefix' "$cur"
+		return
+		;;
+	--sharing)
+		_kvblk_words 'none follow directory' "$cur"
+		return
+		;;
 	--dram-mode)
 		_kvblk_words 'through evict touched' "$cur"
 		return
@@ -104,6 +112,7 @@ _kvblk() {
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | --batch | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
+		--pod | --fresh | --span | --hints | --kill | --adopt | --restart-rack | --bandwidth | \
 		--size | --depth | --blocks | --max-bytes | --deadline | --name | --group | --runtime | --tokenizer | --layout | --block-tokens | \
 		--tp-rank | --tp-size | --pp-rank | --pp-size | --cp-rank | --cp-size)
 		return
@@ -135,7 +144,8 @@ _kvblk() {
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
 			--quiet --simulate --capacity --dram --dram-mode --dram-promote --segments --batch --admit-permille --first-permille
-			--reinsert-permille --cache --salt --budget --ttft --flash-load --dram-load --gpu --gpus --servers --mfu --tokens'
+			--reinsert-permille --cache --salt --budget --ttft --flash-load --dram-load --gpu --gpus --servers --mfu --tokens
+			--pod --route --sharing --fresh --span --hints --kill --adopt --restart-rack --bandwidth'
 		;;
 	report) options='--title' ;;
 	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;

@@ -15,6 +15,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "replay/pod.h"
 #include "replay/replay.h"
 #include "replay/simulate.h"
 #include "replay/trace.h"
@@ -38,6 +39,7 @@ struct replay_args {
 	struct replay_opts replay;
 	struct sim_opts sim;
 	struct ttft_opts ttft;
+	struct pod_opts pod;
 };
 
 static const char *const kinds[] = {
@@ -129,8 +131,9 @@ static const struct cli_option replay_options[] = {
 	  .words = caches, .with = "simulate" },
 	{ "budget", 0, CLI_REAL, AT(sim.budget), "X",
 	  "Writes allowed in a day of the trace, in capacities; enforced by the daemon's governor",
-	  1e-3, 1e6, .with = "simulate" },
+	  1e-3, 1e6, .with = "simulate", .without = "pod" },
 	{ .at = offsetof(struct replay_args, ttft), .rows = ttft_options },
+	{ .at = offsetof(struct replay_args, pod), .rows = pod_options },
 	{ 0 },
 };
 
@@ -138,6 +141,8 @@ static void check_replay(const struct argp_state *state, void *values)
 {
 	struct replay_args *args = values;
 
+	if (!args->trace && args->kind < 0 && args->pod.nr_nodes)
+		args->kind = 0;
 	if (!args->trace && args->kind < 0)
 		cli_usage(state, "missing --trace or --synthetic");
 	if (!args->replay.pool && !args->simulate)
@@ -149,11 +154,22 @@ static void check_replay(const struct argp_state *state, void *values)
 		cli_usage(state, "--ttft needs --flash-load");
 	if (args->ttft.model && args->sim.dram && !args->ttft.dram.bytes_s)
 		cli_usage(state, "--ttft with --dram needs --dram-load");
+	if (args->pod.nr_nodes && (args->sim.cache != SIM_POLICY || args->ttft.model))
+		cli_usage(state, "--%s cannot be used with --pod",
+			  args->ttft.model ? "ttft" : "cache");
+	pod_check(state, &args->pod);
 	if (args->kind >= 0)
 		trace_synthetic_preset(kinds[args->kind], &args->traffic);
 	args->traffic.seed = args->seed;
 	if (args->requests)
 		args->traffic.nr_reqs = args->requests;
+	if (!args->pod.nr_nodes)
+		return;
+	if (args->traffic.nr_reqs > UINT32_MAX / args->pod.nr_nodes)
+		cli_usage(state, "--requests %" PRIu32 ": too many for each of %" PRIu32 " nodes",
+			  args->traffic.nr_reqs, args->pod.nr_nodes);
+	args->traffic.nr_nodes = args->pod.nr_nodes;
+	args->traffic.nr_reqs *= args->pod.nr_nodes;
 }
 
 static const struct cli_syntax replay_syntax = {
@@ -163,7 +179,8 @@ static const struct cli_syntax replay_syntax = {
 	       "Examples:\n"
 	       "  kvblk replay --pool kv0 --trace chat.jsonl --verify --threads 4\n"
 	       "  kvblk replay --pool kv0 --synthetic --requests 1000\n"
-	       "  kvblk replay --simulate --capacity 0.1 --trace chat.jsonl -o json",
+	       "  kvblk replay --simulate --capacity 0.1 --trace chat.jsonl -o json\n"
+	       "  kvblk replay --simulate --pod 16 --sharing follow --trace chat.jsonl",
 };
 
 static int compare_ids(const void *a, const void *b)
@@ -259,6 +276,24 @@ static void print_dram(const struct replay_args *args, const struct sim_result *
 	printf("  copies        %" PRIu64 " of blocks on flash\n", r->dram_copies);
 }
 
+static const char too_small[] =
+	"the simulated capacity is too small for its segments; choose a larger --capacity or fewer --segments";
+
+static int run_pod(const struct replay_args *args, const struct trace *trace)
+{
+	struct pod_result r;
+	int err = pod_simulate(trace, &args->sim, &args->pod, &r);
+
+	if (err == -EINVAL)
+		return cli_fail("%s", too_small);
+	if (err)
+		return cli_fail("simulation: %s", strerror(-err));
+	if (args->list.json)
+		return cli_print_json(pod_json(&args->pod, trace, &r));
+	pod_print(&args->pod, trace, &r);
+	return cli_flush();
+}
+
 static int run_simulation(const struct replay_args *args,
 			  const struct trace *trace)
 {
@@ -273,7 +308,7 @@ static int run_simulation(const struct replay_args *args,
 	if (!err && args->ttft.model)
 		err = ttft_run(&args->ttft, trace, &args->sim, &ttft);
 	if (err == -EINVAL)
-		return cli_fail("the simulated capacity is too small for its segments; choose a larger --capacity or fewer --segments");
+		return cli_fail("%s", too_small);
 	if (err)
 		return cli_fail("simulation: %s", strerror(-err));
 	if (args->list.json)
@@ -730,6 +765,7 @@ int replay_main(int argc, char **argv)
 			.nr_threads = 1,
 		},
 		.sim = SIM_OPTS_DEFAULT,
+		.pod = POD_OPTS_DEFAULT,
 	};
 	struct trace trace = { 0 };
 	int ret;
@@ -740,7 +776,9 @@ int replay_main(int argc, char **argv)
 	if (ret)
 		return ret;
 	args.replay.nr_reqs = trace.nr_reqs;
-	if (args.simulate)
+	if (args.pod.nr_nodes)
+		ret = run_pod(&args, &trace);
+	else if (args.simulate)
 		ret = run_simulation(&args, &trace);
 	else
 		ret = run_replay(&args, &trace);

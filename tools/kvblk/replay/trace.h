@@ -77,7 +77,8 @@ void trace_discard(struct trace_builder *b);
  * @turn_blocks: mean new blocks of each later turn
  * @continue_permille: probability that a turn is followed by another one
  * @think_ms: mean time to the next turn
- * @gap_ms: mean time between arrivals of new sessions
+ * @gap_ms: mean time between arrivals of new sessions, for each of @nr_nodes
+ * @nr_nodes: nodes that serve such traffic; 0: one
  * @popular: shared documents that sessions ask about, by Zipf's law; 0: none
  * @popular_permille: share of first turns that open such a document
  * @scan_permille: share of first turns that are a batch job of eight times @first_blocks,
@@ -95,6 +96,7 @@ struct trace_synthetic_opts {
 	uint32_t continue_permille;
 	uint32_t think_ms;
 	uint32_t gap_ms;
+	uint32_t nr_nodes;
 	uint32_t popular;
 	uint32_t popular_permille;
 	uint32_t scan_permille;

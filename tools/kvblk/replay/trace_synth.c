@@ -313,7 +313,7 @@ static double rate_at(const struct trace_synthetic_opts *o, double when_ms)
 static int make(struct maker *m)
 {
 	const struct trace_synthetic_opts *o = m->o;
-	double arrival = 0;
+	double arrival = 0, gap_ms = (double)o->gap_ms / (o->nr_nodes ? o->nr_nodes : 1);
 	uint64_t serial = 0;
 	int ret;
 
@@ -324,7 +324,7 @@ static int make(struct maker *m)
 			ret = heap_push(m, session_new(m, arrival, serial++));
 			if (ret)
 				return ret;
-			arrival += exponential(m, o->gap_ms) / rate_at(o, arrival);
+			arrival += exponential(m, gap_ms) / rate_at(o, arrival);
 		}
 		s = heap_pop(m);
 		ret = add_turn(m, &s);
