@@ -454,6 +454,69 @@ static void print_members(struct out *out, const struct snapshot *snapshot)
 	}
 }
 
+#define FOREIGN(field)	offsetof(struct kvblk_member_state, field)
+#define OF_FOREIGN	{ "pool", "member" }
+
+static const struct field foreign_fields[] = {
+	{ { "kvblk_foreign_member_blocks", METRIC_COUNTER,
+	    "Blocks of the foreign member that were entered into the index.", OF_FOREIGN },
+	  FOREIGN(blocks) },
+	{ { "kvblk_foreign_member_lacks", METRIC_COUNTER,
+	    "Blocks of the foreign member that the index had no free slot for: they are misses here.",
+	    OF_FOREIGN },
+	  FOREIGN(lacks) },
+	{ { "kvblk_foreign_member_gets", METRIC_COUNTER,
+	    "Blocks delivered from the foreign member.", OF_FOREIGN },
+	  FOREIGN(gets) },
+	{ { "kvblk_foreign_member_get_bytes", METRIC_COUNTER,
+	    "Bytes of the blocks delivered from the foreign member.", OF_FOREIGN },
+	  FOREIGN(get_bytes) },
+	{ { "kvblk_foreign_member_misses", METRIC_COUNTER,
+	    "Gets of the foreign member's blocks that missed.", OF_FOREIGN },
+	  FOREIGN(get_misses) },
+};
+
+/* Returns whether a foreign member may be in the condition, which an own member may be in. */
+static bool is_foreign(const char *condition)
+{
+	return strcmp(condition, "missing") != 0 && strcmp(condition, "read-only") != 0 &&
+	       strcmp(condition, "fenced") != 0;
+}
+
+/* Print the members of other nodes. All numbers count from the time when following began. */
+static void print_foreign(struct out *out, const struct snapshot *snapshot)
+{
+	const struct kvblk_member_state *m;
+	char uuid[40];
+
+	begin(out, &(struct metric){ "kvblk_foreign_member", METRIC_INFO,
+				     "1; the labels identify a member of another node of the pod that the pool follows: owner, the node that owns it; device, the kernel's present name here; uuid of the member; place, the NQN and namespace or the serial number.",
+				     { "pool", "member", "owner", "device", "uuid", "place" } });
+	for (m = snapshot->foreign; m; m = m->next)
+		sample(out, 1, VALUES(m->pool, m->name, m->owner, m->device,
+				      uuid_format(m->uuid, uuid), m->place));
+	begin(out, &(struct metric){ "kvblk_foreign_member_state", METRIC_GAUGE,
+				     "1 for the present state of the foreign member, else 0: up, or a state in which gets of its blocks miss: restoring (its blocks are being found), suspect (no response), failing (responds with errors), dead (its device is lost), removing, unrestored (formatted anew by its owner).",
+				     { "pool", "member", "state" } });
+	for (m = snapshot->foreign; m; m = m->next) {
+		for (const char *const *c = ready_conditions; *c; c++) {
+			if (is_foreign(*c))
+				sample(out, !strcmp(ready_condition(m), *c), VALUES(m->pool, m->name, *c));
+		}
+	}
+	begin(out, &(struct metric){ "kvblk_foreign_member_size_bytes", METRIC_GAUGE,
+				     "Size of the foreign member's device.", OF_FOREIGN });
+	for (m = snapshot->foreign; m; m = m->next)
+		sample(out, m->size, VALUES(m->pool, m->name));
+	for (size_t i = 0; i < sizeof(foreign_fields) / sizeof(foreign_fields[0]); i++) {
+		begin(out, &foreign_fields[i].metric);
+		for (m = snapshot->foreign; m; m = m->next) {
+			if (m->has_use)
+				sample(out, value_of(m, &foreign_fields[i]), VALUES(m->pool, m->name));
+		}
+	}
+}
+
 static double drive_used(const struct smart *smart)
 {
 	return smart->used / 100.0;
@@ -590,7 +653,7 @@ static void print_counters(struct out *out, const struct numbers *numbers)
 	if (!numbers->members)
 		print_group(out, numbers, true, names, "miss_", (struct metric){
 			"kvblk_misses", METRIC_COUNTER,
-			"Gets that missed, by reason: absent, expired, member (which does not serve), moved, layout, read_error, damaged, unproven.",
+			"Gets that missed, by reason: absent, expired, member (which does not serve), moved, layout, read_error, damaged, unproven; of blocks of other nodes: foreign_moved, foreign_late, foreign_member.",
 			{ "pool", "reason" } });
 }
 
@@ -641,7 +704,7 @@ static void print_latencies(struct out *out, const struct snapshot *snapshot)
 		}
 	}
 	begin(out, &(struct metric){ "kvblk_request_seconds", METRIC_HISTOGRAM,
-				     "Deletes and lookup calls. Buckets only, because the module keeps no sum.",
+				     "Deletes, lookup calls, and gets of blocks of other nodes. Buckets only, because the module keeps no sum.",
 				     { "pool", "op" } });
 	for (const struct kvblk_stats *s = snapshot->stats; s; s = s->next) {
 		for (unsigned int i = 0; i < LATENCIES; i++) {
@@ -683,6 +746,7 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 	print_drives(&out, metrics);
 	print_gauges(&out, &members);
 	print_counters(&out, &members);
+	print_foreign(&out, snapshot);
 	print_latencies(&out, snapshot);
 	print_process(&out, metrics);
 	if (format == METRICS_OPENMETRICS)

@@ -16,6 +16,11 @@ static struct kvblk_member_state well = { .next = &broken, .pool = "kv0", .name 
 					  .path = "/dev/m0", .size = 600,
 					  .state = KVBLK_MEMBER_STATUS_UP, .uuid = { 0xa0 },
 					  .device = "nvme1n1", .place = "nqn.a nsid 1" };
+static struct kvblk_member_state theirs = { .pool = "kv0", .name = "f0", .size = 700, .owner = "b",
+					    .state = KVBLK_MEMBER_STATUS_UP, .uuid = { 0xc0 },
+					    .device = "nvme2n1", .place = "nqn.b nsid 2",
+					    .blocks = 11, .lacks = 12, .gets = 13, .get_bytes = 14,
+					    .get_misses = 15, .has_use = true };
 static struct kvblk_stats of_pool = { .pool = "kv0" };
 static struct kvblk_stats of_member = { .pool = "kv0", .member = "m0" };
 static struct kvblk_stats of_size = { .pool = "kv0", .size_max = 4096 };
@@ -51,7 +56,7 @@ static const struct kvfeed_source sources[] = { { "tcp://a:1", true }, { "ipc://
 
 static struct metrics metrics = {
 	.sources = sources, .nr_sources = 2,
-	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
+	.snapshot = { .pools = &pool, .members = &well, .foreign = &theirs, .stats = &of_pool,
 		      .member_stats = &of_member, .size_stats = &of_size },
 	.up = true, .ready = false, .config_valid = true, .steps_failed = 3, .seconds = 0.0625, .smart = drive,
 	.tunable = tunable, .budget_ratio = budget_ratio, .process_bytes = 4096, .process_cpu_s = 1.5, .process_fds = 9,
@@ -172,6 +177,40 @@ TEST(test_values)
 		expect("kvblk_member_inflight{pool=\"kv0\",member=\"m0\"}", "0");
 		expect("kvblk_member_segments{pool=\"kv0\",member=\"m0\",state=\"free\"}", "4");
 	}
+}
+
+/* Members of other nodes have names of their own, which no sum over own members includes. */
+TEST(test_foreign)
+{
+	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
+		print(format);
+		expect("kvblk_foreign_member_info{pool=\"kv0\",member=\"f0\",owner=\"b\",device=\"nvme2n1\",uuid=\"c0000000-0000-0000-0000-000000000000\",place=\"nqn.b nsid 2\"}", "1");
+		expect("kvblk_foreign_member_size_bytes{pool=\"kv0\",member=\"f0\"}", "700");
+		expect("kvblk_foreign_member_blocks_total{pool=\"kv0\",member=\"f0\"}", "11");
+		expect("kvblk_foreign_member_lacks_total{pool=\"kv0\",member=\"f0\"}", "12");
+		expect("kvblk_foreign_member_gets_total{pool=\"kv0\",member=\"f0\"}", "13");
+		expect("kvblk_foreign_member_get_bytes_total{pool=\"kv0\",member=\"f0\"}", "14");
+		expect("kvblk_foreign_member_misses_total{pool=\"kv0\",member=\"f0\"}", "15");
+		expect("kvblk_foreign_member_state{pool=\"kv0\",member=\"f0\",state=\"up\"}", "1");
+		expect("kvblk_foreign_member_state{pool=\"kv0\",member=\"f0\",state=\"suspect\"}", "0");
+		expect("kvblk_foreign_member_state{pool=\"kv0\",member=\"f0\",state=\"fenced\"}", "");
+		expect("kvblk_member_state{pool=\"kv0\",member=\"f0\",state=\"up\"}", "");
+		expect("kvblk_member_size_bytes{pool=\"kv0\",member=\"f0\"}", "");
+	}
+	theirs.suspect = true;
+	/* a caller that may not read statistics */
+	theirs.has_use = false;
+	print(METRICS_TEXT);
+	expect("kvblk_foreign_member_state{pool=\"kv0\",member=\"f0\",state=\"up\"}", "0");
+	expect("kvblk_foreign_member_state{pool=\"kv0\",member=\"f0\",state=\"suspect\"}", "1");
+	expect("kvblk_foreign_member_gets_total{pool=\"kv0\",member=\"f0\"}", "");
+	theirs.suspect = false;
+	theirs.has_use = true;
+	theirs.state = KVBLK_MEMBER_STATUS_UNRESTORED;
+	print(METRICS_TEXT);
+	expect("kvblk_foreign_member_state{pool=\"kv0\",member=\"f0\",state=\"unrestored\"}", "1");
+	expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");
+	theirs.state = KVBLK_MEMBER_STATUS_UP;
 }
 
 /* A target without wear and spare blocks: its zeroes are not exported. */

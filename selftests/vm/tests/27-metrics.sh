@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=600 takes=50 disks=1 kernels=newest
 # kvblkd's metrics in Debian's Prometheus: values equal those of "kvblk stat", and every query of the dashboard has a
-# result. A failing member raises its alert and makes /ready return 503; both end when it recovers.
+# result, also about a pool that follows another one. A failing member raises its alert and makes /ready return 503;
+# both end when it recovers.
 # slow: Prometheus and promtool, which is run for each query, are large programs for an emulated CPU.
 . "${0%/*}/daemon.bash"
 . "${0%/*}/metrics.bash"
@@ -42,6 +43,33 @@ check ask '/api/v1/query?query=kvblk_member_drive_written_bytes_total/512000' \
 check ask '/api/v1/query?query=kvblk_member_drive_used_ratio' "[float(r['value'][1]) for r in d['result']] == [0]"
 check ask '/api/v1/query?query=sum(kvblk_transfer_seconds_count%7Bop=%22get%22%7D)' 'd["result"][0]["value"][1] == "200"'
 wait_for 60 firing
+
+echo "-- a pool that follows another one"
+mkdir -p /var/lib/kvblk
+echo 0123456789abcdef0123456789abcdef >/var/lib/kvblk/node
+defer 'rm /var/lib/kvblk/node'
+# other_pool NAME OPTION... DEVICE: create one more pool of the pod
+other_pool() {
+	check kvblk pool create "$1" --force --pod here --format --yes --segment-size 8M "${@:2}"
+	defer "kvblk pool destroy $1"
+}
+# follower_says SUFFIX NUMBER: this metric of the followed member has this value
+follower_says() {
+	page 200 "^kvblk_foreign_member_$1\\{pool=\"follower\",member=\"theirs\"$2\\} $3\$" /metrics
+}
+nullb_create flash2 96
+nullb_create flash3 96
+other_pool owner /dev/flash2
+other_pool follower --seed-of /dev/flash2 /dev/flash3
+node=/dev/kvblk/owner/default blocks put 1 20 50000
+check kvblk member follow --name theirs follower /dev/flash2
+wait_for 30 follower_says blocks_total '' 20
+node=/dev/kvblk/follower/default blocks get 1 20 50000
+expect "gets, of them foreign" "$hits $foreign" "20 20"
+wait_for 10 follower_says gets_total '' 20
+wait_for 10 follower_says get_bytes_total '' 1000000
+wait_for 10 follower_says state ',state="up"' 1
+wait_for 60 ask '/api/v1/query?query=kvblk_foreign_member_gets_total' '[r["value"][1] for r in d["result"]] == ["20"]'
 
 echo "-- every query of the dashboard answers"
 python3 - $shipped/kvblk-dashboard.json >"$tmp/queries" <<-'END'
