@@ -11,6 +11,7 @@
 #   make demo        the whole thing in a VM on this machine (TRACE=file replays
 #                    your own trace)
 #   make demo-llm    a small language model in a VM: its prompt is computed once
+#   make demo-pod    two nodes and an enclosure: one puts, the other gets, one is killed
 #   make check       what CI runs; make host, make lint: parts of it
 #   make check-all   everything on every kernel, over an hour (RESUME=1 goes on where the
 #                    last one was interrupted)
@@ -75,6 +76,9 @@ demo:
 demo-llm:
 	selftests/vm/demo-llm
 
+demo-pod:
+	selftests/vm/demo-pod
+
 bench:
 	selftests/bench/run $(if $(filter full,$(BENCH)),--full)
 
@@ -117,4 +121,4 @@ clean:
 	$(foreach p,$(parts) $(patsubst %/Makefile,%,$(wildcard selftests/Makefile selftests/host/Makefile)),$(MAKE) -C $(p) clean &&) true
 	[ ! -d $(KDIR) ] || $(MAKE) -C $(KDIR) M=$(CURDIR) clean
 
-.PHONY: all module tools python selftests host lint check check-all test help demo demo-llm bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean
+.PHONY: all module tools python selftests host lint check check-all test help demo demo-llm demo-pod bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean
