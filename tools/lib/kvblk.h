@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 #define KVBLK_VERSION_MAJOR	1
-#define KVBLK_VERSION_MINOR	0
+#define KVBLK_VERSION_MINOR	1
 
 /* The library exports the calls of this kind, too, for languages that cannot inline C. */
 #ifndef KVBLK_INLINE
@@ -56,7 +56,7 @@ extern "C" {
  * kvblk_version() - return the version of the library
  *
  * Context: any thread.
- * Return: a constant string like "1.0".
+ * Return: a constant string like "1.1".
  */
 const char *kvblk_version(void);
 

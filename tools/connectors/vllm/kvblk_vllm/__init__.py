@@ -16,5 +16,5 @@ except ImportError as e:
 
 from .report import counters
 
-__version__ = "1.0"
+__version__ = "1.1"
 __all__ = ["counters"]
