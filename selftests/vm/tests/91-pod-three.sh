@@ -21,10 +21,6 @@ adopt() {
 	kvblk pool adopt here a --yes --name adopted --degraded
 }
 
-has_ended() {
-	grep -qE '^(succeeded|failed)$' /tmp/begun
-}
-
 enclosure 4 128
 for n in a b c; do
 	at $n attach 4

@@ -123,13 +123,17 @@ kernel_said() {
 	dmesg | grep -E "$1"
 }
 
-# begin COMMAND...: run a command in the background; ended: wait for it, it must have succeeded
+# begin COMMAND...: run a command in the background; has_ended; ended: wait for it, it must have succeeded
 begin() {
 	("$@" && echo succeeded || echo failed) >/tmp/begun 2>&1 &
 }
 
+has_ended() {
+	grep -qE '^(succeeded|failed)$' /tmp/begun
+}
+
 ended() {
-	wait_for 120 grep -qE '^(succeeded|failed)$' /tmp/begun
+	wait_for 120 has_ended
 	cat /tmp/begun
 	grep -q '^succeeded$' /tmp/begun
 }
