@@ -11,9 +11,16 @@
 many=6000
 [ "$KVBLK_DEPTH" != all ] || many=100000
 
+put_many() {
+	local nr
+	for ((nr = $1; nr < $1 + $2; nr += 2000)); do
+		blocks put $nr 2000 $len 7
+	done
+}
+
 # reclaimed_under FIRST: a puts so many blocks that it reclaims, while b gets them and the first ones
 reclaimed_under() {
-	at a begin blocks put "$1" $many $len 7
+	at a begin put_many "$1" $many
 	until at a has_ended; do
 		at b blocks get 0 400 $len 7
 		at b blocks get "$1" $many $len 7

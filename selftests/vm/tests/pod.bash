@@ -125,7 +125,7 @@ kernel_said() {
 
 # begin COMMAND...: run a command in the background; has_ended; ended: wait for it, it must have succeeded
 begin() {
-	("$@" && echo succeeded || echo failed) >/tmp/begun 2>&1 &
+	(("$@") && echo succeeded || echo failed) >/tmp/begun 2>&1 &
 }
 
 has_ended() {
