@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=600 takes=150
+# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=600 takes=150 waits=1
 # A node of a pod is lost, and another adopts its pool: the blocks are hits there, through the adopted pool and through
 # the own pool that follows the members, and puts and deletes work. A node that only hung finds itself fenced when it
 # goes on: the node serves blocks, writes nothing, says so once, and gets the pool back when the other one gives it.

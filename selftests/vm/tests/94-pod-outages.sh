@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=500 takes=90
+# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=500 takes=90 waits=1
 # A reader that a hypervisor pauses in its gets, for longer than the grace, gets no wrong byte afterwards, although all
 # that it read was overwritten. Wall clocks that jump on either side change nothing, and no block outlives its time to
 # live. An enclosure that dies makes misses on both nodes, and all blocks are back with it.

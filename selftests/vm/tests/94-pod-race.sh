@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=1500 takes=95
+# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=1500 takes=95 waits=1
 # A reader that is slow at one step of a get races with an owner that reuses each segment as soon as the grace allows:
 # where a record begins or ends, before the table page that proves the read, or everywhere. It gets no wrong byte, with
 # checksums and without. The delays are a device mapper's over real members. In make check-all all delays are tried, and

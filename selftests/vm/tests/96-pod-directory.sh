@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=500 takes=60
+# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=500 takes=60 waits=1
 # Two nodes of a pod whose kvblkd use a directory on a Valkey server: b follows a by hints, finds what a put, and in the
 # list of nodes finds a's kvblkd, which deletes blocks for b. Without the server, or without its own kvblkd, b gets what
 # it has found, and misses the rest. A server that comes back empty learns all blocks again.
