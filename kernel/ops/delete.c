@@ -33,12 +33,19 @@ static int delete_report(struct kvblk_req *req, int err)
 /* Decides about a block on another node's member. Returns as &kvblk_op_type.start. */
 static int delete_foreign(struct kvblk_req *req)
 {
+	int err = -EREMOTE;
+
 	if (req->erase.own_only || kvblk_slot_expired(req->pool, &req->slot))
 		return kvblk_req_over(req, -ENOENT);
 	if (req->erase.answered)
-		return kvblk_req_over(req, delete_report(req, req->erase.answer));
-	req->erase.asks = !req->erase.refused && kvblk_peers_may_delete(req->pool);
-	return req->erase.asks ? -EAGAIN : kvblk_req_over(req, -EREMOTE);
+		err = delete_report(req, req->erase.answer);
+	else
+		req->erase.asks = !req->erase.refused && kvblk_peers_may_delete(req->pool);
+	if (req->erase.asks)
+		return -EAGAIN;
+	if (err == -EREMOTE)
+		kvblk_count(req->pool, KVBLK_C_FOREIGN_DELETES_REFUSED, 1);
+	return kvblk_req_over(req, err);
 }
 
 /* Takes the owner's answer. Returns false if there is none yet. */
@@ -48,6 +55,8 @@ static bool delete_answered(struct kvblk_req *req)
 		return false;
 	req->erase.answer = kvblk_question_result(req->question);
 	req->erase.answered = true;
+	if (!req->erase.answer)
+		kvblk_count(req->pool, KVBLK_C_FOREIGN_DELETES, 1);
 	kvblk_question_drop(req->question);
 	req->question = NULL;
 	return true;

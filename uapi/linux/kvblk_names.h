@@ -80,7 +80,9 @@
 	X("touches_lost", TOUCHES_LOST) \
 	X("asks", ASKS) \
 	X("asks_answered", ASKS_ANSWERED) \
-	X("asks_lost", ASKS_LOST)
+	X("asks_lost", ASKS_LOST) \
+	X("foreign_deletes", FOREIGN_DELETES) \
+	X("foreign_deletes_refused", FOREIGN_DELETES_REFUSED)
 
 /* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
 #define KVBLK_MEMBER_COUNTER_TABLE(X) \
@@ -256,7 +258,9 @@
 	X("Gets of other nodes' blocks that their owners will not hear of, because touched-get had not fetched the earlier ones.", TOUCHES_LOST) \
 	X("Lookups with a miss that asked the daemon of the node peers where the blocks are.", ASKS) \
 	X("Of these, those that were answered in time, with hints or without.", ASKS_ANSWERED) \
-	X("Lookups with a miss that did not ask, because too many questions waited for an answer.", ASKS_LOST)
+	X("Lookups with a miss that did not ask, because too many questions waited for an answer.", ASKS_LOST) \
+	X("Blocks of other nodes that their owners deleted for this one.", FOREIGN_DELETES) \
+	X("Deletes of other nodes' blocks that ended with -EREMOTE: no daemon, no answer of the owner in time, or too many questions.", FOREIGN_DELETES_REFUSED)
 
 /* X(what it is, the end of its KVBLK_A_GAUGE_) */
 #define KVBLK_GAUGE_DOC_TABLE(X) \
