@@ -159,8 +159,12 @@ daemon() {
 	echo $! >/tmp/kvblkd.pid
 }
 
+daemon_signal() {
+	kill "-$1" "$(cat /tmp/kvblkd.pid)"
+}
+
 daemon_kill() {
-	kill -KILL "$(cat /tmp/kvblkd.pid)"
+	daemon_signal KILL
 }
 
 daemon_log() {
