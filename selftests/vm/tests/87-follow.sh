@@ -6,7 +6,6 @@
 # reclaims are misses and never wrong; a member that is lost or formatted anew costs misses only.
 # slow: 200 MB of puts under gets of as much, on an emulated CPU.
 . "${0%/*}/pool.bash"
-len=65536
 
 follow() {
 	check kvblk member follow "$pool" "$@"

@@ -6,7 +6,6 @@
 # followed any more, is counted as lost. The first deletes by id what another node names. Only root fetches and deletes.
 # slow: a log that is turned over with a reuse grace, and 8,000 gets.
 . "${0%/*}/pool.bash"
-len=65536
 nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all --bounding-set -all)
 
 # has COUNT FIRST NR: of these blocks, the pool finds so many

@@ -5,7 +5,6 @@
 # and of blocks that reclaim moves; lookups that ask, and find blocks of a hinted member by hints only; deletes of
 # another node's blocks; and daemons that are late, dead, second, or answer nonsense: these cost misses only.
 . "${0%/*}/pool.bash"
-len=65536
 
 # peers TEST...: run a test of the pool's daemon
 peers() {

@@ -7,8 +7,6 @@
 pool=p$KVBLK_NODE
 node=/dev/kvblk/$pool/default
 sysfs=/sys/class/kvblk/$pool
-# bytes of a block
-len=65536
 
 # ask VERB NODE [FILE]: let the host do something to a node, see selftests/vm/nodes.py
 ask() {
@@ -125,7 +123,7 @@ kernel_said() {
 
 # begin COMMAND...: run a command in the background; has_ended; ended: wait for it, it must have succeeded
 begin() {
-	(("$@") && echo succeeded || echo failed) >/tmp/begun 2>&1 &
+	( ("$@") && echo succeeded || echo failed) >/tmp/begun 2>&1 &
 }
 
 has_ended() {

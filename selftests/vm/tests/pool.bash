@@ -6,6 +6,8 @@ PATH=/build/user/selftests/.bin:$PATH
 pool=t
 node=/dev/kvblk/$pool/default
 sysfs=/sys/class/kvblk/$pool
+# bytes of a block
+len=65536
 # output of guest_blocks, see blocks()
 stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 foreign=0 remote=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
 
@@ -176,12 +178,12 @@ pod_pool_short() {
 
 # sees FIRST COUNT: the pool finds all of these blocks
 sees() {
-	present=$(guest_blocks "$node" lookup "$1" "$2" $len) && [ "$present" = "present=$2" ]
+	present=$(guest_blocks "$node" lookup "$1" "$2" "$len") && [ "$present" = "present=$2" ]
 }
 
 # takes_puts NUMBER: the pool stores this block, as it does not within the grace of a former pool of its devices
 takes_puts() {
-	blocks put "$1" 1 $len 7
+	blocks put "$1" 1 "$len" 7
 	[ "$stored" = 1 ]
 }
 
