@@ -125,6 +125,13 @@ counts_more() {
 	[ "$value" -gt "$1" ]
 }
 
+# settled: nothing has been reclaimed for a while; sets $reclaimed
+settled() {
+	reclaimed=$(counter segments_reclaimed)
+	sleep 2
+	[ "$(counter segments_reclaimed)" = "$reclaimed" ]
+}
+
 # more_than NUMBER NAME: fail unless the counter is above NUMBER
 more_than() {
 	local value
