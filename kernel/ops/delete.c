@@ -30,22 +30,23 @@ static int delete_report(struct kvblk_req *req, int err)
 	return err;
 }
 
-/* Decides about a block on another node's member. Returns as &kvblk_op_type.start. */
-static int delete_foreign(struct kvblk_req *req)
+/* Ends a delete that another node decided, or that nobody could. Returns as kvblk_req_over(). */
+static int delete_over(struct kvblk_req *req, int err)
 {
-	int err = -EREMOTE;
-
-	if (req->erase.own_only || kvblk_slot_expired(req->pool, &req->slot))
-		return kvblk_req_over(req, -ENOENT);
-	if (req->erase.answered)
-		err = delete_report(req, req->erase.answer);
-	else
-		req->erase.asks = !req->erase.refused && kvblk_peers_may_delete(req->pool);
-	if (req->erase.asks)
-		return -EAGAIN;
 	if (err == -EREMOTE)
 		kvblk_count(req->pool, KVBLK_C_FOREIGN_DELETES_REFUSED, 1);
 	return kvblk_req_over(req, err);
+}
+
+/* Decides about a block on another node's member. Returns as &kvblk_op_type.start. */
+static int delete_foreign(struct kvblk_req *req)
+{
+	if (req->erase.own_only || kvblk_slot_expired(req->pool, &req->slot))
+		return kvblk_req_over(req, -ENOENT);
+	if (req->erase.answered)
+		return delete_over(req, delete_report(req, req->erase.answer));
+	req->erase.asks = !req->erase.refused && kvblk_peers_may_delete(req->pool);
+	return req->erase.asks ? -EAGAIN : delete_over(req, -EREMOTE);
 }
 
 /* Takes the owner's answer. Returns false if there is none yet. */
@@ -102,7 +103,7 @@ again:
 		kvblk_missing_note(pool, req->id);
 		kvblk_dram_forget(pool, req->id);
 		if (req->erase.answered)
-			return kvblk_req_over(req, delete_report(req, err ?: req->erase.answer));
+			return delete_over(req, delete_report(req, err ?: req->erase.answer));
 		return kvblk_req_over(req, err ?: -ENOENT);
 	}
 	if (kvblk_slot_foreign(&req->slot)) {
