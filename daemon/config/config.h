@@ -213,7 +213,7 @@ struct config_prestage {
 	int64_t lease;
 };
 
-/* Other nodes that the configuration names at most. */
+/* Most peers that the configuration may name. */
 #define POD_PEERS	1024
 
 /**

@@ -49,7 +49,7 @@ bool texts_same(const struct texts *a, const struct texts *b);
 /* Set @to to a copy. Returns false without memory: @to must be freed all the same. */
 bool texts_copy(struct texts *to, const struct texts *from);
 
-/* The same for a single text, or NULL. */
+/* For single texts: NULL equals NULL alone, and the copy of NULL is NULL. */
 bool text_same(const char *a, const char *b);
 bool text_copy(char **to, const char *from);
 

@@ -124,7 +124,7 @@ static int open_parts(sd_event *event, struct bus *bus, const struct config_peer
 	bus->context = zmq_ctx_new();
 	if (!bus->context)
 		return -ENOMEM;
-	/* one socket for each peer, and some of ZeroMQ's own */
+	/* a socket for each peer, and some of ZeroMQ's own */
 	zmq_ctx_set(bus->context, ZMQ_MAX_SOCKETS, (int)config->peers.nr + 16);
 	err = zmqloop_open(event, bus->context, ZMQ_PUB, BUS_QUEUED, REQUEST_BYTES, NULL, NULL, NULL,
 			   &bus->pub);

@@ -328,7 +328,7 @@ TEST_WITH(test_unread, begin, end)
 	pass("", -1);
 }
 
-/* Others' members are looked for again and again, and what an operator unfollowed is left alone. */
+/* Members of other nodes are looked for again and again, unless an operator unfollowed them. */
 TEST_WITH(test_follow, begin, end)
 {
 	strcpy(pool.pod, "rack7");

@@ -616,7 +616,7 @@ TEST_WITH(test_open_errors, begin_with_valkey, end)
 	uint64_t before;
 	int calls;
 
-	/* one server in two forms */
+	/* the same server in two forms */
 	assert_int_equal(config_parse("directory: { engine = \"valkey\"; servers = ( \"[::1]:6379\", \"[::1]:06379\" ); };",
 				      &config, stderr), 0);
 	assert_int_equal(directory_open(event, &config.directory, on_lost, &lost_calls, &dir), -EEXIST);
@@ -744,7 +744,7 @@ TEST_WITH(test_nodes, begin_with_valkey, end)
 	join(a, "tcp://a:1");
 	assert_int_equal(live.nr, 1);
 	assert_memory_equal(live.nodes[0].id, a, 16);
-	/* other members are skipped */
+	/* skips members of the set that are no nodes */
 	command(&servers[0], "ZADD %b 99999999999 short", key, sizeof(key));
 	join(b, "tcp://b:2");
 	assert_int_equal(live.nr, 2);

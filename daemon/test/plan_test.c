@@ -296,7 +296,7 @@ TEST(test_follow)
 	expect(follows, &state, "note: pool kv0: followed member nvme2n1 of node b was formatted anew, and no device of the pod holds it now; to drop it, run: kvblk member unfollow kv0 nvme2n1\n");
 	*other.pod = 'r';
 	other.uuid[0] = 5;
-	/* what another pool follows does not count */
+	/* a member that another pool follows does not count */
 	strcpy(foreign.pool, "kv7");
 	expect(follows, &state, followed);
 	strcpy(foreign.pool, "kv0");

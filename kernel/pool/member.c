@@ -448,7 +448,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	/* deletes need not wait for a returning member, see restore_record() */
 	if (!member->log.missing)
 		atomic_inc(&pool->restoring);
-	/* others may read what former owners or contents of the device had here */
+	/* followers may read what former owners or contents of the device had here */
 	if (!member->log.formatted || member->found != KVBLK_FOUND_BLANK)
 		WRITE_ONCE(member->log.reuse_from, kvblk_grace_end(pool));
 	percpu_ref_get(&pool->users);

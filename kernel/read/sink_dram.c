@@ -7,7 +7,7 @@ static bool dram_promotes(struct kvblk_req *req)
 	const struct kvblk_tunables *tun = &req->pool->tun;
 	phys_addr_t addr;
 
-	/* its owner may delete a foreign block, and tells nobody */
+	/* the owner of a foreign block may delete it, and tells nobody */
 	return READ_ONCE(tun->dram_bytes) && READ_ONCE(tun->dram_promote) && !req->media.foreign &&
 	       !kvblk_read_restarted(req) && req->slot.heat && req->read.want == req->slot.len &&
 	       !kvblk_src_device(&req->src, true, &addr);

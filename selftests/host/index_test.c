@@ -660,7 +660,7 @@ TEST(evicts_not_from_pinned_segments)
 	kvblk_index_destroy(&idx);
 }
 
-/* Other nodes' entries go first, pinned or not, and do not index the pins. */
+/* Entries of other nodes go first, pinned or not, and do not index the pins. */
 TEST(evicts_foreign_first)
 {
 	static bool pinned[2] = { true, true };
