@@ -132,6 +132,13 @@ nullb_remove() {
 	[ ! -d "$configfs/nullb/$1" ] || rmdir "$configfs/nullb/$1"
 }
 
+# node_id DIGIT: give the host an id
+node_id() {
+	mkdir -p /var/lib/kvblk
+	printf '%032d\n' 0 | tr 0 "$1" >/var/lib/kvblk/node
+	defer "rm -f /var/lib/kvblk/node"
+}
+
 # nvmet_namespaces NAME: print the block devices of a connected subsystem by namespace id
 nvmet_namespaces() {
 	local b

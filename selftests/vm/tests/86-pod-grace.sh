@@ -10,9 +10,7 @@
 tracefs=/sys/kernel/tracing
 [ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
 kv_load
-mkdir -p /var/lib/kvblk
-printf '%032d\n' 7 >/var/lib/kvblk/node
-defer "rm -f /var/lib/kvblk/node"
+node_id 7
 
 put $tracefs/trace_clock boot
 defer "put $tracefs/events/kvblk/enable 0; put $tracefs/trace_clock local"

@@ -10,9 +10,7 @@
 
 kv_load
 modprobe -q loop || true
-mkdir -p /var/lib/kvblk
-printf '%032d\n' 7 >/var/lib/kvblk/node
-defer "rm -f /var/lib/kvblk/node"
+node_id 7
 
 first=$((RANDOM * 32768 + RANDOM)) count=60
 [ "$KVBLK_DEPTH" != all ] || count=2000

@@ -22,10 +22,7 @@ touched() {
 
 kv_load
 flash 3 200
-node_id a
-on ta pod_pool_short /dev/flash0
-node_id b
-on tb pod_pool_short --seed-of /dev/flash0 /dev/flash1
+two_pools
 on ta blocks put 0 400 $len 7
 expect "blocks put" "$stored" 400
 on tb check kvblk member follow tb /dev/flash0

@@ -30,10 +30,7 @@ foreign_is() {
 
 kv_load
 flash 3 200
-node_id a
-on ta pod_pool_short /dev/flash0
-node_id b
-on tb pod_pool_short --seed-of /dev/flash0 /dev/flash1
+two_pools
 expect "mode of the node" "$(stat -c %a:%u:%g /dev/kvblk/ta/peers)" 600:0:0
 
 echo "-- bad input, and a second daemon"

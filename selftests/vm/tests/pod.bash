@@ -74,8 +74,7 @@ namespace() {
 # load: load the module on this node, with a node id of its own
 load() {
 	[ -d /sys/module/kvblk ] || kv_load
-	mkdir -p /var/lib/kvblk
-	printf '%032d\n' 0 | tr 0 "$KVBLK_NODE" >/var/lib/kvblk/node
+	node_id "$KVBLK_NODE"
 }
 
 # up N... [-- OPTION...]: create this node's pool of the namespaces N

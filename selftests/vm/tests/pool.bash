@@ -188,17 +188,18 @@ sees() {
 	present=$(guest_blocks "$node" lookup "$1" "$2" "$len") && [ "$present" = "present=$2" ]
 }
 
+# two_pools: create the pools ta and tb of a pod on /dev/flash0 and /dev/flash1, of the nodes a and b
+two_pools() {
+	node_id a
+	on ta pod_pool_short /dev/flash0
+	node_id b
+	on tb pod_pool_short --seed-of /dev/flash0 /dev/flash1
+}
+
 # takes_puts NUMBER: the pool stores this block, as it does not within the grace of a former pool of its devices
 takes_puts() {
 	blocks put "$1" 1 "$len" 7
 	[ "$stored" = 1 ]
-}
-
-# node_id DIGIT: give the host an id
-node_id() {
-	mkdir -p /var/lib/kvblk
-	printf '%032d\n' 0 | tr 0 "$1" >/var/lib/kvblk/node
-	defer "rm -f /var/lib/kvblk/node"
 }
 
 # hold WHAT FIRST COUNT LEN: run guest_pin in the background until release, which prints how many operations succeeded
