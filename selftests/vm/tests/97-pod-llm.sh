@@ -1,45 +1,45 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=5 mem=3G kernels=debug check=debug share=pypi:llama-cpp-py-sync==0.11739
-# Two pools of a pod on one machine, over NVMe/TCP: llama.cpp computes a prompt with the pool of one node, and another
-# process loads it with the pool of the other, from the first one's flash, and gives the same answer.
-. "${0%/*}/pool.bash"
-cd "$tmp"
-export PYTHONPATH=/build/user/tools/python-lib:/kvblk/tools/connectors/llamacpp:/share
-export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+# vm: nodes=e,a,b kernels=debug check=debug mem=3G timeout=300 takes=20 share=pypi:llama-cpp-py-sync==0.11739
+# A language model's prompt in a pod: llama.cpp computes it on one machine, and loads it on another from the first one's
+# flash, over NVMe/TCP, with the same answer. The first machine is dead by then.
+. "${0%/*}/pod.bash"
 
-# answer POOL FILE: answer the prompt in a new process; the report is in FILE
+# llama MODULE ARGUMENT...: run a module of our connector
+llama() {
+	cd /tmp
+	export PYTHONPATH=/build/user/tools/python-lib:/kvblk/tools/connectors/llamacpp:/share
+	export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+	python3 -m "$@" 2>/tmp/llama.log || fail "$(cat /tmp/llama.log)"
+}
+
+# answer: print the report of the prompt's answer
 answer() {
-	check python3 -m kvblk_llamacpp --model tiny.gguf --pool "$1" --timeout 30 --json <prompt >"$2"
+	head -c 1500 /kvblk/README.md >/tmp/prompt
+	llama kvblk_llamacpp.tiny tiny.gguf --layers 2 --width 128 >/tmp/model
+	llama kvblk_llamacpp --model tiny.gguf --pool "$pool" --timeout 30 --json <prompt
 }
 
-flash 2 400
-nvmet_tcp_up pod /dev/flash0 /dev/flash1
-kv_load
-node_id a
-on ta pod_pool "${namespaces[0]}"
-node_id b
-on tb pod_pool --seed-of "${namespaces[0]}" "${namespaces[1]}"
-on tb check kvblk member follow tb "${namespaces[0]}"
+# finds_blocks COUNT: this node's pool knows so many blocks of others
+finds_blocks() {
+	[ "$(kvblk member list "$pool" --foreign -o json | sed -n 's/^ *"blocks": \([0-9]*\).*/\1/p')" = "$1" ]
+}
 
-check python3 -m kvblk_llamacpp.tiny tiny.gguf --layers 2 --width 128
-head -c 1500 /kvblk/README.md >prompt
-answer ta computed
-stored=$(on ta counter puts)
+pair 400 1
+at b follow 1
+at a answer >"$tmp/computed"
+stored=$(at a counter puts)
 [ "$stored" -gt 0 ] || fail "nothing was stored"
-finds_all() {
-	[ "$(kvblk member list tb --foreign -o json | sed -n 's/^ *"blocks": \([0-9]*\).*/\1/p')" = "$stored" ]
-}
-wait_for 30 finds_all
-answer tb loaded
-python3 - <<-'END' || fail "b did not load what a computed"
-	import json
-	computed, loaded = (json.load(open(name)) for name in ("computed", "loaded"))
+at b wait_for 30 finds_blocks "$stored"
+ask kill a
+at b answer >"$tmp/loaded"
+python3 - "$tmp/computed" "$tmp/loaded" <<-'END' || fail "b did not load what a computed"
+	import json, sys
+	computed, loaded = (json.load(open(name)) for name in sys.argv[1:])
 	assert computed["restored_tokens"] == 0 and computed["stats"]["store_blocks"] > 0, computed["stats"]
 	assert loaded["restored_tokens"] > 0 and loaded["stats"]["load_blocks"] == loaded["stats"]["lookup_blocks"], loaded["stats"]
 	assert loaded["tokens"] == computed["tokens"], (computed["tokens"], loaded["tokens"])
-	print(f"{loaded['restored_tokens']} of {loaded['prompt_tokens']} tokens came from the other node's flash")
+	print(f"{loaded['restored_tokens']} of {loaded['prompt_tokens']} tokens came from the other machine's flash")
 END
-expect "blocks put by b" "$(on tb counter puts)" 0
-on tb more_than 0 foreign_gets
-expect "gets by a" "$(on ta counter gets)" 0
+expect "blocks put by b" "$(at b counter puts)" 0
+at b more_than 0 foreign_gets
