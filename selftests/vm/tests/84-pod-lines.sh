@@ -1,0 +1,53 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=200 takes=7
+# The lines to copy in Documentation/pod.rst make an enclosure and a pod of two nodes, of which b gets what a puts.
+. "${0%/*}/pod.bash"
+
+# lines COMMENT: run the lines below this comment of the document, with the bed's drives and addresses
+lines() {
+	awk -v from="    # $1" '$0 == from { on = 1; next } on && /^(    #|[^ ])/ { exit } on' /kvblk/Documentation/pod.rst |
+		sed "s|/dev/nvme\${n}n1|/dev/flash\$((n - 1))|; s/10.0.0.7/${bed:-e}/" >/tmp/lines
+	[ -s /tmp/lines ] || fail "pod.rst has no lines for: $1"
+	check bash -e /tmp/lines
+}
+
+# host: give this machine the ids that the document wants
+host() {
+	local id
+	printf -v id '%08x-0000-4000-8000-000000000000' "'$KVBLK_NODE"
+	mkdir -p /etc/nvme
+	echo "$id" >/etc/nvme/hostid
+	echo "nqn.2014-08.org.nvmexpress:uuid:$id" >/etc/nvme/hostnqn
+	modprobe nvme-tcp
+	load
+}
+
+# in_kv0 COMMAND...: run a command for the document's pool
+in_kv0() {
+	pool=kv0 node=/dev/kvblk/kv0/default sysfs=/sys/class/kvblk/kv0
+	"$@"
+}
+
+flash 4 128
+bed=0.0.0.0 lines "the enclosure, with four drives"
+for n in a b; do
+	at $n host
+	at $n lines "both nodes"
+	at $n wait_for 10 [ -b /dev/nvme0n4 ]
+done
+at a lines "node a: owns the first half, and begins the pod"
+at b lines "node b: owns the second half, and joins by any member of the pod"
+at b lines "node b reads what a owns, and the other way round"
+at a in_kv0 blocks put 0 100 $len 7
+at b in_kv0 wait_sees 0 100
+at b in_kv0 got 0 100 100 100
+
+# from the first setting of a group to the next text
+awk -v to="$tmp/kvblkd.conf" '
+	/^    (subsystems|pools|pod|directory)[ :]/ && !on { on = 1; file = to ++nr }
+	/^[^ ]/ { on = 0 }
+	on { print >file }' /kvblk/Documentation/pod.rst
+for conf in "$tmp"/kvblkd.conf*; do
+	check kvblkd --check "$conf"
+done
