@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=500 takes=90 waits=1
-# A reader that a hypervisor pauses in its gets, for longer than the grace, gets no wrong byte afterwards, although all
-# that it read was overwritten. Wall clocks that jump on either side change nothing, and no block outlives its time to
-# live. An enclosure that dies makes misses on both nodes, and all blocks are back with it.
+# A reader that is stopped in its gets, for longer than the grace, gets no wrong byte afterwards, although all that it
+# read was overwritten. Its clock goes on meanwhile, as that of user-mode Linux always does. Wall clocks that jump on
+# either side change nothing, and no block outlives its time to live. An enclosure that dies makes misses on both nodes,
+# and all blocks are back with it.
 # slow: three machines, two pauses in which all is overwritten, a time to live, an outage and the reconnects.
 . "${0%/*}/pod.bash"
 
@@ -35,7 +36,7 @@ all_miss() {
 }
 
 for policy in full header; do
-	echo "-- the reader is paused, integrity $policy"
+	echo "-- the reader is stopped, integrity $policy"
 	for n in a b; do
 		at $n set_tunable integrity $policy
 	done
