@@ -26,6 +26,7 @@ struct lookup {
 	bool hole;			/* a key was not present */
 	bool full;			/* the file's budget is used up: lease no more entries */
 	u32 unserved;			/* keys whose member does not respond */
+	u32 foreign;			/* hits on other nodes' members */
 	bool asks;			/* a daemon may know of missing blocks */
 	u32 hashed;			/* keys whose ids are in @ids */
 	struct kvblk_id *missing;	/* the first ones, KVBLK_ASK_IDS at most, if @asks */
@@ -107,6 +108,7 @@ static int lookup_find(struct lookup *lu, const struct kvblk_id *ids, u32 first,
 					   kvblk_dram_holds(pool, ids[i], slot) ?
 					   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
 		arg->nr_present++;
+		lu->foreign += kvblk_slot_foreign(slot);
 		if (!lu->hole) {
 			arg->nr_leading++;
 			if (!(arg->flags & KVBLK_LOOKUP_QUIET))
@@ -238,6 +240,7 @@ static int lookup_pass(struct lookup *lu)
 	lu->hole = false;
 	lu->full = false;
 	lu->unserved = 0;
+	lu->foreign = 0;
 	lu->nr_wanted = 0;
 	lu->nr_missing = 0;
 	bitmap_zero(lu->found, nr);
@@ -325,6 +328,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, nr);
 	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
 	kvblk_count(pool, KVBLK_C_LOOKUP_UNSERVED, lu.unserved);
+	kvblk_count(pool, KVBLK_C_FOREIGN_LOOKUP_HITS, lu.foreign);
 	if (lu.nr_wanted)
 		err = kvblk_lease_take(file, lu.wanted, lu.nr_wanted, arg->lease_ms, &arg->lease,
 				       &end_ns);

@@ -207,6 +207,7 @@ static int call_look(struct call *call)
 	kvblk_count(pool, KVBLK_C_LOOKUPS, 1);
 	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, 1);
 	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, there ? 1 : 0);
+	kvblk_count(pool, KVBLK_C_FOREIGN_LOOKUP_HITS, there && kvblk_slot_foreign(&slot) ? 1 : 0);
 	if (!there || !kvblk_pool_enter(pool))
 		return SC_NO_KEY;
 	kvblk_index_touch(&pool->index, &slot, kvblk_policy_tick(&pool->policy));

@@ -270,6 +270,8 @@ static enum put_step put_exists(struct kvblk_req *req, const struct kvblk_slot *
 	kvblk_index_touch(&req->pool->index, slot, kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS_BYTES, req->bytes);
+	if (kvblk_slot_foreign(slot))
+		kvblk_count(req->pool, KVBLK_C_FOREIGN_PUT_EXISTS, 1);
 	return kvblk_req_over(req, -EEXIST);
 }
 

@@ -82,7 +82,9 @@
 	X("asks_answered", ASKS_ANSWERED) \
 	X("asks_lost", ASKS_LOST) \
 	X("foreign_deletes", FOREIGN_DELETES) \
-	X("foreign_deletes_refused", FOREIGN_DELETES_REFUSED)
+	X("foreign_deletes_refused", FOREIGN_DELETES_REFUSED) \
+	X("foreign_lookup_hits", FOREIGN_LOOKUP_HITS) \
+	X("foreign_put_exists", FOREIGN_PUT_EXISTS)
 
 /* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
 #define KVBLK_MEMBER_COUNTER_TABLE(X) \
@@ -260,7 +262,9 @@
 	X("Of these, those that were answered in time, with hints or without.", ASKS_ANSWERED) \
 	X("Lookups with a miss that did not ask, because too many questions waited for an answer.", ASKS_LOST) \
 	X("Blocks of other nodes that their owners deleted for this one.", FOREIGN_DELETES) \
-	X("Deletes of other nodes' blocks that ended with -EREMOTE: no daemon, no answer of the owner in time, or too many questions.", FOREIGN_DELETES_REFUSED)
+	X("Deletes of other nodes' blocks that ended with -EREMOTE: no daemon, no answer of the owner in time, or too many questions.", FOREIGN_DELETES_REFUSED) \
+	X("Keys of lookups whose blocks are on other nodes' members. Also counted by lookup-hits.", FOREIGN_LOOKUP_HITS) \
+	X("Puts of blocks that other nodes' members had already. Also counted by put-exists.", FOREIGN_PUT_EXISTS)
 
 /* X(what it is, the end of its KVBLK_A_GAUGE_) */
 #define KVBLK_GAUGE_DOC_TABLE(X) \

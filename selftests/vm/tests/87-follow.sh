@@ -74,7 +74,7 @@ expect "gets by member" "$got" $((gets + 10))
 
 # a put of what the other has writes nothing, unless it must be durable here
 on tb blocks put 0 50 $len 7
-expect "puts of foreign blocks" "$stored $exists" "0 50"
+expect "puts of foreign blocks" "$stored $exists $(counter foreign_put_exists)" "0 50 50"
 KV_DURABLE=1 on tb blocks put 0 10 $len 7
 expect "durable puts of foreign blocks" "$stored" 10
 on tb blocks get 0 200 $len 7
@@ -82,6 +82,9 @@ expect "hits, of them foreign" "$hits $foreign" "200 190"
 on tb blocks put 1000 50 $len 7
 on tb blocks get 1000 50 $len 7
 expect "own hits" "$hits $foreign" "50 0"
+found=$(counter foreign_lookup_hits)
+on tb blocks lookup 0 60 $len
+expect "lookups that found foreign blocks" "$present $(counter foreign_lookup_hits)" "60 $((found + 50))"
 
 # deletes are the owner's, and no get finds the block afterwards
 on tb blocks delete 20 10 $len
