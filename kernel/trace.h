@@ -11,7 +11,26 @@
 #include <linux/tracepoint.h>
 #include <linux/types.h>
 
+#include <linux/kvblk.h>
+
 #define KVBLK_TRACE_NAME	32	/* bytes of a pool's name, NUL included */
+
+/* Names of enum kvblk_result_flags: @F for each flag, @L for the last one. */
+#define KVBLK_TRACE_RESULTS(F, L)		\
+	F(KVBLK_RES_DIRECT, "direct")		\
+	F(KVBLK_RES_BOUNCED, "bounced")		\
+	F(KVBLK_RES_LEN_DIFFERS, "len_differs")	\
+	F(KVBLK_RES_CHECKSUMS, "checksums")	\
+	F(KVBLK_RES_DEVICE_READ, "device_read")	\
+	F(KVBLK_RES_MEMORY, "memory")		\
+	F(KVBLK_RES_UNREPORTED, "unreported")	\
+	L(KVBLK_RES_FOREIGN, "foreign")
+/* the format file in tracefs has values instead of names of the enum, for readers of raw events */
+#define KVBLK_TRACE_VALUE(flag, name)	TRACE_DEFINE_ENUM(flag);
+#define KVBLK_TRACE_NAMED(flag, name)	{ flag, name },
+#define KVBLK_TRACE_NAMED_LAST(flag, name)	{ flag, name }
+
+KVBLK_TRACE_RESULTS(KVBLK_TRACE_VALUE, KVBLK_TRACE_VALUE)
 
 DECLARE_EVENT_CLASS(kvblk_op,
 		    TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
@@ -32,8 +51,8 @@ DECLARE_EVENT_CLASS(kvblk_op,
 		    TP_printk("%s: id=%#018llx length=%u res=%d %s ns=%lld",
 			      __entry->pool, __entry->id, __entry->length, __entry->res,
 			      __print_flags(__entry->flags, "|",
-					    { 1 << 0, "direct" }, { 1 << 1, "bounced" },
-					    { 1 << 2, "len_differs" }),
+					    KVBLK_TRACE_RESULTS(KVBLK_TRACE_NAMED,
+								KVBLK_TRACE_NAMED_LAST)),
 			      __entry->ns)
 );
 

@@ -59,6 +59,16 @@ expect "foreign hits" "$hits $foreign" "200 200"
 KV_DEADLINE_MS=60000 on tb blocks get 0 200 $len 7
 expect "foreign hits with hard deadlines" "$hits $foreign" "200 200"
 
+# traced by name
+tracefs=/sys/kernel/tracing
+[ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
+put $tracefs/events/kvblk/kvblk_get/enable 1
+on tb blocks get 0 10 $len 7
+on ta blocks get 0 10 $len 7
+put $tracefs/events/kvblk/kvblk_get/enable 0
+expect "traced gets of foreign blocks" "$(grep -cE ' kvblk_get: tb: .* res=65536 (direct|bounced)\|foreign ns=' $tracefs/trace)" 10
+expect "traced gets of own blocks" "$(grep -cE ' kvblk_get: ta: .* res=65536 (direct|bounced) ns=' $tracefs/trace)" 10
+
 # a get whose task does not run ends without it, and is read again for the rest of the last page: it counts once
 on ta blocks put 200 10 65001 7
 wait_for 10 on tb sees 200 10
