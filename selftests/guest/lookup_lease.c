@@ -7,7 +7,8 @@
  *
  * The tests of leases write the pool several times over, and set the pool's lease_keys_max
  * through sysfs. KV_DRAM: puts are stored in host memory first. KV_STARVE: fault injection is set
- * up, silent, and limited to the module's allocations.
+ * up, silent, and limited to the module's allocations. KV_OWNER: node of a pool whose members
+ * NODE's pool follows, with the same reuse grace; only then is foreign_blocks not skipped.
  */
 #include <sched.h>
 #include <sys/wait.h>
@@ -112,12 +113,25 @@ static size_t len_of(uint64_t nr)
 	return 1 + kv_mix(nr) % 20000;
 }
 
-static void put_nr(uint64_t nr)
+static void put_to(int file, uint64_t nr)
 {
 	kv_fill(kv_seed(nr, nr * 3), 0, buf, len_of(nr));
-	ASSERT_EQ(kv_put_tagged(fd, nr, buf, len_of(nr), nr * 3).res,
+	ASSERT_EQ(kv_put_tagged(file, nr, buf, len_of(nr), nr * 3).res,
 		  len_of(nr), "put of block %llu", (unsigned long long)nr);
 }
+
+static void put_nr(uint64_t nr)
+{
+	put_to(fd, nr);
+}
+
+static bool none(unsigned int i)
+{
+	return i == UINT32_MAX;
+}
+
+/* keys of check_answer() whose blocks are another node's */
+static bool (*foreign)(unsigned int) = none;
 
 /* Check all of an answer about keys from @nr on, of which those with @present() are stored. */
 static void check_answer(const struct answer *a, uint64_t nr, unsigned int count,
@@ -137,8 +151,9 @@ static void check_answer(const struct answer *a, uint64_t nr, unsigned int count
 			  "size of key %u", i);
 		EXPECT_EQ(a->tags[i], here ? (nr + i) * 3 : 0,
 			  "caller tag of key %u", i);
-		EXPECT_EQ(a->tiers[i], !here ? KVBLK_TIER_NONE : in_memory ?
-			  KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER, "tier of key %u", i);
+		EXPECT_EQ(a->tiers[i], !here ? KVBLK_TIER_NONE : foreign(i) ?
+			  KVBLK_TIER_FOREIGN : in_memory ? KVBLK_TIER_MEMORY :
+			  KVBLK_TIER_MEMBER, "tier of key %u", i);
 	}
 	for (unsigned int i = count; i % 8; i++)
 		EXPECT_EQ(bit(a, i), 0, "bit behind the last key");
@@ -154,11 +169,6 @@ static void check_answer(const struct answer *a, uint64_t nr, unsigned int count
 static bool one_hole(unsigned int i)
 {
 	return i != 5;
-}
-
-static bool none(unsigned int i)
-{
-	return i == UINT32_MAX;
 }
 
 static bool first_absent(unsigned int i)
@@ -850,6 +860,81 @@ TEST(lease_without_memory)
 	} while (!left);
 	EXPECT(enomem > 16, "only %u times was there no memory", enomem);
 	PASSED("up to failure %u, %u times -ENOMEM", nth, enomem);
+}
+
+static bool odd(unsigned int i)
+{
+	return i % 2;
+}
+
+static bool below_100(unsigned int i)
+{
+	return i < 100;
+}
+
+/*
+ * Lease @count blocks for an hour, foreign ones among them. Returns the end of the lease, which has
+ * passed if the owner was not polled for the grace.
+ */
+static uint64_t foreign_lease(uint64_t nr, unsigned int count)
+{
+	const uint64_t grace_ns = pool_value("reuse_grace_ms") * 1000000ull;
+	uint64_t start = now_ns(), now;
+	struct answer a;
+
+	ASSERT_EQ(lookup_keys(fd, &a, nr, count, KVBLK_LOOKUP_PREFIX | KVBLK_LOOKUP_LEASE,
+			      KVBLK_LEASE_MS_MAX), 0, "lookup");
+	now = now_ns();
+	check_answer(&a, nr, count, below_100, true);
+	EXPECT_EQ(a.io.nr_leased, 100, "leased ones");
+	EXPECT(a.io.lease, "no lease");
+	EXPECT(a.io.lease_end_ns >= start, "a lease that had ended before the lookup");
+	EXPECT(a.io.lease_end_ns <= now + grace_ns / 8 * 7, "an end %lld ms from now",
+	       (long long)(a.io.lease_end_ns - now) / 1000000);
+	free_answer(&a);
+	return a.io.lease_end_ns;
+}
+
+/* Foreign blocks are found as own ones are. Their lease ends within the reuse grace. */
+TEST(foreign_blocks)
+{
+	const uint64_t second = 1000000000;
+	const unsigned int count = 104;	/* the last four are absent */
+	const char *owner = getenv("KV_OWNER");
+	uint64_t nr = new_keys(count), limit, first, end;
+	struct answer a;
+	int file;
+
+	if (!owner)
+		SKIP("the pool follows no other");
+	file = kv_open(owner);
+	for (unsigned int i = 0; i < 100; i++)
+		put_to(odd(i) ? file : fd, nr + i);
+	limit = kv_now_ms() + 60000 * kv_slow();
+	while (count_present(nr, count) < 100) {
+		ASSERT(kv_now_ms() < limit, "the owner's blocks are not found");
+		usleep(100000);
+	}
+	foreign = odd;
+	ASSERT_EQ(lookup_keys(fd, &a, nr, count, 0, 0), 0, "lookup");
+	check_answer(&a, nr, count, below_100, false);
+	free_answer(&a);
+
+	/* the owner is polled each second: a slow machine may see a lease that ends at once */
+	while ((first = foreign_lease(nr, count)) < now_ns()) {
+		ASSERT(kv_now_ms() < limit, "no lease lasts");
+		usleep(100000);
+	}
+	while ((end = foreign_lease(nr, count)) < first + second) {
+		ASSERT(kv_now_ms() < limit, "no lease ends later than the first one");
+		usleep(100000);
+	}
+	foreign = none;
+
+	/* own blocks alone are leased for as long as the caller asks */
+	timed_lease(nr, KVBLK_LEASE_MS_MAX);
+	close(file);
+	PASSED("the lease was renewed by %llu ms", (unsigned long long)(end - first) / 1000000);
 }
 
 int main(int argc, char **argv)

@@ -109,8 +109,8 @@ wait_for 10 on tb sees 20 10
 on tb blocks get 20 10 $len 8
 expect "hits of blocks put again" "$hits" 10
 
-# leases: no longer than the pod promises
-on tb check guest_blocks "$node" lease 0 50 $len
+# lookups and leases, of own and foreign blocks together
+KV_OWNER=/dev/kvblk/ta/default on tb check guest_lookup_lease "$node" foreign_blocks
 
 # the owner reclaims while the other gets: misses, and never a wrong byte
 on ta blocks put 2000 3000 $len 9 &
