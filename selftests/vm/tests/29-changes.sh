@@ -7,23 +7,11 @@
 # slow: what went with a member or its TTL is told by the index' sweep, half a minute a pass.
 . "${0%/*}/pool.bash"
 
-# followed MINIMUM-OF-BLOCKS: end the follower; its set must equal the pool's
+# followed MINIMUM-OF-BLOCKS
 followed() {
-	local stored=0 removed=0 same=0 blocks=0
-	touch "$tmp/followed"
-	wait $follower || { cat "$tmp/follow"; fail "what was followed is not what there is"; }
-	eval "$(grep ^same "$tmp/follow")"
-	echo "same=$same blocks=$blocks stored=$stored removed=$removed"
-	[ "$blocks" -ge "$1" ] || fail "$blocks blocks, should be $1 or more"
+	changes_end
+	[ "$present" -ge "$1" ] || fail "$present blocks, should be $1 or more"
 	[ "$removed" -gt 0 ] || fail "nothing was removed"
-}
-
-follow() {
-	rm -f "$tmp/followed"
-	guest_changes $node follow "$tmp/followed" >"$tmp/follow" &
-	follower=$!
-	defer "kill $follower 2>/dev/null; wait $follower 2>/dev/null || true"
-	wait_for 30 grep -q '^following' "$tmp/follow"
 }
 
 flash2_is_up() {
@@ -42,7 +30,7 @@ check guest_changes $node late
 
 echo "-- under load, with reclaim and a full index"
 blocks put 1 50 5000 7
-follow
+changes_start
 stress_start -k 4000 -l 100000 -n -d
 wait_for 60 counts_more 2 segments_reclaimed
 wait_for 60 counts_more 0 evicted
@@ -54,7 +42,7 @@ nullb_create flash2 74
 check kvblk member add $pool --format /dev/flash2
 wait_for 20 flash2_is_up
 blocks put 1000 300 5000 7
-follow
+changes_start
 check kvblk member remove $pool flash1 --yes
 check nullb_remove flash2
 blocks put 2000 30 5000 7

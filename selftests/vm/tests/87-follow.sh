@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: kernels=newest,6.12,debug check=newest,debug mem=1G takes=48
 # Two pools of a pod on one machine: the second follows the members of the first. Its lookups and gets find the blocks
-# that the first has, soon after the puts; it writes no byte to them, whatever happens; blocks that the first deletes or
+# that the first has, soon after the puts; they say so, as traces do; leases of such blocks end within the reuse grace;
+# change feeds include them. The second writes no byte to them, whatever happens; blocks that the first deletes or
 # reclaims are misses and never wrong; a member that is lost or formatted anew costs misses only.
 # slow: 200 MB of puts under gets of as much, on an emulated CPU.
 . "${0%/*}/pool.bash"
@@ -49,6 +50,7 @@ on t pool_create --force --pod there --format --yes --segment-size 8M /dev/flash
 KV_FOLLOWED=/dev/flash0 KV_OTHER_POD=/dev/flash3 check guest_netlink_input tb flash2 /dev/spare follow types_of_pods
 on t pool_destroy
 wait_for 10 on tb sees 0 100
+on tb changes_start
 on tb blocks get 0 100 $len 7
 expect "foreign hits" "$hits $foreign" "100 100"
 expect "foreign gets" "$(counter foreign_gets)" 100
@@ -108,6 +110,11 @@ on ta blocks put 20 10 $len 8
 wait_for 10 on tb sees 20 10
 on tb blocks get 20 10 $len 8
 expect "hits of blocks put again" "$hits" 10
+
+# the change feed reports foreign blocks as own ones: 60 of these are own
+changes_end
+expect "blocks of the feed" "$present" 260
+[ "$removed" -ge 10 ] || fail "the feed reports $removed removed blocks, should be the 10 deleted ones at least"
 
 # lookups and leases, of own and foreign blocks together
 KV_OWNER=/dev/kvblk/ta/default on tb check guest_lookup_lease "$node" foreign_blocks

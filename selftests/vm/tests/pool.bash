@@ -9,7 +9,7 @@ sysfs=/sys/class/kvblk/$pool
 # bytes of a block
 len=65536
 # output of guest_blocks, see blocks()
-stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 foreign=0 remote=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
+stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 foreign=0 remote=0 removed=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
 
 # flash COUNT MB: create memory-backed devices /dev/flash0, ...
 flash() {
@@ -251,6 +251,24 @@ listeners() {
 
 more_listeners() {
 	[ "$(listeners)" -gt "$1" ]
+}
+
+# changes_start: read the pool's change feed in the background until changes_end
+changes_start() {
+	rm -f "$tmp/followed"
+	guest_changes "$node" follow "$tmp/followed" >"$tmp/follow" &
+	follower=$!
+	defer "kill $follower 2>/dev/null; wait $follower 2>/dev/null || true"
+	wait_for 30 grep -q '^following' "$tmp/follow"
+}
+
+# changes_end: end the reader, which must know the same blocks as a new one; sets $present to their number, and $stored
+# and $removed to the changes that it read
+changes_end() {
+	touch "$tmp/followed"
+	wait "$follower" || { cat "$tmp/follow"; fail "what was followed is not what there is"; }
+	eval "$(sed -n 's/^same=1 blocks=/present=/p' "$tmp/follow")"
+	echo "present=$present stored=$stored removed=$removed"
 }
 
 event() {
