@@ -75,14 +75,15 @@ bool kvblk_foreign_believed(const struct kvblk_foreign *foreign, u32 segment, u6
 
 u64 kvblk_foreign_until(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
-	u64 now = ktime_get_boottime_ns(), until = now;
+	/* this clock first: a delay between the two must not make the promise longer */
+	u64 from = ktime_get_ns(), now = ktime_get_boottime_ns(), until = now;
 	const struct kvblk_foreign *foreign;
 
 	guard(rcu)();
 	foreign = kvblk_foreign_of(pool, slot->seg);
 	if (foreign && kvblk_slot_segment(&foreign->flash, slot) < foreign->flash.nr_segs)
 		until = believed_until(foreign, kvblk_slot_segment(&foreign->flash, slot));
-	return ktime_get_ns() + (until > now ? until - now : 0);
+	return from + (until > now ? until - now : 0);
 }
 
 static u64 table_mark(const struct kvblk_d_table *table)
