@@ -28,6 +28,17 @@ reclaimed_under() {
 	at a ended
 }
 
+# cut_off NODE: let no frame of the enclosure reach the node, until rejoin
+cut_off() {
+	address=$(getent hosts "$1" | awk '{ print $1 }')
+	device=$(ip -o route get "$address" | awk '{ for (i = 1; i < NF; i++) if ($i == "dev") print $(i + 1) }')
+	ip neigh replace "$address" dev "$device" lladdr 02:00:00:00:00:99 nud permanent
+}
+
+rejoin() {
+	ip neigh del "$address" dev "$device"
+}
+
 pair 128
 both_follow
 
@@ -86,16 +97,19 @@ done
 # the enclosure answers b late: what comes after the grace is proven by the table, or a miss
 at a blocks put 900000 50 $len 7
 at b wait_sees 900000 50
-was=$(at b counter foreign_proofs)
-b=$(getent hosts b | awk '{ print $1 }')
-device=$(ip -o route get "$b" | awk '{ for (i = 1; i < NF; i++) if ($i == "dev") print $(i + 1) }')
-at b begin blocks get 900000 50 $len 7
-ip neigh replace "$b" dev "$device" lladdr 02:00:00:00:00:99 nud permanent
+at b rm -f /tmp/enough
+at b begin get_on 900000 50
+wait_for 20 at b grep -qs 'foreign=[1-9]' /tmp/begun
+cut_off b
 sleep 11
-ip neigh del "$b" dev "$device"
+# all that ends from now on was read before the cut, or right after it
+at b touch /tmp/enough
+was=$(at b counter foreign_proofs)
+rejoin
 at b ended
-at b got 900000 50 50 50
+at b more_than "$was" foreign_proofs
 echo "table reads as proofs: $was, $(at b counter foreign_proofs)"
+at b got 900000 50 50 50
 
 at b no_failures
 at b refuse kernel_said 'reservation conflict|write to foreign member'

@@ -11,13 +11,6 @@
 pair 96
 both_follow
 
-# get_on FIRST COUNT: get blocks until /tmp/enough exists
-get_on() {
-	while [ ! -e /tmp/enough ]; do
-		blocks get "$1" "$2" $len 7
-	done
-}
-
 # put_for SECONDS: put a block with this time to live; is_there, is_gone
 put_for() {
 	echo short-lived | check kvblk put --ttl "$1" "$pool" ttl

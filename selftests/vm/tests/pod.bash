@@ -135,6 +135,13 @@ ended() {
 	grep -q '^succeeded$' /tmp/begun
 }
 
+# get_on FIRST COUNT: get blocks until /tmp/enough exists; a get may take as long as an outage
+get_on() {
+	while [ ! -e /tmp/enough ]; do
+		check guest_blocks "$node" get "$1" "$2" $len 7
+	done
+}
+
 set_tunable() {
 	put "$sysfs/$1" "$2"
 }
