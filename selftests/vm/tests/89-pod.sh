@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=1500 takes=73
+# vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=1500 takes=113
 # A pod of two nodes and an enclosure: b finds and gets what a puts, soon after, straight from the enclosure, while a
-# puts, reclaims, hangs, is killed, and imports its pool again. A read that is slower than the grace is proven or a miss.
+# puts, reclaims, hangs, is killed, and imports its pool again. While b is cut off from the enclosure, a's blocks are
+# misses; afterwards b finds what a put meanwhile. A read that is slower than the grace is proven or a miss.
 # The target would fail any write of b to a's members, which a has reserved. In make check-all a writes 100,000 blocks
 # while b gets them, with checksums and without.
-# slow: three machines, a node's death and boot, reclaim under gets, and a cut of 11 seconds, longer than the grace.
+# slow: three machines, a node's death and boot, reclaim under gets, and two cuts that are longer than the grace.
 . "${0%/*}/pod.bash"
 
 many=6000
@@ -37,6 +38,31 @@ cut_off() {
 
 rejoin() {
 	ip neigh del "$address" dev "$device"
+}
+
+# sees_none FIRST COUNT: the node finds none of these blocks
+sees_none() {
+	blocks lookup "$1" "$2" $len
+	[ "$present" = 0 ]
+}
+
+# all_miss FIRST COUNT: gets of these blocks are misses, because their member is out of reach
+all_miss() {
+	local was
+	was=$(counter miss_foreign_member)
+	got "$1" "$2" 0 0
+	more_than $((was + $2 - 1)) miss_foreign_member
+}
+
+# count FIRST COUNT: print how many of these blocks the node finds
+count() {
+	guest_blocks "$node" lookup "$1" "$2" $len
+}
+
+# seen_alike FIRST COUNT: b finds as many of these blocks as a; sets $present
+seen_alike() {
+	eval "$(at a count "$1" "$2")"
+	[ "$(at b count "$1" "$2")" = "present=$present" ]
 }
 
 pair 128
@@ -93,6 +119,33 @@ grep -q ' hits=[1-9]' "$tmp/unsummed" || fail "no block without checksums is ser
 for n in a b; do
 	at $n set_tunable integrity full
 done
+
+# b is cut off from the enclosure: its gets of a's blocks end as misses, and a reuses their segments meanwhile
+at a blocks put 600000 200 $len 7
+at b wait_sees 600000 200
+at b got 600000 200 200 200
+at b rm -f /tmp/enough
+at b begin get_on 600000 200
+at b set_tunable suspect_ms 2000
+cut_off b
+at b wait_for 60 sees_none 600000 200
+at b all_miss 600000 200
+reclaimed=$(at a counter segments_reclaimed)
+at a put_many 700000 6000
+at a wait_for 60 settled
+at a more_than $((reclaimed + 10)) segments_reclaimed
+at b sees_none 600000 200
+at b all_miss 600000 200
+at b touch /tmp/enough
+rejoin
+at b ended
+at b set_tunable suspect_ms 60000
+wait_for 60 seen_alike 700000 6000
+[ "$present" -gt 100 ] || fail "of 6000 new blocks a has $present"
+at b got 700000 6000 "$present" "$present"
+wait_for 20 seen_alike 600000 200
+[ "$present" -lt 200 ] || fail "no old block was moved"
+at b got 600000 200 "$present" "$present"
 
 # the enclosure answers b late: what comes after the grace is proven by the table, or a miss
 at a blocks put 900000 50 $len 7
