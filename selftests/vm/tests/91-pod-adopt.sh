@@ -3,7 +3,8 @@
 # vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=600 takes=150 waits=1
 # A node of a pod is lost, and another adopts its pool: the blocks are hits there, through the adopted pool and through
 # the own pool that follows the members, and puts and deletes work. A node that only hung finds itself fenced when it
-# goes on: the node serves blocks, writes nothing, says so once, and gets the pool back when the other one gives it.
+# goes on: the node serves blocks, writes nothing, says so once, and gets the pool back when the other one gives it. A
+# node that was lost follows its former pool until then.
 # slow: three machines, a node's death and boot, and seconds of silence before each adoption.
 . "${0%/*}/pod.bash"
 
@@ -62,9 +63,9 @@ said_once() { [ "$(said "$1")" = 1 ]; }
 # sectors N: print the sectors that the node has written to a namespace
 sectors() { awk '{ print $7 }' "/sys/block/$(basename "$(namespace "$1")")/stat"; }
 
-enclosure 4 128
+enclosure 6 128
 for n in a b; do
-	at $n attach 4
+	at $n attach 6
 done
 here a up 1 2
 here b join 3 4
@@ -107,12 +108,45 @@ here b got 1000 50 50 0
 
 echo "-- a comes back without its pool, and imports nothing of others"
 ask boot a
-at a attach 4
+at a attach 6
 here a load
 import_refused() { code 1 "of node b, not of this one" kvblk pool import kv0 --force; }
 here a import_refused
 all() { check kvblk pool import --all && [ -z "$(kvblk pool list -H)" ]; }
 here a all
+
+echo "-- meanwhile a follows its former pool"
+# owned_by NODE N...: followed members are of this node
+owned_by() {
+	local n
+	for n in "${@:2}"; do
+		expect "owner of m$n" "$(kvblk member list "$pool" --foreign -H | awk -F '\t' -v name="m$n" '$2 == name { print $4 }')" "$1"
+	done
+}
+former() {
+	join 5 6
+	follow 1 2 3 4
+	owned_by b 1 2 3 4
+	wait_sees 20 80
+	got 20 80 80 80
+	got 1000 50 50 50
+	got 2000 50 50 50
+	blocks put 20 10 $len 7
+	expect "puts of blocks that are there" "$exists" 10
+	puts 7000 20
+}
+at a on kv1 former
+at b on kv0-a puts 2100 20
+later() {
+	wait_sees 2100 20
+	got 2100 20 20 20
+	no_failures
+	check pool_destroy
+	for n in 5 6; do
+		check kvblk member wipe --yes "$(namespace $n)"
+	done
+}
+at a on kv1 later
 
 echo "-- b gives it back"
 at b check kvblk pool destroy kv0-a
