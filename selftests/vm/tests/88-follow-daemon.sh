@@ -3,7 +3,7 @@
 # vm: nodes=e,a,b kernels=debug check=debug mem=768M timeout=400 takes=89
 # kvblkd on b follows the members of a: formatted before b's eyes, formatted anew, and all members again after b's pool
 # was down. Nothing changes while kvblkd is dead, or when kvblkd starts again. A member that was
-# unfollowed by hand stays so until kvblkd reads the file again.
+# unfollowed by hand stays so until kvblkd reads the file again. The reuse grace is that of the file.
 # slow: three machines, and kvblkd looks every 30 seconds.
 . "${0%/*}/pod.bash"
 
@@ -15,7 +15,7 @@ join() {
 # configure FOLLOW: write the file of kvblkd
 configure() {
 	cat >/tmp/kvblkd.conf <<-END
-		pools = ( { name = "$pool"; tunables: { suspect_ms = 60000; reuse_grace_ms = 3000; };
+		pools = ( { name = "$pool"; tunables: { suspect_ms = 60000; reuse_grace_ms = 4000; };
 		            pod: { name = "here"; follow = $1; }; } );
 	END
 }
@@ -100,6 +100,8 @@ at a join 1 2
 at a blocks put 0 100 $len 7
 at b reload
 at b follows 0
+# up has set 3000
+at b wait_for 30 set_to reuse_grace_ms 4000
 at b configure true
 at b reload
 at b wait_for 30 follows 2
@@ -137,6 +139,7 @@ echo "-- the pool goes down and comes up"
 at b pool_destroy
 at b reload
 at b wait_for 60 follows 2
+at b set_to reuse_grace_ms 4000
 at b got 2000 100
 at b no_failures
 at b daemon_signal TERM
