@@ -3,7 +3,7 @@
 # vm: kernels=newest,6.12,debug check=newest timeout=400 takes=80
 # In a pod, no segment is opened again within the reuse grace after its reclaim, nor any segment within it after an
 # import, or after a format of what was a member. A lowered grace holds only when no follower may rely on the former one.
-# In no pod, segments are reused at once.
+# Segments that wait for the grace are shown. In no pod, segments are reused at once.
 # slow: graces of 10 and 3 seconds, and the 20 seconds after which a lower one holds.
 . "${0%/*}/pool.bash"
 
@@ -89,8 +89,11 @@ copied() {
 }
 wait_for 20 copied
 trace_on
+# more than the pool holds: these puts wait for a grace
+(wait_for 60 counts_more 0 segments_retiring) &
 blocks put 0 3000 65536
 trace_off
+wait $! || fail "no segment that waits for the grace is shown"
 # followers may rely on 10 s for 20 s more
 reuses "$(awk -v at="$lowered" 'BEGIN { print at + 20 }')" | sort -n >"$tmp/reuses"
 least=$(head -1 "$tmp/reuses")
@@ -114,6 +117,8 @@ reuses | sort -n >"$tmp/reuses"
 least=$(head -1 "$tmp/reuses")
 echo "$(wc -l <"$tmp/reuses") segments reused, the first after $least ms"
 [ "$least" -ge 3000 ] || fail "a segment was reused after $least ms"
+none_retiring() { [ "$(counter segments_retiring)" = 0 ]; }
+wait_for 60 none_retiring
 
 echo "-- after an import"
 pool_destroy
