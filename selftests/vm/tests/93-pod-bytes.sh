@@ -86,9 +86,10 @@ try_all() {
 	blocks prefetch 0 300 $len
 }
 
-deletes_refused() {
-	blocks delete 0 300 $len
-	expect "deletes refused" "$remote" 300
+# refused VERB: this is refused for all blocks of a
+refused() {
+	blocks "$1" 0 300 $len
+	expect "blocks of another node, $1" "$remote" 300
 }
 
 own_copies() {
@@ -120,7 +121,8 @@ was=$(image)
 at b paths
 at b follow_paths
 at b try_all
-at b deletes_refused
+at b refused delete
+at b refused prefetch
 same "gets, lookups, leases, puts, deletes and prefetches"
 at b own_copies
 same "own copies of foreign blocks, durable, and deletes of them"
