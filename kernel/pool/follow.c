@@ -190,7 +190,10 @@ static int poll_page(struct kvblk_foreign *foreign, u32 page, struct kvblk_d_tab
 
 /* ---- the superblock ---- */
 
-/* Returns the newest superblock of @copies, or an ERR_PTR(). */
+/*
+ * Returns the newest superblock of @copies, or an ERR_PTR(): of -EPROTONOSUPPORT if any copy is of
+ * another version, because the owner may have changed the format already.
+ */
 static const struct kvblk_d_super *super_newest(struct kvblk_flash *flash,
 						struct kvblk_d_super copies[2])
 {
@@ -202,6 +205,8 @@ static const struct kvblk_d_super *super_newest(struct kvblk_flash *flash,
 				    sizeof(*copies)) ?:
 		      kvblk_super_check(&copies[i], flash->size);
 		/* a reader may ignore unknown ro_compat bits */
+		if (err == -EPROTONOSUPPORT)
+			return ERR_PTR(err);
 		if (err && err != -EROFS)
 			why = err == -ENODATA ? why : err;
 		else if (!newest || le64_to_cpu(copies[i].seq) > le64_to_cpu(newest->seq))
@@ -230,7 +235,10 @@ static bool super_same(const struct kvblk_foreign *foreign, const struct kvblk_d
 	       kvblk_super_in_pod(sb) && !memcmp(sb->pod_uuid, foreign->flash.pool->pod, UUID_SIZE);
 }
 
-/* Reads the superblock if it is due. Returns 0, -ESTALE: formatted anew, or an errno. */
+/*
+ * Reads the superblock if it is due. Returns 0, -ESTALE: formatted anew, -EPROTONOSUPPORT: used
+ * by another version, or an errno.
+ */
 static int poll_super(struct kvblk_foreign *foreign)
 {
 	struct kvblk_d_super *copies __free(kvfree) = NULL;
@@ -546,12 +554,15 @@ static void foreign_poll(struct work_struct *work)
 		smp_store_release(&foreign->polled, hint);
 		wake_up_all(&pool->peers.wait);
 	}
-	if (err == -ESTALE) {
+	if (err == -ESTALE || err == -EPROTONOSUPPORT) {
 		foreign_void(foreign);
 		cmpxchg(&foreign->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_UNRESTORED);
 		cmpxchg(&foreign->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UNRESTORED);
-		dev_warn(&pool->dev, "member %s: formatted anew by its owner; gets of its blocks miss; run: kvblk member follow\n",
-			 foreign->flash.name);
+		dev_warn(&pool->dev, "member %s: %s; gets of its blocks miss; %srun: kvblk member follow\n",
+			 foreign->flash.name,
+			 err == -ESTALE ? "formatted anew by its owner" :
+					  "its owner uses another version of kvblk",
+			 err == -ESTALE ? "" : "update this node, then ");
 		return;
 	}
 	if (!err && cmpxchg(&foreign->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UP) ==
@@ -714,6 +725,9 @@ static int foreign_fits(const struct kvblk_foreign *foreign, const struct kvblk_
 
 	if (IS_ERR(sb) && PTR_ERR(sb) == -ENODATA)
 		return kvblk_refuse(extack, -ENODATA, "%s is not a member of a pool", name);
+	if (IS_ERR(sb) && PTR_ERR(sb) == -EPROTONOSUPPORT)
+		return kvblk_refuse(extack, -EPROTONOSUPPORT, "%.20s was written by another version of kvblk: update this node",
+				    name);
 	if (IS_ERR(sb))
 		return kvblk_refuse(extack, PTR_ERR(sb), "%.24s has no superblock that can be used (error %ld)",
 				    name, PTR_ERR(sb));

@@ -173,7 +173,7 @@ expect 0 '^kv0: part of pod rack7, .*; follows 2 members of other nodes, 2 of th
 [ "$(wc -l < out)" = 3 ]
 verdict $? "nothing else is told where all is well"
 for case in 'dead is dead, its device is gone: its blocks are misses; connect its device again' \
-	'unrestored was formatted anew by its owner: its blocks are misses; kvblkd or "kvblk member follow" follows it again' \
+	'unrestored was formatted anew, or is of another version: its blocks are misses; kvblkd or "kvblk member follow" follows it again' \
 	'restoring is being read: '; do
 	state "d['foreign'][0]['state'] = '${case%% *}'"
 	expect 0 "^kv0: followed member theirs of node b ${case#* }.*To follow it no longer: kvblk member unfollow kv0 theirs$" status

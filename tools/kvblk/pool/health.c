@@ -122,7 +122,7 @@ static void check_foreign(const struct kvblk_member_state *foreign, struct healt
 		act = "connect its device again, then kvblkd or \"kvblk member follow\" follows it";
 		break;
 	case KVBLK_MEMBER_STATUS_UNRESTORED:
-		what = "was formatted anew by its owner: its blocks are misses";
+		what = "was formatted anew, or is of another version: its blocks are misses";
 		act = "kvblkd or \"kvblk member follow\" follows it again";
 		break;
 	case KVBLK_MEMBER_STATUS_RESTORING:
