@@ -163,6 +163,59 @@ daemon() {
 	echo $! >/tmp/kvblkd.pid
 }
 
+# daemon_with SERVERS [SETTINGS]: start kvblkd with metrics and with a directory on servers such as '"10.0.0.8:6379"'
+daemon_with() {
+	echo "salt = \"\"; pools = ( { name = \"$pool\"; pod: { name = \"here\"; }; } ); exporters: { metrics: { }; };
+		pod: { listen = \"tcp://$(getent hosts "$KVBLK_NODE" | awk '{ print $1 }'):5570\"; };
+		directory: { engine = \"valkey\"; servers = ( $1 ); ask_ms = 1000; ${2-} };" >/tmp/kvblkd.conf
+	setsid kvblkd --config /tmp/kvblkd.conf </dev/null >/dev/null 2>>/tmp/kvblkd.log &
+	echo $! >/tmp/kvblkd.pid
+}
+
+# daemons_with SERVERS [SETTINGS]: a and b have a kvblkd each, which follows the other's only member by hints
+daemons_with() {
+	local n
+	for n in a b; do
+		at $n daemon_with "$@"
+		wait_for 60 at $n hinted || { at $n daemon_log; at $n kvblk member list --foreign; fail "no member is followed"; }
+	done
+}
+
+# hinted: the only foreign member is followed by hints
+hinted() {
+	[ "$(kvblk member list "$pool" --foreign -H | awk -F '\t' '{ print $3, $11 }')" = "up hinted" ]
+}
+
+# metric_is NAME NUMBER: a metric of the node's kvblkd has a value, a regular expression
+metric_is() {
+	page 200 "^kvblkd_$1 $2\$" /metrics
+}
+
+# valkey PORT [OPTION...]: start a Valkey server on the node, with data in memory only; sets $server to its process
+valkey() {
+	local dir=$tmp/valkey.$1
+	mkdir -p "$dir"
+	valkey-server --port "$1" --bind 0.0.0.0 --protected-mode no --save "" --appendonly no --dir "$dir" "${@:2}" >"$dir/log" &
+	server=$!
+	defer "kill -KILL $server 2>/dev/null || true"
+	wait_for 20 valkey_answers "$1"
+}
+
+valkey_answers() {
+	[ "$(valkey-cli -p "$1" ping 2>/dev/null)" = PONG ]
+}
+
+# my_address: print the address at which the other nodes reach the node
+my_address() {
+	ip -o -4 route get "$(getent hosts a | awk '{ print $1 }')" | grep -o 'src [0-9.]*' | cut -d ' ' -f 2
+}
+
+# chains FIRST COUNT: put blocks in chains
+chains() {
+	KV_CHAIN=1 blocks put "$1" "$2" $len 7
+	expect "blocks put" "$stored" "$2"
+}
+
 daemon_signal() {
 	kill "-$1" "$(cat /tmp/kvblkd.pid)"
 }
