@@ -442,11 +442,12 @@ static bool slot_pinned(const struct kvblk_index *idx, struct packed p)
 static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 			struct place *victim, struct packed *p)
 {
+	/* or else, of entries of one heat, the newest would be the next victim */
+	unsigned int i, first = (u32)home->tag % HOME_SLOTS;
 	bool found = false;
-	unsigned int i;
 
 	for (i = 0; i < HOME_SLOTS; i++) {
-		struct place at = home_place(home, i);
+		struct place at = home_place(home, (first + i) % HOME_SLOTS);
 		struct packed look = slot_load(idx, at);
 
 		if (slot_state(look) != KVBLK_SLOT_LIVE || look.a & SLOT_LEASED ||

@@ -734,6 +734,27 @@ TEST(foreign_never_displace_own)
 	kvblk_index_destroy(&idx);
 }
 
+/* Entries of one heat take turns: of as many new ones as the index has slots, most are found. */
+TEST(new_foreign_displace_old)
+{
+	struct kvblk_slot slot = { .state = KVBLK_SLOT_LIVE, .len = 1, .heat = 7 }, old;
+	u64 slots, key, found = 0;
+	struct kvblk_index idx;
+
+	assert_int_equal(kvblk_index_init(&idx, 100000, seg_gen, SEGS), 0);
+	slots = kvblk_index_slots(&idx);
+	idx.own_segs = 0;
+	for (key = 0; key < 3 * slots; key++) {
+		slot.seg = key % SEGS;
+		slot.gen = seg_gen[slot.seg];
+		assert_in_range(kvblk_index_insert(&idx, id_of(key), &slot, &old, true), 0, 1);
+	}
+	for (u64 i = 1; i <= slots; i++)
+		found += kvblk_index_find(&idx, id_of(key - i), &old);
+	assert_in_range(found, slots / 2, slots);
+	kvblk_index_destroy(&idx);
+}
+
 TEST(dead_are_vacant)
 {
 	struct kvblk_slot slots[6] = {
