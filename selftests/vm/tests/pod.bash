@@ -191,6 +191,11 @@ metric_is() {
 	page 200 "^kvblkd_$1 $2\$" /metrics
 }
 
+# metric NAME: print a metric of the node's kvblkd
+metric() {
+	page 200 "^kvblkd_$1 " /metrics && awk -v name="kvblkd_$1" '$1 == name { print $2 }' "$tmp/answer"
+}
+
 # valkey PORT [OPTION...]: start a Valkey server on the node, with data in memory only; sets $server to its process
 valkey() {
 	local dir=$tmp/valkey.$1
