@@ -58,14 +58,14 @@ on ta blocks put 100 20 $len 7
 KV_DURABLE=1 on ta blocks put 200 40 $len 7
 
 echo "-- checked by the kernel: through its memory"
-wait_for 8 on tb sees 100 20
+wait_for 20 on tb sees 100 20
 bounces 100 20 7
 
 echo "-- straight"
 put /sys/class/kvblk/tb/integrity producer
 # served without checksums once the segments are sealed
-wait_for 8 on tb sees 0 20
-wait_for 8 on tb sees 200 20
+wait_for 20 on tb sees 0 20
+wait_for 20 on tb sees 200 20
 # nobody knows the route
 bounces 0 1 7
 if [ "$KVBLK_PCI" = unreachable ]; then
@@ -80,20 +80,20 @@ if [ "$KVBLK_PCI" = unreachable ]; then
 	expect "transfers that failed" "$(counter device_fallbacks)" 2
 	exit 0
 fi
-wait_for 8 tried 0 7
+wait_for 20 tried 0 7
 gets=$(counter foreign_gets)
-wait_for 8 goes_direct 0 20 7
+wait_for 20 goes_direct 0 20 7
 more_than $((gets + 19)) foreign_gets
 if [ "$KVBLK_PCI" = two-switches ]; then
 	expect "pages through the bridge" "$p2p_bridge_pages" "$p2p_pages"
 	exit 0
 fi
-KV_ENGINE=uring wait_for 8 goes_direct 0 20 7
-KV_REGISTER=1 wait_for 8 goes_direct 0 20 7
+KV_ENGINE=uring wait_for 20 goes_direct 0 20 7
+KV_REGISTER=1 wait_for 20 goes_direct 0 20 7
 put "$sysfs/integrity" header
-wait_for 8 goes_direct 0 20 7
+wait_for 20 goes_direct 0 20 7
 # blocks with checksums, too, if they were put durably
-wait_for 8 goes_direct 200 20 7
+wait_for 20 goes_direct 200 20 7
 put "$sysfs/integrity" full
 bounces 200 20 7
 put "$sysfs/integrity" header
