@@ -4,11 +4,12 @@
 # The lines to copy in Documentation/pod.rst make an enclosure and a pod of two nodes, of which b gets what a puts.
 . "${0%/*}/pod.bash"
 
-# lines COMMENT: run the lines below this comment of the document, with the bed's drives and addresses
+# lines COMMENT: run the lines below this comment of the document, with its names of drives, the bed's drives and addresses
 lines() {
-	awk -v from="    # $1" '$0 == from { on = 1; next } on && /^(    #|[^ ])/ { exit } on' /kvblk/Documentation/pod.rst |
+	local pod=/kvblk/Documentation/pod.rst
+	grep -qx "    # $1" $pod || fail "pod.rst has no lines for: $1"
+	awk -v from="    # $1" '/^    drive=/ { print } $0 == from { on = 1; next } on && /^(    #|[^ ])/ { exit } on' $pod |
 		sed "s|/dev/nvme\${n}n1|/dev/flash\$((n - 1))|; s/10.0.0.7/${bed:-e}/" >/tmp/lines
-	[ -s /tmp/lines ] || fail "pod.rst has no lines for: $1"
 	check bash -e /tmp/lines
 }
 
@@ -19,8 +20,14 @@ host() {
 	mkdir -p /etc/nvme
 	echo "$id" >/etc/nvme/hostid
 	echo "nqn.2014-08.org.nvmexpress:uuid:$id" >/etc/nvme/hostnqn
+	check /usr/lib/systemd/systemd-udevd --daemon
 	modprobe nvme-tcp
 	load
+}
+
+# has_drives COUNT: so many have udev's names
+has_drives() {
+	[ "$(find /dev/disk/by-id -name 'nvme-Linux_rack7_?' 2>/dev/null | wc -l)" = "$1" ]
 }
 
 # in_kv0 COMMAND...: run a command for the document's pool
@@ -31,11 +38,18 @@ in_kv0() {
 
 flash 4 128
 bed=0.0.0.0 lines "the enclosure, with four drives"
-for n in a b; do
-	at $n host
-	at $n lines "both nodes"
-	at $n wait_for 10 [ -b /dev/nvme0n4 ]
-done
+# first is last on b, as the kernel's scan may have it
+first=/sys/kernel/config/nvmet/subsystems/nqn.2026-11.org.example:pod/namespaces/1/enable
+put "$first" 0
+at b host
+at b lines "both nodes"
+at b wait_for 20 has_drives 3
+put "$first" 1
+at b wait_for 20 has_drives 4
+at a host
+at a lines "both nodes"
+at a wait_for 20 has_drives 4
+expect "the last drive found by b" "$(at b readlink /dev/disk/by-id/nvme-Linux_rack7_1)" "../../nvme0n4"
 at a lines "node a: owns the first half, and begins the pod"
 at b lines "node b: owns the second half, and joins by any member of the pod"
 at b lines "node b reads what a owns, and the other way round"
