@@ -120,6 +120,8 @@ at a singles 2100 12
 wait_for 60 anchors_are 24
 second=($((has[0] - first[0])) $((has[1] - first[1])) $((has[2] - first[2])))
 echo "anchors: ${first[*]}, ${second[*]}"
+# or else the chain's anchors lead to the last of these blocks, whose segment has room
+at a singles 2200 1
 at a chains 1000 50
 at b wait_for 60 sees 1000 50
 at b wait_for 90 reached
