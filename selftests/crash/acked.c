@@ -31,6 +31,7 @@
 #include <stdarg.h>
 #include <sys/stat.h>
 
+#include "../guest/complain.h"
 #include "../guest/kv_io.h"
 
 #define MAGIC		0x6c616e72756f6aull	/* "journal" */
@@ -263,21 +264,6 @@ struct known {
 	bool durable;			/* must be present */
 };
 
-static int bad;
-
-static void __attribute__((format(printf, 1, 2)))
-complain(const char *format, ...)
-{
-	va_list args;
-
-	if (bad++ >= 10)
-		return;
-	va_start(args, format);
-	printf("# ");
-	vprintf(format, args);
-	puts("");
-	va_end(args);
-}
 
 static void learn(struct known *k, const struct entry *e, bool acked)
 {
@@ -401,7 +387,7 @@ static int check(void)
 	if (present * 100ull < (uint64_t)percent * expected)
 		complain("%u of %u acknowledged blocks came back, less than %u %%",
 			 present, expected, percent);
-	printf("expected=%u present=%u read=%u deleted=%u bad=%d\n", expected,
+	printf("expected=%u present=%u read=%u deleted=%u bad=%u\n", expected,
 	       present, read_back, gone, bad);
 	return bad != 0;
 }

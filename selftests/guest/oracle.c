@@ -19,6 +19,7 @@
  * that the reader has seen present for LASTING_MS, and lasting_hits= their hits. The exit code is 1
  * if a result was wrong.
  */
+#include "complain.h"
 #include "kv_io.h"
 
 #define BATCH		8u
@@ -49,7 +50,7 @@ struct head {
 
 #define RECORD_AT(i)	(PAGE + (i) * sizeof(struct record))
 
-/* What a reader knows of a block. */
+/* A reader's knowledge of a block. */
 struct known {
 	uint64_t order;
 	uint32_t present;		/* version that is present */
@@ -59,23 +60,9 @@ struct known {
 };
 
 static const char *file;
-static int fd, journal, bad;
+static int fd, journal;
 static struct head head;
 static uint64_t dice;
-
-static void __attribute__((format(printf, 1, 2))) complain(const char *format, ...)
-{
-	va_list args;
-
-	if (bad++ >= 10)
-		return;
-	va_start(args, format);
-	printf("# ");
-	vprintf(format, args);
-	printf("\n");
-	va_end(args);
-	fflush(stdout);
-}
 
 static uint64_t now_ms(void)
 {
@@ -254,7 +241,7 @@ static void write_all(uint64_t bytes, uint64_t seconds)
 	}
 	head.ended = 1;
 	journal_write(&head, sizeof(head), 0);
-	printf("puts=%llu replaced=%llu deletes=%llu absent=%llu declined=%llu full=%llu bytes=%llu took=%llu bad=%d\n",
+	printf("puts=%llu replaced=%llu deletes=%llu absent=%llu declined=%llu full=%llu bytes=%llu took=%llu bad=%u\n",
 	       (unsigned long long)wrote.puts, (unsigned long long)wrote.replaced,
 	       (unsigned long long)wrote.deletes, (unsigned long long)wrote.absent,
 	       (unsigned long long)wrote.declined, (unsigned long long)wrote.full,
@@ -455,7 +442,7 @@ static void read_all(void)
 		}
 		get_batch(buf);
 	}
-	printf("gets=%llu hits=%llu foreign=%llu stale=%llu misses=%llu lasting=%llu lasting_hits=%llu slowest=%llu bad=%d\n",
+	printf("gets=%llu hits=%llu foreign=%llu stale=%llu misses=%llu lasting=%llu lasting_hits=%llu slowest=%llu bad=%u\n",
 	       (unsigned long long)n.gets, (unsigned long long)n.hits,
 	       (unsigned long long)n.foreign, (unsigned long long)n.stale,
 	       (unsigned long long)n.misses, (unsigned long long)n.lasting,

@@ -22,6 +22,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 
+#include "complain.h"
 #include "kv_io.h"
 
 #define BATCH		16u
@@ -42,21 +43,6 @@ static uint64_t start_ms, end_ms;
 static atomic_ullong hits, misses, stored, exists, refused, failed, deleted;
 static atomic_ullong canceled, late, leases, lookups, bytes_put, bytes_got;
 static atomic_ullong slowest, full, starved, prefetched;
-static atomic_uint bad;
-
-static void __attribute__((format(printf, 1, 2)))
-complain(const char *format, ...)
-{
-	va_list args;
-	char text[300];
-
-	if (atomic_fetch_add(&bad, 1) >= 10)
-		return;
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	printf("# %s\n", text);
-}
 
 static bool no_memory(int err)
 {
