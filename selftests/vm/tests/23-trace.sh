@@ -4,8 +4,7 @@
 # The means to observe a working pool: tracepoints, latency histograms and the events of a full pool.
 . "${0%/*}/pool.bash"
 
-tracefs=/sys/kernel/tracing
-[ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
+tracefs_mount
 kv_load
 flash 2 68
 events_start

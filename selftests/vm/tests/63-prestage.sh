@@ -60,8 +60,7 @@ END
 kv_load
 flash 2 74
 echo "-- of those that a get holds up, one with a priority goes first"
-tracefs=/sys/kernel/tracing
-[ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
+tracefs_mount
 dm_flakey held /dev/flash0
 pool_format /dev/mapper/held
 check guest_prefetch_order $node put

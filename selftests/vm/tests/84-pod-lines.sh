@@ -16,7 +16,7 @@ lines() {
 # host: give this machine the ids that the document wants
 host() {
 	local id
-	printf -v id '%08x-0000-4000-8000-000000000000' "'$KVBLK_NODE"
+	id=$(host_id)
 	mkdir -p /etc/nvme
 	echo "$id" >/etc/nvme/hostid
 	echo "nqn.2014-08.org.nvmexpress:uuid:$id" >/etc/nvme/hostnqn

@@ -7,8 +7,7 @@
 # slow: graces of 10 and 3 seconds, and the 20 seconds after which a lower one holds.
 . "${0%/*}/pool.bash"
 
-tracefs=/sys/kernel/tracing
-[ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
+tracefs_mount
 kv_load
 node_id 7
 

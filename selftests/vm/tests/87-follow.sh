@@ -62,8 +62,7 @@ KV_DEADLINE_MS=60000 on tb blocks get 0 200 $len 7
 expect "foreign hits with hard deadlines" "$hits $foreign" "200 200"
 
 # traced by name
-tracefs=/sys/kernel/tracing
-[ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
+tracefs_mount
 put $tracefs/events/kvblk/kvblk_get/enable 1
 on tb blocks get 0 10 $len 7
 on ta blocks get 0 10 $len 7

@@ -38,10 +38,15 @@ enclosure() {
 	TARGET_RESV=1 nvmet_target tcp 0.0.0.0 pod /dev/flash+([0-9])
 }
 
-# attach COUNT: connect this node to the enclosure with COUNT namespaces. By its host id the target tells it from others.
+# host_id: print the id by which the target tells this node from others
+host_id() {
+	printf '%08x-0000-4000-8000-000000000000' "'$KVBLK_NODE"
+}
+
+# attach COUNT: connect this node to the enclosure with COUNT namespaces
 attach() {
 	local id
-	printf -v id '%08x-0000-4000-8000-000000000000' "'$KVBLK_NODE"
+	id=$(host_id)
 	modprobe nvme-tcp
 	check nvme connect -t tcp -a e -s 4420 -n pod --hostid="$id" --hostnqn="nqn.2014-08.org.nvmexpress:uuid:$id" --keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600 >"$tmp/connect"
 	wait_for 10 nvmet_ready pod "$1"
@@ -156,20 +161,23 @@ again() {
 	pool_import "${devices[@]}"
 }
 
-# daemon PEER: start kvblkd on the node
-daemon() {
-	echo "salt = \"\"; pod: { listen = \"tcp://*:5570\"; peers = ( \"tcp://$1:5570\" ); };" >/tmp/kvblkd.conf
+# daemon_start CONFIGURATION: start kvblkd on the node
+daemon_start() {
+	echo "salt = \"\"; $1" >/tmp/kvblkd.conf
 	setsid kvblkd --config /tmp/kvblkd.conf </dev/null >/dev/null 2>>/tmp/kvblkd.log &
 	echo $! >/tmp/kvblkd.pid
 }
 
+# daemon PEER: start kvblkd on the node, with one other
+daemon() {
+	daemon_start "pod: { listen = \"tcp://*:5570\"; peers = ( \"tcp://$1:5570\" ); };"
+}
+
 # daemon_with SERVERS [SETTINGS]: start kvblkd with metrics and with a directory on servers such as '"10.0.0.8:6379"'
 daemon_with() {
-	echo "salt = \"\"; pools = ( { name = \"$pool\"; pod: { name = \"here\"; }; } ); exporters: { metrics: { }; };
+	daemon_start "pools = ( { name = \"$pool\"; pod: { name = \"here\"; }; } ); exporters: { metrics: { }; };
 		pod: { listen = \"tcp://$(getent hosts "$KVBLK_NODE" | awk '{ print $1 }'):5570\"; };
-		directory: { engine = \"valkey\"; servers = ( $1 ); ask_ms = 1000; ${2-} };" >/tmp/kvblkd.conf
-	setsid kvblkd --config /tmp/kvblkd.conf </dev/null >/dev/null 2>>/tmp/kvblkd.log &
-	echo $! >/tmp/kvblkd.pid
+		directory: { engine = \"valkey\"; servers = ( $1 ); ask_ms = 1000; ${2-} };"
 }
 
 # daemons_with SERVERS [SETTINGS]: a and b have a kvblkd each, which follows the other's only member by hints
