@@ -496,7 +496,7 @@ static void print_foreign(struct out *out, const struct snapshot *snapshot)
 		sample(out, 1, VALUES(m->pool, m->name, m->owner, m->device,
 				      uuid_format(m->uuid, uuid), m->place));
 	begin(out, &(struct metric){ "kvblk_foreign_member_state", METRIC_GAUGE,
-				     "1 for the present state of the foreign member, else 0: up, or a state in which gets of its blocks miss: restoring (its blocks are being found), suspect (no response), failing (responds with errors), dead (its device is lost), removing, unrestored (formatted anew by its owner).",
+				     "1 for the present state of the foreign member, else 0: up, or a state in which gets of its blocks miss: restoring (its blocks are being found), suspect (no response), failing (responds with errors), dead (its device is lost), removing, unrestored (formatted anew by its owner, or of another version).",
 				     { "pool", "member", "state" } });
 	for (m = snapshot->foreign; m; m = m->next) {
 		for (const char *const *c = ready_conditions; *c; c++) {

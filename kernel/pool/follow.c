@@ -558,11 +558,12 @@ static void foreign_poll(struct work_struct *work)
 		foreign_void(foreign);
 		cmpxchg(&foreign->flash.state, KVBLK_MEMBER_UP, KVBLK_MEMBER_UNRESTORED);
 		cmpxchg(&foreign->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UNRESTORED);
-		dev_warn(&pool->dev, "member %s: %s; gets of its blocks miss; %srun: kvblk member follow\n",
-			 foreign->flash.name,
-			 err == -ESTALE ? "formatted anew by its owner" :
-					  "its owner uses another version of kvblk",
-			 err == -ESTALE ? "" : "update this node, then ");
+		if (err == -ESTALE)
+			dev_warn(&pool->dev, "member %s: formatted anew by its owner; gets of its blocks miss; run: kvblk member follow\n",
+				 foreign->flash.name);
+		else
+			dev_warn(&pool->dev, "member %s: its owner uses another version of kvblk; gets of its blocks miss; update this node, then run: kvblk member follow\n",
+				 foreign->flash.name);
 		return;
 	}
 	if (!err && cmpxchg(&foreign->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UP) ==
