@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=500 takes=100 leaks=1
+# vm: timeout=500 takes=100 leaks=1 check=debug
 # Pools are imported whole, or with "degraded" without missing or outdated members. Nothing is formatted without
 # request. A member that was away while its pool was up keeps its blocks, except for those put or deleted meanwhile.
 # slow: some thirty imports, each with its writes.

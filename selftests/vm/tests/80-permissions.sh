@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=25
+# vm: timeout=120 takes=25 check=debug
 # A runtime needs the node's group, not root. Without the group it has no access, and only root administers. Counters,
 # routes, events and fill levels are for root and the group of the parameter monitor_gid; so are change feeds.
 . "${0%/*}/pool.bash"

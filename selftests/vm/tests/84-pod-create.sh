@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 takes=25
+# vm: timeout=200 takes=25 check=debug
 # The pools of a pod have its uuid, name and seed, and each an identity of its own. A device that cannot give them is
 # refused with a sentence, and nothing is formatted. Import, rename and an added member keep the pod.
 . "${0%/*}/pool.bash"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 kernels=newest,6.12,debug check=newest,debug mem=1G takes=48
+# vm: timeout=150 kernels=newest,6.12,debug check=debug mem=1G takes=48
 # Two pools of a pod on one machine: the second follows the members of the first. Its lookups and gets find the blocks
 # that the first has, soon after the puts; they say so, as traces do; leases of such blocks end within the reuse grace;
 # change feeds include them. The second writes no byte to them, whatever happens; blocks that the first deletes or
