@@ -54,6 +54,7 @@
  *   file->lock        spinlock: operations in flight of an open file
  *   pool->bounce.lock spinlock: bounce chunks and their gets; a leaf
  *   throttle->lock    spinlock, irq-safe: write throttle
+ *   dram node->idle_lock spinlock, irq-safe: folios without a DRAM block; a leaf
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
  *   completions->lock spinlock, irq-safe: completed operations of rings
  * Lookups take none of them, except that leasing takes lease.lock.

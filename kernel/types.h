@@ -520,18 +520,25 @@ static inline bool kvblk_dram_block_is_home(const struct kvblk_dram_block *obj)
 	return obj->seg == KVBLK_DRAM_SEG;
 }
 
+#define KVBLK_DRAM_ORDER	(ilog2(SZ_2M) - PAGE_SHIFT) /* largest folio: often a huge page */
+
 /* DRAM blocks on one NUMA node. */
 struct kvblk_dram_node {
 	spinlock_t lock;		/* protects lru and bytes; taken in memory reclaim */
 	struct list_head lru;		/* coldest first */
 	u64 bytes;			/* bytes in lru */
 	u64 stayed;			/* bytes kept by the current run; only dram.work */
+	/* protects idle and idle_bytes; any context */
+	spinlock_t idle_lock ____cacheline_aligned_in_smp;
+	u64 idle_bytes;			/* bytes in idle; READ_ONCE() without @idle_lock */
+	struct list_head idle[KVBLK_DRAM_ORDER + 1]; /* folios without a block, by order */
 };
 
 struct kvblk_dram {
 	struct rhashtable blocks;	/* all DRAM blocks, by id */
 	struct kvblk_dram_node *nodes;	/* nr_node_ids of them */
 	atomic64_t bytes;		/* size of all DRAM blocks, including new ones */
+	atomic64_t idle;		/* size of all idle folios, within dram_bytes, too */
 	atomic_t serial;		/* last number used as a place */
 	atomic_t chains;		/* last chain number */
 	spinlock_t lock;		/* protects urgent; a leaf */

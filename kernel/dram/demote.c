@@ -576,6 +576,8 @@ static void dram_work(struct work_struct *work)
 	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, dram.work);
 	u64 limit = READ_ONCE(pool->tun.dram_bytes);
 
+	while (kvblk_dram_idle_trim(pool, SZ_64M))
+		cond_resched();
 	pool->dram.stages->hopeless = false;
 	dram_urgent(pool);
 	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
@@ -590,8 +592,9 @@ static void dram_work(struct work_struct *work)
 static unsigned long dram_count(struct shrinker *shrinker, struct shrink_control *sc)
 {
 	struct kvblk_pool *pool = shrinker->private_data;
+	const struct kvblk_dram_node *node = &pool->dram.nodes[sc->nid];
 
-	return READ_ONCE(pool->dram.nodes[sc->nid].bytes) >> PAGE_SHIFT ?: SHRINK_EMPTY;
+	return (READ_ONCE(node->bytes) + READ_ONCE(node->idle_bytes)) >> PAGE_SHIFT ?: SHRINK_EMPTY;
 }
 
 static struct kvblk_dram_block *node_coldest(struct kvblk_dram_node *node)
@@ -631,7 +634,8 @@ static bool block_squeeze(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control *sc)
 {
 	struct kvblk_pool *pool = shrinker->private_data;
-	u64 want = (u64)sc->nr_to_scan << PAGE_SHIFT, seen = 0, freed = 0;
+	u64 want = (u64)sc->nr_to_scan << PAGE_SHIFT;
+	u64 freed = kvblk_dram_idle_free(pool, sc->nid, want), seen = freed;
 	struct kvblk_dram_block *obj;
 
 	while (seen < want) {
@@ -645,7 +649,7 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 		if (!block_squeeze(pool, obj))
 			kvblk_dram_block_queue(pool, obj);
 		/* another task may be copying from the block */
-		if (kvblk_dram_block_put(obj))
+		if (kvblk_dram_block_free(obj))
 			freed += bytes;
 	}
 	if (!list_empty(&pool->dram.urgent))

@@ -13,6 +13,8 @@
  * - The bytes do not change while a reference is held, even if the block is removed. No reference
  *   is held while waiting for a task or a pager, because it keeps the memory from reclaim.
  * - The shrinker drops, and never writes: no I/O, no allocation. Leased blocks are the work's.
+ * - Idle folios, whose blocks have left, have bytes of any tenant. Only a put uses them, because it
+ *   overwrites all bytes: a device may write less than it reports.
  *
  * The pool owns the memory, limited by dram_bytes and reported as reclaimable (KReclaimable).
  * Callers' memory cgroups are not charged, because a block outlives its put and serves others.
@@ -22,8 +24,6 @@
 
 #include "memory/memory.h"
 #include "dram/dram.h"
-
-#define FOLIO_BYTES	SZ_2M	/* largest folio: a huge page of most machines */
 
 static const struct rhashtable_params dram_block_params = {
 	.key_len = sizeof(struct kvblk_id),
@@ -38,11 +38,106 @@ static void folio_count(struct folio *folio, long sign)
 			    sign * folio_nr_pages(folio));
 }
 
-/* Allocates folios, large ones only without a wait. Returns their number; 0 if some are missing. */
-static u32 folios_alloc(struct list_head *folios, u32 bytes)
+static void folio_free(struct folio *folio)
+{
+	folio_count(folio, -1);
+	folio_put(folio);
+}
+
+/* ---- idle folios: spare the allocator, which may clear what a put overwrites ---- */
+
+/* Returns the node whose idle folios the task may use, or NULL if a memory policy chooses. */
+static struct kvblk_dram_node *idle_node(struct kvblk_dram *dram)
+{
+#ifdef CONFIG_NUMA
+	if (current->mempolicy)
+		return NULL;
+#endif
+	return &dram->nodes[numa_mem_id()];
+}
+
+static struct folio *idle_pop(struct kvblk_dram *dram, struct kvblk_dram_node *node, u32 order)
+{
+	struct folio *folio;
+
+	if (list_empty(&node->idle[order]))
+		return NULL;
+	guard(spinlock_irqsave)(&node->idle_lock);
+	folio = list_first_entry_or_null(&node->idle[order], struct folio, lru);
+	if (!folio)
+		return NULL;
+	list_del(&folio->lru);
+	WRITE_ONCE(node->idle_bytes, node->idle_bytes - folio_size(folio));
+	atomic64_sub(folio_size(folio), &dram->idle);
+	return folio;
+}
+
+static void idle_push(struct kvblk_dram *dram, struct folio *folio)
+{
+	struct kvblk_dram_node *node = &dram->nodes[folio_nid(folio)];
+
+	guard(spinlock_irqsave)(&node->idle_lock);
+	list_add(&folio->lru, &node->idle[folio_order(folio)]);
+	WRITE_ONCE(node->idle_bytes, node->idle_bytes + folio_size(folio));
+	atomic64_add(folio_size(folio), &dram->idle);
+}
+
+/* Returns the bytes by which idle folios exceed what eviction leaves, or dram_bytes with blocks. */
+static s64 idle_excess(struct kvblk_pool *pool)
+{
+	s64 limit = READ_ONCE(pool->tun.dram_bytes), idle = atomic64_read(&pool->dram.idle);
+
+	return idle ? idle + max(atomic64_read(&pool->dram.bytes) - limit, -limit / 8) : 0;
+}
+
+/* Returns whether to keep the folios of a block of @bytes that leaves. */
+static bool idle_wanted(struct kvblk_pool *pool, u64 bytes)
+{
+	/* init_on_free: the administrator wants no bytes to stay in free memory */
+	return atomic64_read(&pool->dram.idle) + bytes <= READ_ONCE(pool->tun.dram_bytes) / 8 &&
+	       idle_excess(pool) <= 0 && !want_init_on_free() && !READ_ONCE(pool->dram.closing);
+}
+
+u64 kvblk_dram_idle_free(struct kvblk_pool *pool, int nid, u64 bytes)
+{
+	struct kvblk_dram_node *node = &pool->dram.nodes[nid];
+	u32 order = KVBLK_DRAM_ORDER;
+	struct folio *folio;
+	u64 freed = 0;
+
+	while (freed < bytes) {
+		folio = idle_pop(&pool->dram, node, order);
+		if (!folio && !order--)
+			break;
+		if (!folio)
+			continue;
+		freed += folio_size(folio);
+		folio_free(folio);
+	}
+	return freed;
+}
+
+bool kvblk_dram_idle_trim(struct kvblk_pool *pool, u64 most)
+{
+	s64 left = min_t(s64, idle_excess(pool), most);
+	int nid;
+
+	for (nid = 0; nid < nr_node_ids && left > 0; nid++)
+		left -= kvblk_dram_idle_free(pool, nid, left);
+	return idle_excess(pool) > 0;
+}
+
+/* ---- blocks ---- */
+
+/*
+ * Allocates folios, large ones only without a wait. @recycle: also idle ones, as they are. Returns
+ * their number; 0 if some are missing.
+ */
+static u32 folios_alloc(struct kvblk_dram *dram, struct list_head *folios, u32 bytes, bool recycle)
 {
 	u32 left = DIV_ROUND_UP(bytes, PAGE_SIZE), nr = 0;
-	u32 order = min_t(u32, get_order(FOLIO_BYTES), MAX_PAGE_ORDER);
+	u32 order = min_t(u32, KVBLK_DRAM_ORDER, MAX_PAGE_ORDER);
+	struct kvblk_dram_node *node = recycle ? idle_node(dram) : NULL;
 	struct folio *folio;
 
 	while (left) {
@@ -51,7 +146,12 @@ static u32 folios_alloc(struct list_head *folios, u32 bytes)
 		order = min_t(u32, order, ilog2(left));
 		if (order)
 			gfp &= ~__GFP_DIRECT_RECLAIM;
-		folio = folio_alloc(gfp, order);
+		folio = node ? idle_pop(dram, node, order) : NULL;
+		if (!folio) {
+			folio = folio_alloc(gfp, order);
+			if (folio)
+				folio_count(folio, 1);
+		}
 		if (!folio && !order)
 			return 0;
 		if (!folio) {
@@ -66,14 +166,15 @@ static u32 folios_alloc(struct list_head *folios, u32 bytes)
 }
 
 /* Allocates the payload, zeroed after @bytes. Returns false without memory. */
-static bool object_fill(struct kvblk_dram_block *obj, u32 bytes)
+static bool object_fill(struct kvblk_dram *dram, struct kvblk_dram_block *obj, u32 bytes,
+			bool recycle)
 {
 	u32 left = round_up(bytes, KVBLK_UNIT), padding = left - bytes;
 	struct folio *folio, *next;
 	struct bio_vec *bv;
 	LIST_HEAD(folios);
 
-	obj->nr = folios_alloc(&folios, bytes);
+	obj->nr = folios_alloc(dram, &folios, bytes, recycle);
 	if (obj->nr)
 		obj->bv = kvmalloc_array(obj->nr + 1, sizeof(*bv), GFP_KERNEL | __GFP_NOWARN);
 	bv = obj->bv;
@@ -82,10 +183,9 @@ static bool object_fill(struct kvblk_dram_block *obj, u32 bytes)
 
 		list_del(&folio->lru);
 		if (!obj->bv) {
-			folio_put(folio);
+			folio_free(folio);
 			continue;
 		}
-		folio_count(folio, 1);
 		bvec_set_folio(++bv, folio, part, 0);
 		left -= part;
 	}
@@ -95,24 +195,40 @@ static bool object_fill(struct kvblk_dram_block *obj, u32 bytes)
 	return true;
 }
 
-bool kvblk_dram_block_put(struct kvblk_dram_block *obj)
+static bool block_put(struct kvblk_dram_block *obj, bool keep)
 {
+	u64 bytes = kvblk_dram_block_bytes(obj->rec.length);
+	struct kvblk_pool *pool = obj->pool;
 	u32 i;
 
 	if (!refcount_dec_and_test(&obj->refs))
 		return false;
 	/* the pool exists: references are held only with pool->users, or on pool->wq */
-	atomic64_sub(kvblk_dram_block_bytes(obj->rec.length), &obj->pool->dram.bytes);
+	keep = keep && idle_wanted(pool, bytes);
+	atomic64_sub(bytes, &pool->dram.bytes);
 	for (i = 1; i <= obj->nr; i++) {
 		struct folio *folio = page_folio(obj->bv[i].bv_page);
 
-		folio_count(folio, -1);
-		folio_put(folio);
+		/* a network driver may still refer to it, to send it again */
+		if (keep && folio_ref_count(folio) == 1 && !folio_contain_hwpoisoned_page(folio))
+			idle_push(&pool->dram, folio);
+		else
+			folio_free(folio);
 	}
 	kvfree(obj->bv);
 	kfree(obj->rec.crcs);
 	kfree_rcu(obj, rcu);
 	return true;
+}
+
+bool kvblk_dram_block_put(struct kvblk_dram_block *obj)
+{
+	return block_put(obj, true);
+}
+
+bool kvblk_dram_block_free(struct kvblk_dram_block *obj)
+{
+	return block_put(obj, false);
 }
 
 /* Starts eviction, unless the last run found nothing to evict, or kvblk_dram_close() will evict. */
@@ -126,7 +242,9 @@ static void dram_crowded(struct kvblk_pool *pool)
 
 void kvblk_dram_tick(struct kvblk_pool *pool)
 {
-	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(READ_ONCE(pool->tun.dram_bytes)))
+	u64 limit = READ_ONCE(pool->tun.dram_bytes);
+
+	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit) || idle_excess(pool) > 0)
 		dram_crowded(pool);
 }
 
@@ -135,7 +253,8 @@ bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes)
 	return atomic64_read(&pool->dram.bytes) + bytes <= READ_ONCE(pool->tun.dram_bytes);
 }
 
-struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len)
+struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len,
+					      bool recycle)
 {
 	u64 limit = READ_ONCE(pool->tun.dram_bytes), bytes = kvblk_dram_block_bytes(length);
 	s64 now = atomic64_add_return(bytes, &pool->dram.bytes);
@@ -145,10 +264,11 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 		dram_crowded(pool);
 	if (now <= (s64)limit)
 		obj = kzalloc(struct_size(obj, key, key_len), GFP_KERNEL | __GFP_NOWARN);
-	if (!obj || !object_fill(obj, length)) {
+	if (!obj || !object_fill(&pool->dram, obj, length, recycle)) {
 		atomic64_sub(bytes, &pool->dram.bytes);
 		return NULL;
 	}
+	kvblk_dram_idle_trim(pool, bytes);
 	refcount_set(&obj->refs, 1);
 	INIT_LIST_HEAD(&obj->lru);
 	INIT_LIST_HEAD(&obj->urgent);
@@ -459,7 +579,7 @@ bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj
 int kvblk_dram_blocks_init(struct kvblk_pool *pool)
 {
 	struct kvblk_dram *dram = &pool->dram;
-	int nid;
+	int nid, order;
 
 	spin_lock_init(&dram->lock);
 	INIT_LIST_HEAD(&dram->urgent);
@@ -473,6 +593,9 @@ int kvblk_dram_blocks_init(struct kvblk_pool *pool)
 	for (nid = 0; nid < nr_node_ids; nid++) {
 		spin_lock_init(&dram->nodes[nid].lock);
 		INIT_LIST_HEAD(&dram->nodes[nid].lru);
+		spin_lock_init(&dram->nodes[nid].idle_lock);
+		for (order = 0; order <= KVBLK_DRAM_ORDER; order++)
+			INIT_LIST_HEAD(&dram->nodes[nid].idle[order]);
 	}
 	if (!rhashtable_init(&dram->blocks, &dram_block_params))
 		return 0;
@@ -482,6 +605,10 @@ int kvblk_dram_blocks_init(struct kvblk_pool *pool)
 
 void kvblk_dram_blocks_exit(struct kvblk_pool *pool)
 {
+	int nid;
+
 	rhashtable_destroy(&pool->dram.blocks);
+	for (nid = 0; nid < nr_node_ids; nid++)
+		kvblk_dram_idle_free(pool, nid, U64_MAX);
 	kfree(pool->dram.nodes);
 }

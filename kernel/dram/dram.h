@@ -18,10 +18,12 @@ void kvblk_dram_exit(struct kvblk_pool *pool);
 void kvblk_dram_tick(struct kvblk_pool *pool);
 bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
 /*
- * Allocates a block; the caller fills @rec, and @bv from 1 on. Returns NULL if dram_bytes is
- * reached or memory is short. May sleep.
+ * Allocates a block; the caller fills @rec, and @bv from 1 on. @recycle: @bv may have bytes of
+ * another tenant, because the caller writes all of them. Returns NULL if dram_bytes is reached or
+ * memory is short. May sleep.
  */
-struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len);
+struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len,
+					      bool recycle);
 /* Inserts @obj, and consumes it. Returns 0, -EEXIST for a known id, -ENOSPC, -ENOMEM. May sleep. */
 int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /*
@@ -38,8 +40,12 @@ struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kv
 /* Queues a block found only in DRAM for a durable write to a member now. */
 void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
-/* Drops a reference. Returns whether it was the last, which frees the memory. Any context. */
+/*
+ * Drop a reference. Return whether it was the last: then the memory is idle or, with _free, the
+ * kernel's again. Any context.
+ */
 bool kvblk_dram_block_put(struct kvblk_dram_block *obj);
+bool kvblk_dram_block_free(struct kvblk_dram_block *obj);
 enum kvblk_verdict kvblk_dram_block_judge(const struct kvblk_pool *pool,
 					  const struct kvblk_dram_block *obj);
 /* Counts and reports that @obj no longer holds the bytes that were put. Any context. */
@@ -76,6 +82,13 @@ void kvblk_dram_block_unqueue(struct kvblk_dram_node *node, struct kvblk_dram_bl
 void kvblk_dram_block_flush(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /* Removes @obj from the table. The caller holds a reference. */
 void kvblk_dram_block_remove(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
+
+/* Frees idle folios of a node. Returns their bytes: at least @bytes, unless fewer are idle. */
+u64 kvblk_dram_idle_free(struct kvblk_pool *pool, int nid, u64 bytes);
+/*
+ * Frees idle folios that dram_bytes does not allow, about @most bytes. Returns whether some remain.
+ */
+bool kvblk_dram_idle_trim(struct kvblk_pool *pool, u64 most);
 
 /* Initialises the table and lists. Returns 0 or -ENOMEM. */
 int kvblk_dram_blocks_init(struct kvblk_pool *pool);

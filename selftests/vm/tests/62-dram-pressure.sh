@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=30 mem=640M append=numa=fake=2 kernels=newest,6.12 check=newest
 # Blocks in DRAM on a host of two nodes with little memory: they count as reclaimable on each node, programs get the
-# memory without an OOM kill, no cgroup is charged, and every byte of a get is right.
+# memory without an OOM kill, no cgroup is charged, puts use the memory that other blocks have left, and every byte of a
+# get is right.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -76,6 +77,30 @@ for nid in 0 1; do
 	wait_for 30 node_has $nid $((before[nid] + 20))
 done
 put $sysfs/dram_bytes $((1 << 30))
+
+# the next puts use the memory that blocks have left, and the kernel takes it, too
+used() {
+	echo $((($(kib KReclaimable) - empty) >> 10))
+}
+put $sysfs/dram_bytes 0
+wait_for 30 dram_is 0
+put $sysfs/dram_bytes $((1 << 30))
+empty=$(kib KReclaimable)
+for first in 301 401; do
+	# on one CPU, because each node keeps its own
+	check taskset -c 0 guest_blocks $node put $first 60 $MiB
+	expect "dram_used" "$(cat $sysfs/dram_used)" $((60 * MiB))
+	[ "$(used)" -lt 80 ] || fail "60 MiB of blocks take $(used) MiB"
+	blocks get $first 60 $MiB
+	expect "gets" "$hits" 60
+	blocks delete $first 60 $MiB
+	expect "dram_used without blocks" "$(cat $sysfs/dram_used)" 0
+	[ "$(used)" -gt 40 ] || fail "of 60 MiB of blocks that have left $(used) MiB are kept"
+done
+for i in 1 2 3; do
+	put /proc/sys/vm/drop_caches 2
+done
+[ "$(used)" -lt 20 ] || fail "memory pressure leaves $(used) MiB without blocks"
 
 # a caller whose cgroup may use less than it puts
 cgroup_up memory
