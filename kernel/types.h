@@ -535,13 +535,16 @@ struct kvblk_dram_node {
 };
 
 struct kvblk_dram {
-	struct rhashtable blocks;	/* all DRAM blocks, by id */
+	bool used;			/* there has been a block; or else gets need not look */
 	struct kvblk_dram_node *nodes;	/* nr_node_ids of them */
-	atomic64_t bytes;		/* size of all DRAM blocks, including new ones */
+	/* all DRAM blocks, by id; each put writes the end of it, and the line after it */
+	struct rhashtable blocks;
+	atomic64_t bytes ____cacheline_aligned_in_smp; /* size of all DRAM blocks, also new ones */
 	atomic64_t idle;		/* size of all idle folios, within dram_bytes, too */
 	atomic_t serial;		/* last number used as a place */
 	atomic_t chains;		/* last chain number */
-	spinlock_t lock;		/* protects urgent; a leaf */
+	/* protects urgent; a leaf */
+	spinlock_t lock ____cacheline_aligned_in_smp;
 	struct list_head urgent;	/* to write now: a task waits or a lease pins them */
 	struct shrinker *shrinker;	/* drops blocks under memory pressure */
 	unsigned long rest;		/* jiffies before which no block can be evicted */

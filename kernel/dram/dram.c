@@ -25,7 +25,15 @@
 #include "memory/memory.h"
 #include "dram/dram.h"
 
+/* An id is a hash already. */
+static u32 id_hash(const void *id, u32 len, u32 seed)
+{
+	return ((const struct kvblk_id *)id)->lo ^ seed;
+}
+
 static const struct rhashtable_params dram_block_params = {
+	.hashfn = id_hash,
+	.min_size = 4096,
 	.key_len = sizeof(struct kvblk_id),
 	.key_offset = offsetof(struct kvblk_dram_block, rec.id),
 	.head_offset = offsetof(struct kvblk_dram_block, node),
@@ -234,7 +242,9 @@ bool kvblk_dram_block_free(struct kvblk_dram_block *obj)
 /* Starts eviction, unless the last run found nothing to evict, or kvblk_dram_close() will evict. */
 static void dram_crowded(struct kvblk_pool *pool)
 {
-	if (time_before(jiffies, READ_ONCE(pool->dram.rest)) || !kvblk_pool_enter(pool))
+	/* work_pending() only reads the line that all puts into a full DRAM share */
+	if (time_before(jiffies, READ_ONCE(pool->dram.rest)) || work_pending(&pool->dram.work) ||
+	    !kvblk_pool_enter(pool))
 		return;
 	queue_work(pool->wq, &pool->dram.work);
 	kvblk_pool_leave(pool);
@@ -260,6 +270,8 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 	s64 now = atomic64_add_return(bytes, &pool->dram.bytes);
 	struct kvblk_dram_block *obj __free(kfree) = NULL;
 
+	if (!READ_ONCE(pool->dram.used))
+		WRITE_ONCE(pool->dram.used, true);
 	if (now > (s64)kvblk_dram_low(limit))
 		dram_crowded(pool);
 	if (now <= (s64)limit)
@@ -379,7 +391,7 @@ bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct 
 
 	if (kvblk_slot_in_dram(slot))
 		return true;
-	if (!atomic64_read(&pool->dram.bytes))
+	if (!READ_ONCE(pool->dram.used))
 		return false;
 	guard(rcu)();
 	obj = rhashtable_lookup(&pool->dram.blocks, &id, dram_block_params);

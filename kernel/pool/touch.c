@@ -129,7 +129,7 @@ static bool touch_block(struct kvblk_pool *pool, struct kvblk_id id)
 	    kvblk_slot_foreign(&slot) || kvblk_expired(slot.expiry, kvblk_now(pool)))
 		return false;
 	kvblk_index_touch(&pool->index, &slot, kvblk_policy_tick(&pool->policy));
-	if (atomic64_read(&pool->dram.bytes))
+	if (READ_ONCE(pool->dram.used))
 		obj = kvblk_dram_block_get(pool, id, &slot);
 	if (obj)
 		kvblk_dram_block_put(obj);

@@ -10,7 +10,7 @@
 
 static int recall_hold(struct kvblk_req *req)
 {
-	return atomic64_read(&req->pool->dram.bytes) &&
+	return READ_ONCE(req->pool->dram.used) &&
 	       kvblk_dram_holds(req->pool, req->id, &req->slot) ? 0 : -ESTALE;
 }
 
@@ -32,7 +32,7 @@ static int dram_hold(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (!atomic64_read(&pool->dram.bytes))
+	if (!READ_ONCE(pool->dram.used))
 		return -ESTALE;
 	req->block = kvblk_dram_block_get(pool, req->id, &req->slot);
 	/* integrity=full must not serve a block that was loaded without checksums */
