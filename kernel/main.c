@@ -104,6 +104,8 @@ static int __init kvblk_init(void)
 static void __exit kvblk_exit(void)
 {
 	parts_exit(ARRAY_SIZE(parts));
+	/* regions are freed by RCU callbacks */
+	rcu_barrier();
 }
 
 module_init(kvblk_init);

@@ -60,8 +60,7 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
 #define KVBLK_REGIONS_MAX	65536
 
 struct kvblk_region {
-	refcount_t refs;	/* one for the file, one for each operation */
-	struct rcu_head rcu;
+	refcount_t __percpu *users; /* operations, by the CPU that began them; see region.c */
 	bool device;		/* memory of a PCI device */
 	bool private;		/* all of it is anonymous memory of @mm */
 	bool gone;		/* the device mapping was removed */
@@ -71,13 +70,15 @@ struct kvblk_region {
 	u64 addr;		/* in @mm */
 	u64 length;
 	struct mm_struct *mm;	/* address space that the memory was registered from */
+	u32 *run;		/* contiguous pages, from each page on */
+	refcount_t refs;	/* one for the file, one for each CPU until its @users is 0 */
+	struct rcu_head rcu;
 	struct user_struct *user;	/* host memory: user charged for locked memory */
 	u64 charged;		/* pages charged to @user */
 	refcount_t pins;	/* device memory: pins @pages; one until @gone, one for each user */
 #ifdef CONFIG_MMU_NOTIFIER
 	struct mmu_interval_notifier notifier;	/* device memory: called when the mapping changes */
 #endif
-	u32 *run;		/* contiguous pages, from each page on */
 	struct page *pages[];
 };
 
@@ -95,7 +96,6 @@ int kvblk_region_remove(struct xarray *regions, u32 handle);
  */
 int kvblk_region_wait(struct xarray *regions, u32 handle);
 void kvblk_region_remove_all(struct xarray *regions);
-void kvblk_region_put(struct kvblk_region *region);
 /* Returns whether the page at @user, looked up with FOLL flags @gup, is a device's, at @addr. */
 bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr);
 /* Keeps a device region pinned until kvblk_region_unuse(). Returns false if it is gone. */
@@ -111,6 +111,7 @@ enum kvblk_part_kind {
 /* A resolved struct kvblk_piece. */
 struct kvblk_part {
 	enum kvblk_part_kind kind;
+	u32 cpu;			/* whose region->users counts the reference */
 	struct kvblk_region *region;	/* with a reference, or NULL */
 	u64 addr;			/* user address, or offset in @region */
 	u64 length;

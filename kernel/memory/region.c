@@ -9,6 +9,9 @@
  * - An operation that transfers to such a region, directly or by the CPU, holds the pins meanwhile:
  *   kvblk_region_use(). With the pins it waits neither for a page fault nor for space. A ring's
  *   operation holds them until its result is taken.
+ * - Operations find a region under RCU and are counted by CPU, so that threads do not contend. A
+ *   percpu_ref would need a grace period to end, but a program may register the same memory again
+ *   as soon as a region without operations is unregistered: no page may be charged twice.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>
@@ -74,6 +77,14 @@ static int region_charge(struct kvblk_region *region, u64 pages)
 	return 0;
 }
 
+static void region_free_rcu(struct rcu_head *rcu)
+{
+	struct kvblk_region *region = container_of(rcu, struct kvblk_region, rcu);
+
+	free_percpu(region->users);
+	kvfree(region);
+}
+
 static void region_free(struct kvblk_region *region)
 {
 	if (!region->device)
@@ -83,10 +94,10 @@ static void region_free(struct kvblk_region *region)
 	free_uid(region->user);
 	mmdrop(region->mm);
 	kvfree(region->run);
-	kvfree_rcu(region, rcu);
+	call_rcu(&region->rcu, region_free_rcu);
 }
 
-void kvblk_region_put(struct kvblk_region *region)
+static void region_put(struct kvblk_region *region)
 {
 	bool last;
 
@@ -100,6 +111,28 @@ void kvblk_region_put(struct kvblk_region *region)
 	}
 	if (last)
 		region_free(region);
+}
+
+/* Counts an operation in @part. Returns false if the region has ended. */
+static bool region_enter(struct kvblk_region *region, struct kvblk_part *part)
+{
+	part->cpu = raw_smp_processor_id();
+	return refcount_inc_not_zero(per_cpu_ptr(region->users, part->cpu));
+}
+
+static void region_leave(struct kvblk_region *region, u32 cpu)
+{
+	if (refcount_dec_and_test(per_cpu_ptr(region->users, cpu)))
+		region_put(region);
+}
+
+/* Ends the region for new operations. Called once, by the caller that set @closing or erased it. */
+static void region_close(struct kvblk_region *region)
+{
+	u32 cpu;
+
+	for_each_possible_cpu(cpu)
+		region_leave(region, cpu);
 }
 
 static int region_runs(struct kvblk_region *region)
@@ -267,8 +300,8 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	struct kvblk_region *region;
 	phys_addr_t at;
 	bool device;
+	u32 nr, cpu;
 	int err;
-	u32 nr;
 
 	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
 		return -EINVAL;
@@ -281,7 +314,14 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!region)
 		return -ENOMEM;
-	refcount_set(&region->refs, 1);
+	region->users = alloc_percpu_gfp(refcount_t, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!region->users) {
+		kvfree(region);
+		return -ENOMEM;
+	}
+	refcount_set(&region->refs, 1 + num_possible_cpus());
+	for_each_possible_cpu(cpu)
+		refcount_set(per_cpu_ptr(region->users, cpu), 1);
 	region->addr = addr;
 	region->length = length;
 	region->device = device;
@@ -296,16 +336,21 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 		if (err && device)
 			device_end(region);
 	}
-	if (err)
-		kvblk_region_put(region);
+	if (err) {
+		region_close(region);
+		region_put(region);
+	}
 	return err == -EBUSY ? -ENOSPC : err;
 }
 
+/* Ends an erased region: nothing sets @closing any more. */
 static void region_end(struct kvblk_region *region)
 {
 	if (region->device)
 		device_end(region);
-	kvblk_region_put(region);
+	if (!region->closing)
+		region_close(region);
+	region_put(region);
 }
 
 /* Waits until only the file and the caller hold references. Returns 0 or -ERESTARTSYS. */
@@ -326,6 +371,7 @@ static int region_quiet(struct kvblk_region *region)
 int kvblk_region_wait(struct xarray *regions, u32 handle)
 {
 	struct kvblk_region *region;
+	bool closes;
 	int err;
 
 	scoped_guard(spinlock, &regions->xa_lock) {
@@ -334,8 +380,11 @@ int kvblk_region_wait(struct xarray *regions, u32 handle)
 			return region ? -EBUSY : -ENOENT;
 		refcount_inc(&region->refs);
 		region->waiting = true;
+		closes = !region->closing;
 		WRITE_ONCE(region->closing, true);
 	}
+	if (closes)
+		region_close(region);
 	err = region_quiet(region);
 	scoped_guard(spinlock, &regions->xa_lock) {
 		region->waiting = false;
@@ -347,7 +396,7 @@ int kvblk_region_wait(struct xarray *regions, u32 handle)
 	}
 	if (!err)
 		region_end(region);
-	kvblk_region_put(region);
+	region_put(region);
 	return err;
 }
 
@@ -375,7 +424,7 @@ int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces
 			struct kvblk_part *parts, u32 nr)
 {
 	struct kvblk_region *last = NULL;
-	u32 i, last_handle = 0;
+	u32 i, last_handle = 0, last_cpu = 0;
 
 	for (i = 0; i < nr; i++) {
 		const struct kvblk_piece *piece = &pieces[i];
@@ -385,14 +434,16 @@ int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces
 		if (piece->type != KVBLK_PIECE_REGISTERED)
 			continue;
 		if (!last || piece->handle != last_handle) {
-			xa_lock(regions);
+			guard(rcu)();
 			last = xa_load(regions, piece->handle);
-			if (last)
-				refcount_inc(&last->refs);
-			xa_unlock(regions);
+			if (last && !region_enter(last, &parts[i]))
+				last = NULL;
 			last_handle = piece->handle;
+			last_cpu = parts[i].cpu;
 		} else {
-			refcount_inc(&last->refs);
+			/* the part before may be of a piece that is not registered */
+			parts[i].cpu = last_cpu;
+			refcount_inc(per_cpu_ptr(last->users, last_cpu));
 		}
 		parts[i].kind = KVBLK_PART_REGION;
 		parts[i].region = last;
@@ -410,5 +461,5 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr)
 
 	for (i = 0; parts && i < nr; i++)
 		if (parts[i].region)
-			kvblk_region_put(parts[i].region);
+			region_leave(parts[i].region, parts[i].cpu);
 }

@@ -18,6 +18,7 @@
 #define __init
 #define __exit
 #define __rcu
+#define __percpu
 
 #define barrier()		__asm__ __volatile__("" : : : "memory")
 
