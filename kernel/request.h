@@ -26,15 +26,18 @@
 #include "pool/pool.h"
 
 struct kvblk_file {
-	refcount_t refs;		/* the open file, operations that hold some of @budget */
-	struct kvblk_budget budget;	/* memory charged to this file, see kvblk_file_limit() */
+	/* operations only read the first fields, so the others have lines of their own */
 	struct kvblk_pool *pool;
 	fmode_t mode;			/* open for FMODE_READ, FMODE_WRITE */
 	u16 tenant;
 	siphash_key_t key;
-	struct xarray regions;
 	struct kvblk_drainer *drainer;	/* drain counters of the file's operations */
-	spinlock_t lock;		/* protects reqs */
+	struct xarray regions;
+	/* the open file, operations that hold some of @budget */
+	refcount_t refs ____cacheline_aligned_in_smp;
+	struct kvblk_budget budget;	/* memory charged to this file, see kvblk_file_limit() */
+	/* protects reqs */
+	spinlock_t lock ____cacheline_aligned_in_smp;
 	struct list_head reqs;		/* operations with a cookie that have not completed */
 	struct xarray leases;		/* by id; pool->lease.lock */
 	u64 next_lease;

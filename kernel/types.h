@@ -705,8 +705,10 @@ struct kvblk_pool {
 	u64 cleared[KVBLK_CLEARABLE];	/* values of clearable counters when cleared */
 	u64 cleared_at;			/* seconds since 1970, or 0 */
 
-	atomic64_t seq;			/* sequence number of records */
-	atomic_t restoring;		/* members still being restored */
+	/* sequence number of records: each put writes its line */
+	atomic64_t seq ____cacheline_aligned_in_smp;
+	/* members still being restored */
+	atomic_t restoring ____cacheline_aligned_in_smp;
 	wait_queue_head_t restore_wait;
 	wait_queue_head_t space_wait;
 	atomic_t space_seq;		/* incremented when puts may find space */

@@ -292,7 +292,8 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	if (!err && op->ttl_s) {
 		/* never expires early: the running second does not count */
 		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
-		WRITE_ONCE(req->pool->expires, true);
+		if (!READ_ONCE(req->pool->expires))
+			WRITE_ONCE(req->pool->expires, true);
 	}
 	if (!err)
 		err = req_memory(req, NULL, issue_flags);
