@@ -14,6 +14,7 @@
 #ifndef KVBLK_POLICY_H
 #define KVBLK_POLICY_H
 
+#include <linux/cache.h>
 #include <linux/minmax.h>
 #include <linux/types.h>
 #include <linux/atomic.h>
@@ -103,7 +104,12 @@ struct kvblk_policy {
 	u32 first_permille;	/* see KVBLK_POLICY_FIRST; set by kvblk_policy_set_first() */
 	u32 second_permille;	/* see KVBLK_POLICY_SECOND; tunable, any time, WRITE_ONCE() */
 	u32 reinsert_permille;	/* bytes written again for each 1000 put; tunable, WRITE_ONCE() */
-	struct kvblk_policy_stats stats;
+	bool reclaims;		/* reclaim has begun, so that a put displaces other blocks */
+	u32 *ghost;		/* prints of declined and of watched blocks; racy, lossy */
+	u32 nr_ghosts;		/* entries of @ghost, a power of two */
+	u16 *offers;	/* of blocks declined at first offer; NULL if never used; racy, lossy */
+	u64 nr_offers;		/* entries of @offers */
+	u64 *forks;		/* parents and their first children; racy, lossy */
 
 	/* protects @capacity to @now; leaf, bh-safe; taken once a segment, never by a put or get */
 	spinlock_t lock;
@@ -113,17 +119,12 @@ struct kvblk_policy {
 	u32 seq;		/* low half of the last stamp */
 	u32 now;		/* ticks since init, starts at 1; read anywhere */
 
-	bool reclaims;		/* reclaim has begun, so that a put displaces other blocks */
+	/* puts write the fields below; gets read only those above */
+	struct kvblk_policy_stats stats ____cacheline_aligned_in_smp;
 	atomic_t dice;		/* state of the admission's random numbers; racy */
-	u32 *ghost;		/* prints of declined and of watched blocks; racy, lossy */
-	u32 nr_ghosts;		/* entries of @ghost, a power of two */
-	u16 *offers;	/* of blocks declined at first offer; NULL if never used; racy, lossy */
-	u64 nr_offers;		/* entries of @offers */
-
 	struct kvblk_policy_rate kinds[KVBLK_POLICY_KINDS];	/* of each kind of chain; racy */
 	struct kvblk_policy_rate all;	/* rate of all kinds, by blocks; racy */
-	u64 *forks;		/* parents and their first children; racy, lossy */
-};
+} ____cacheline_aligned_in_smp;
 
 /*
  * Initialize a policy with default tunables, for @capacity bytes of segments and about @nr_blocks
