@@ -78,6 +78,10 @@ struct kvblk_segment {
 	u16 flags;			/* KVBLK_SEGF_*; under log->lock */
 	u64 stamp;			/* &kvblk_policy_seg.stamp; set by reclaim once opened */
 	atomic_t live_units;		/* units of records that have entries, an estimate */
+	bool ranked;			/* in log->sealed; under log->lock */
+	bool empty;			/* rank in log->sealed: no live units; under log->lock */
+	bool in_emptied;		/* in log->emptied; by xchg() */
+	struct llist_node emptied;	/* in log->emptied */
 	bool kills_durable;		/* KVBLK_SEGF_KILLS is on media */
 	bool unsaved;			/* the table on media may still list the segment as free */
 	bool bare;			/* a crash before the seal loses records: no checksums */
@@ -86,14 +90,16 @@ struct kvblk_segment {
 	u32 nr_records;			/* once SEALED */
 	u64 opened;			/* position in the member's order of opening */
 	u64 retiring_gen;		/* for the table while @gen is the old one, or 0 */
-	u32 reclaim_run;		/* last run that could not reclaim it; only reclaim */
 	bool rests;			/* leases pin too much of the segment; only reclaim */
 	unsigned long rests_until;	/* jiffies until which reclaim skips it; only reclaim */
 	u64 sweep_mark;			/* pool->sweep_pass that must be reached before reuse */
 	u64 reuse_from;			/* once retired: boottime ns, see kvblk_grace_end() */
 	bool unread;			/* restore could not read it, or not yet; only restore */
 	bool unknown;			/* table entry and its page unreadable; log->table_lock */
-	struct list_head link;		/* on one list of the member, under log->lock */
+	union {				/* under log->lock */
+		struct rb_node node;	/* in log->sealed while @ranked */
+		struct list_head link;	/* on one list of the member */
+	};
 };
 
 /* A reservation in an open segment, held until the record's I/O completes. */
@@ -336,7 +342,11 @@ struct kvblk_log {
 	spinlock_t lock;		/* protects segment states, ready to closing */
 	struct list_head ready;		/* segments opened on media for puts, not yet in use */
 	struct list_head free;
-	struct list_head sealed;	/* oldest first */
+	/* sealed segments in the order of reclaim; not those set aside, nor reclaim's victim */
+	struct rb_root_cached sealed;
+	struct list_head failed;	/* set aside until the next run of reclaim */
+	struct list_head resting;	/* set aside until their rests_until, the next one first */
+	struct llist_head emptied;	/* segments whose live_units became 0; any context */
 	struct list_head retiring;	/* retired, waiting for references to be dropped */
 	u32 nr_logs;			/* open segments of class NEW */
 	/* open for records: NEW by CPU, the last HOT; @lock, or a reservation's seg->writers */
@@ -371,7 +381,6 @@ struct kvblk_log {
 
 	struct work_struct work;	/* opens and seals segments */
 	struct work_struct reclaim_work;
-	u32 reclaim_run;		/* number of runs; only reclaim_work */
 	bool low_reported;		/* low-watermark event was sent; only reclaim */
 	struct kvblk_write_throttle throttle;
 	struct kvblk_kills kills;

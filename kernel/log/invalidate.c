@@ -346,7 +346,7 @@ static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 {
 	/* kvblk_reservation_release() subtracts the units of a put in flight */
 	if (old->state != KVBLK_SLOT_WRITING)
-		atomic_sub(kill->units, &kill->seg->live_units);
+		kvblk_segment_shrink(kill->member, kill->seg, kill->units);
 	guard(spinlock)(&pool->kill_lock);
 	kill->waiter = waiter;
 	kill->held = false;

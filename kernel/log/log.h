@@ -203,6 +203,10 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);
 /* Ends a reservation without I/O in flight. @rec: the record LIVE there, or NULL for a hole. */
 void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvblk_rec *rec);
+/* Gives a sealed segment its place in the order of reclaim. Under log->lock. */
+void kvblk_segment_rank(struct kvblk_member *member, struct kvblk_segment *seg);
+/* Subtracts @units from live_units, and notes a segment that becomes empty. Any context. */
+void kvblk_segment_shrink(struct kvblk_member *member, struct kvblk_segment *seg, u32 units);
 /* Subtracts a record from live_units if it leaves the index without an invalidation. */
 void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);

@@ -360,7 +360,6 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 	return (struct kvblk_policy_seg) {
 		.stamp = seg->stamp,
 		.bytes = kvblk_flash_segment_bytes(&member->flash),
-		.live_bytes = (u64)max(atomic_read(&seg->live_units), 0) << KVBLK_UNIT_SHIFT,
 		.class = seg->class,
 	};
 }
@@ -445,7 +444,6 @@ static int victim_retire(struct victim *v)
 	int err;
 
 	scoped_guard(spinlock, &member->log.lock) {
-		list_del_init(&seg->link);
 		member->log.nr_sealed--;
 		seg->retiring_gen = seg->gen + 1;
 		seg->state = KVBLK_SEG_FREE;
@@ -455,7 +453,6 @@ static int victim_retire(struct victim *v)
 	scoped_guard(spinlock, &member->log.lock) {
 		seg->state = KVBLK_SEG_SEALED;
 		seg->retiring_gen = 0;
-		list_add(&seg->link, &member->log.sealed);
 		member->log.nr_sealed++;
 	}
 	kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, v->place.segment);
@@ -566,39 +563,70 @@ static void retired_free(struct kvblk_member *member)
 		kvblk_log_kick(member);
 }
 
-#define PICK_STEP	256	/* segments examined in one hold of the lock, for which puts wait */
-
-static struct kvblk_segment *victim_pick(struct kvblk_member *member)
+/* Ranks segments again whose live records have all gone: these are next. */
+static void emptied_rank(struct kvblk_member *member)
 {
-	u32 nr = 0, looked = 0, max = READ_ONCE(member->log.nr_sealed);
-	struct kvblk_policy_seg *segs __free(kvfree) =
-		kvmalloc_array(max + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
-	struct kvblk_segment **map __free(kvfree) =
-		kvmalloc_array(max + 1, sizeof(*map), GFP_KERNEL | __GFP_NOWARN);
-	struct kvblk_segment *seg;
-	int pick;
+	struct kvblk_segment *seg, *next;
 
-	if (!segs || !map)
-		return NULL;
-	spin_lock(&member->log.lock);
-	list_for_each_entry(seg, &member->log.sealed, link) {
-		if (nr == max)
-			break;
-		if (seg->reclaim_run != member->log.reclaim_run &&
-		    !(seg->rests && time_before(jiffies, seg->rests_until))) {
-			map[nr] = seg;
-			segs[nr++] = policy_view(member, seg);
-		}
-		if (++looked % PICK_STEP)
-			continue;
-		/* @seg stays listed: only this work removes segments */
-		spin_unlock(&member->log.lock);
+	llist_for_each_entry_safe(seg, next, llist_del_all(&member->log.emptied), emptied) {
+		/* before live_units is read, or else a later decrement would be missed */
+		xchg(&seg->in_emptied, false);
+		scoped_guard(spinlock, &member->log.lock)
+			if (seg->ranked && !seg->empty) {
+				rb_erase_cached(&seg->node, &member->log.sealed);
+				kvblk_segment_rank(member, seg);
+			}
 		cond_resched();
-		spin_lock(&member->log.lock);
 	}
-	spin_unlock(&member->log.lock);
-	pick = kvblk_policy_pick(segs, nr);
-	return pick < 0 ? NULL : map[pick];
+}
+
+/* Takes the next victim, or NULL, from the sealed segments. victim_put() puts it back. */
+static struct kvblk_segment *victim_take(struct kvblk_member *member)
+{
+	struct kvblk_segment *seg;
+	struct rb_node *first;
+
+	emptied_rank(member);
+	guard(spinlock)(&member->log.lock);
+	first = rb_first_cached(&member->log.sealed);
+	if (!first)
+		return NULL;
+	rb_erase_cached(first, &member->log.sealed);
+	seg = rb_entry(first, struct kvblk_segment, node);
+	seg->ranked = false;
+	seg->rests = false;
+	return seg;
+}
+
+/* @ret: of segment_reclaim(), not 0. */
+static void victim_put(struct kvblk_member *member, struct kvblk_segment *seg, int ret)
+{
+	guard(spinlock)(&member->log.lock);
+	if (ret > 0)
+		kvblk_segment_rank(member, seg);
+	else
+		list_add_tail(&seg->link, seg->rests ? &member->log.resting : &member->log.failed);
+}
+
+/* Ranks segments again that may be reclaimed now, unlike in an earlier run. */
+static void aside_rank(struct kvblk_member *member)
+{
+	struct kvblk_log *log = &member->log;
+	struct kvblk_segment *seg;
+
+	do {
+		scoped_guard(spinlock, &log->lock) {
+			seg = list_first_entry_or_null(&log->failed, struct kvblk_segment, link) ?:
+			      list_first_entry_or_null(&log->resting, struct kvblk_segment, link);
+			if (seg && seg->rests && time_before(jiffies, seg->rests_until))
+				seg = NULL;
+			if (seg) {
+				list_del(&seg->link);
+				kvblk_segment_rank(member, seg);
+			}
+		}
+		cond_resched();
+	} while (seg);
 }
 
 static u32 watermark(const struct kvblk_member *member, u32 permille, u32 least)
@@ -627,17 +655,17 @@ void kvblk_reclaim_work(struct work_struct *work)
 		kvblk_event(pool, &member->flash, KVBLK_EVENT_LOW_SPACE,
 			    kvblk_member_avail(member));
 	}
-	member->log.reclaim_run++;
+	aside_rank(member);
 	while (kvblk_member_is_up(member) && kvblk_flash_may_write(&member->flash) &&
 	       kvblk_member_avail(member) + READ_ONCE(member->log.nr_retiring) < high) {
-		seg = victim_pick(member);
+		seg = victim_take(member);
 		if (!seg)
 			break;
 		ret = segment_reclaim(member, seg, tries >=
 				      kvblk_policy_tries(READ_ONCE(member->log.nr_sealed)));
 		tries = ret > 0 ? tries + 1 : 0;
-		if (ret < 0)
-			seg->reclaim_run = member->log.reclaim_run;
+		if (ret)
+			victim_put(member, seg, ret);
 		retired_free(member);
 		cond_resched();
 	}

@@ -258,7 +258,7 @@ static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *se
 	guard(spinlock)(&member->log.lock);
 	seg->open = open;
 	seg->state = KVBLK_SEG_SEALED;
-	list_add_tail(&seg->link, &member->log.sealed);
+	kvblk_segment_rank(member, seg);
 	member->log.nr_sealed++;
 }
 

@@ -249,6 +249,29 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 	return err;
 }
 
+static bool rank_before(struct rb_node *a, const struct rb_node *b)
+{
+	const struct kvblk_segment *l = rb_entry(a, struct kvblk_segment, node);
+	const struct kvblk_segment *r = rb_entry(b, struct kvblk_segment, node);
+
+	return kvblk_policy_rank(l->stamp, l->empty) < kvblk_policy_rank(r->stamp, r->empty);
+}
+
+void kvblk_segment_rank(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	lockdep_assert_held(&member->log.lock);
+	seg->empty = atomic_read(&seg->live_units) <= 0;
+	seg->ranked = true;
+	rb_add_cached(&seg->node, &member->log.sealed, rank_before);
+}
+
+void kvblk_segment_shrink(struct kvblk_member *member, struct kvblk_segment *seg, u32 units)
+{
+	/* reclaim takes the segment from the list before it reads live_units */
+	if (atomic_sub_return(units, &seg->live_units) <= 0 && !xchg(&seg->in_emptied, true))
+		llist_add(&seg->emptied, &member->log.emptied);
+}
+
 void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	guard(spinlock)(&member->log.lock);
@@ -286,7 +309,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	if (!err)
 		seg->open = NULL;
 	seg->state = KVBLK_SEG_SEALED;
-	list_move_tail(&seg->link, &member->log.sealed);
+	kvblk_segment_rank(member, seg);
 	member->log.nr_open--;
 	member->log.nr_sealed++;
 	spin_unlock(&member->log.lock);
@@ -366,7 +389,6 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->class = class;
 		seg->flags = 0;
 		seg->kills_durable = false;
-		seg->rests = false;
 		seg->unsaved = false;
 		seg->bare = false;
 		seg->cached = 0;
@@ -611,7 +633,7 @@ void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot
 		return;
 	seg = &member->log.segs[kvblk_slot_segment(&member->flash, slot)];
 	if ((u16)READ_ONCE(seg->gen) == slot->gen)
-		atomic_sub(kvblk_flash_units(&member->flash, slot->len), &seg->live_units);
+		kvblk_segment_shrink(member, seg, kvblk_flash_units(&member->flash, slot->len));
 }
 
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)

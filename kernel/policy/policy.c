@@ -436,24 +436,6 @@ u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *
 	return nr;
 }
 
-static bool seg_before(const struct kvblk_policy_seg *a, const struct kvblk_policy_seg *b)
-{
-	if (!a->live_bytes != !b->live_bytes)
-		return !a->live_bytes;
-	return a->stamp < b->stamp;
-}
-
-int kvblk_policy_pick(const struct kvblk_policy_seg *segs, u32 nr)
-{
-	int best = -1;
-	u32 i;
-
-	for (i = 0; i < nr; i++)
-		if (best < 0 || seg_before(&segs[i], &segs[best]))
-			best = i;
-	return best;
-}
-
 /* Return whether @r is worth a copy, subject to the budget. */
 static bool rec_hot(const struct kvblk_policy *p, const struct kvblk_policy_seg *seg,
 		    const struct kvblk_policy_rec *r)

@@ -14,6 +14,7 @@
 #ifndef KVBLK_POLICY_H
 #define KVBLK_POLICY_H
 
+#include <linux/bits.h>
 #include <linux/cache.h>
 #include <linux/minmax.h>
 #include <linux/types.h>
@@ -67,7 +68,6 @@ struct kvblk_policy_chain {
 struct kvblk_policy_seg {
 	u64 stamp;	/* of kvblk_policy_open() or the last renewal; unique, smallest: oldest */
 	u64 bytes;	/* size */
-	u64 live_bytes;	/* bytes that the index still refers to; an estimate, at most @bytes */
 	u8 class;	/* enum kvblk_policy_class */
 };
 
@@ -155,8 +155,16 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64
  * for it. Any context; takes no lock.
  */
 u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
-/* Return the index of the segment of a member to reclaim next, or -1 if @nr is 0. */
-int kvblk_policy_pick(const struct kvblk_policy_seg *segs, u32 nr);
+/*
+ * Return the rank of a sealed segment in its member's order of reclaim, which begins with the
+ * smallest rank. @stamp: &kvblk_policy_seg.stamp. @empty: no live bytes, so no record to copy.
+ */
+static inline u64 kvblk_policy_rank(u64 stamp, bool empty)
+{
+	/* stamps begin with a tick, which stays below 2^31 */
+	return empty ? stamp : stamp | BIT_ULL(63);
+}
+
 /* Return how many of @nr sealed segments may be left in place in a row, to spare young ones. */
 static inline u32 kvblk_policy_tries(u32 nr)
 {

@@ -164,7 +164,9 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool, struct kvblk_mem
 	mutex_init(&member->log.table_lock);
 	INIT_LIST_HEAD(&member->log.ready);
 	INIT_LIST_HEAD(&member->log.free);
-	INIT_LIST_HEAD(&member->log.sealed);
+	member->log.sealed = RB_ROOT_CACHED;
+	INIT_LIST_HEAD(&member->log.failed);
+	INIT_LIST_HEAD(&member->log.resting);
 	INIT_LIST_HEAD(&member->log.retiring);
 	INIT_LIST_HEAD(&member->log.closing);
 	INIT_LIST_HEAD(&member->log.kills.list);

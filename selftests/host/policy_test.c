@@ -87,7 +87,7 @@ static struct kvblk_policy_seg open_seg(enum kvblk_policy_class class)
 {
 	return (struct kvblk_policy_seg){
 		.stamp = kvblk_policy_open(&policy, class, SEG_BYTES),
-		.bytes = SEG_BYTES, .live_bytes = SEG_BYTES, .class = class,
+		.bytes = SEG_BYTES, .class = class,
 	};
 }
 
@@ -658,19 +658,14 @@ POLICY_TEST(test_empty_victim)
 	assert_int_equal(kvblk_policy_classify(&policy, &seg, NULL, 0, false), 0);
 }
 
-POLICY_TEST(test_pick)
+POLICY_TEST(test_rank)
 {
-	struct kvblk_policy_seg segs[4];
+	struct kvblk_policy_seg old = open_seg(KVBLK_CLASS_NEW), new = open_seg(KVBLK_CLASS_HOT);
 
-	assert_int_equal(kvblk_policy_pick(NULL, 0), -1);
-	for (u32 i = 0; i < 4; i++)
-		segs[i] = open_seg(KVBLK_CLASS_NEW);
-	assert_int_equal(kvblk_policy_pick(segs, 1), 0);
-	assert_int_equal(kvblk_policy_pick(segs, 4), 0);
-	segs[1].stamp = 1;
-	assert_int_equal(kvblk_policy_pick(segs, 4), 1);
-	segs[3].live_bytes = 0;		/* empty: costs no copy */
-	assert_int_equal(kvblk_policy_pick(segs, 4), 3);
+	assert_true(kvblk_policy_rank(old.stamp, false) < kvblk_policy_rank(new.stamp, false));
+	assert_true(kvblk_policy_rank(old.stamp, true) < kvblk_policy_rank(new.stamp, true));
+	/* empty: costs no copy */
+	assert_true(kvblk_policy_rank(new.stamp, true) < kvblk_policy_rank(old.stamp, false));
 }
 
 TEST(test_no_memory)

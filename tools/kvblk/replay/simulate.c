@@ -239,8 +239,6 @@ struct dram {
  * @recs: buffer for the records of a segment
  * @slots: index entries of @recs
  * @names: names of @recs
- * @cand: buffer for reclaim's candidates
- * @cand_seg: segments of @cand
  * @missing: buffer for the missing names of a request
  * @ids: ids of @missing
  * @dram: host memory
@@ -262,8 +260,6 @@ struct sim {
 	struct kvblk_policy_rec *recs;
 	struct kvblk_slot *slots;
 	uint32_t *names;
-	struct kvblk_policy_seg *cand;
-	uint32_t *cand_seg;
 	uint32_t *missing;
 	struct kvblk_id *ids;
 	struct dram dram;
@@ -377,23 +373,27 @@ static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 	return ret;
 }
 
-/* Fill @s->cand with the sealed segments. Returns their number. */
-static uint32_t list_sealed(struct sim *s)
+/*
+ * Find the sealed segment to reclaim next, NOWHERE if there is none. Returns the number of
+ * sealed segments.
+ */
+static uint32_t pick_sealed(const struct sim *s, uint32_t *pick)
 {
+	uint64_t rank, best = UINT64_MAX;
 	uint32_t nr = 0;
 
+	*pick = NOWHERE;
 	for (uint32_t i = 0; i < s->nr_segs; i++) {
 		const struct seg *seg = &s->segs[i];
 
 		if (!seg->stamp || seg->nr < s->seg_blocks)
 			continue;
-		s->cand_seg[nr] = i;
-		s->cand[nr++] = (struct kvblk_policy_seg){
-			.stamp = seg->stamp,
-			.bytes = s->seg_blocks * BLOCK_BYTES,
-			.live_bytes = s->seg_blocks * BLOCK_BYTES,
-			.class = seg->class,
-		};
+		nr++;
+		rank = kvblk_policy_rank(seg->stamp, false);
+		if (rank < best) {
+			best = rank;
+			*pick = i;
+		}
 	}
 	return nr;
 }
@@ -424,20 +424,22 @@ static uint32_t list_live(struct sim *s, uint32_t index)
 static int reclaim(struct sim *s)
 {
 	uint32_t nr, index, sealed, tries = 0;
-	struct kvblk_policy_seg *cand;
-	int pick, ret;
+	struct kvblk_policy_seg victim;
+	int ret;
 
 	do {
-		sealed = list_sealed(s);
-		pick = kvblk_policy_pick(s->cand, sealed);
-		if (pick < 0)
+		sealed = pick_sealed(s, &index);
+		if (index == NOWHERE)
 			return -EINVAL;
-		cand = &s->cand[pick];
-		index = s->cand_seg[pick];
+		victim = (struct kvblk_policy_seg){
+			.stamp = s->segs[index].stamp,
+			.bytes = s->seg_blocks * BLOCK_BYTES,
+			.class = s->segs[index].class,
+		};
 		nr = list_live(s, index);
-		ret = kvblk_policy_classify(&s->policy, cand, s->recs, nr,
+		ret = kvblk_policy_classify(&s->policy, &victim, s->recs, nr,
 					    tries++ >= kvblk_policy_tries(sealed));
-		s->segs[index].stamp = cand->stamp;
+		s->segs[index].stamp = victim.stamp;
 	} while (ret == -EAGAIN);
 	for (uint32_t i = 0; i < nr; i++) {
 		if (!s->recs[i].keep) {
@@ -833,12 +835,10 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	s->recs = calloc(s->seg_blocks, sizeof(*s->recs));
 	s->slots = calloc(s->seg_blocks, sizeof(*s->slots));
 	s->names = calloc(s->seg_blocks, sizeof(*s->names));
-	s->cand = calloc(s->nr_segs, sizeof(*s->cand));
-	s->cand_seg = calloc(s->nr_segs, sizeof(*s->cand_seg));
 	s->missing = calloc(s->n->longest + 1, sizeof(*s->missing));
 	s->ids = calloc(s->n->longest + 1, sizeof(*s->ids));
 	if (!s->segs || !s->gens || !s->recs || !s->slots ||
-	    !s->names || !s->cand || !s->cand_seg || !s->missing || !s->ids)
+	    !s->names || !s->missing || !s->ids)
 		return -ENOMEM;
 	for (i = 0; i < s->nr_segs; i++) {
 		s->segs[i].blocks = calloc(s->seg_blocks,
@@ -876,8 +876,6 @@ static void sim_destroy(struct sim *s)
 	free(s->recs);
 	free(s->slots);
 	free(s->names);
-	free(s->cand);
-	free(s->cand_seg);
 	free(s->missing);
 	free(s->ids);
 	free(s->dram.objects);
