@@ -66,41 +66,45 @@ struct kvblk_open {
 	struct kvblk_d_summary *pages[];/* each set once, by cmpxchg */
 };
 
+/* No two segments share a cache line. Gets use the first 64 bytes of theirs, puts the others. */
 struct kvblk_segment {
 	u64 gen;			/* pool->seg_gen: low 16 bits; reclaim, restore change it */
 	atomic_t refs;			/* gets, deletes, copies that rely on the bytes */
-	atomic_t writers;		/* puts with a reservation; one more while open */
-	atomic64_t cursor;		/* see log/cursor.h */
-	struct kvblk_open *open;	/* from OPEN to sealed; to retired if the seal failed */
+	u16 flags;			/* KVBLK_SEGF_*; under log->lock */
 	u8 state;			/* &enum kvblk_segment_state; under log->lock */
 	u8 class;			/* &enum kvblk_class */
 	bool retired;			/* waits for @refs to drain */
-	u16 flags;			/* KVBLK_SEGF_*; under log->lock */
-	u64 stamp;			/* &kvblk_policy_seg.stamp; set by reclaim once opened */
-	atomic_t live_units;		/* units of records that have entries, an estimate */
+	bool retiring;			/* the next generation goes to the table; under log->lock */
 	bool ranked;			/* in log->sealed; under log->lock */
 	bool empty;			/* rank in log->sealed: no live units; under log->lock */
-	bool in_emptied;		/* in log->emptied; by xchg() */
-	struct llist_node emptied;	/* in log->emptied */
 	bool kills_durable;		/* KVBLK_SEGF_KILLS is on media */
 	bool unsaved;			/* the table on media may still list the segment as free */
-	bool bare;			/* a crash before the seal loses records: no checksums */
-	/* 0, or flash.write_errors before the first record in a volatile cache; cmpxchg, once */
-	int cached;
-	u32 nr_records;			/* once SEALED */
-	u64 opened;			/* position in the member's order of opening */
-	u64 retiring_gen;		/* for the table while @gen is the old one, or 0 */
-	bool rests;			/* leases pin too much of the segment; only reclaim */
-	unsigned long rests_until;	/* jiffies until which reclaim skips it; only reclaim */
-	u64 sweep_mark;			/* pool->sweep_pass that must be reached before reuse */
-	u64 reuse_from;			/* once retired: boottime ns, see kvblk_grace_end() */
 	bool unread;			/* restore could not read it, or not yet; only restore */
 	bool unknown;			/* table entry and its page unreadable; log->table_lock */
+	u32 nr_records;			/* once SEALED */
+	u32 rests_until;		/* jiffies until which reclaim skips it; only reclaim */
+	u64 stamp;			/* &kvblk_policy_seg.stamp; set by reclaim once opened */
+	u64 opened;			/* position in the member's order of opening */
+	u64 sweep_mark;			/* pool->sweep_pass that must be reached before reuse */
+	u64 reuse_from;			/* once retired: boottime ns, see kvblk_grace_end() */
+
+	atomic64_t cursor __aligned(64); /* see log/cursor.h */
+	atomic_t writers;		/* puts with a reservation; one more while open */
+	atomic_t live_units;		/* units of records that have entries, an estimate */
+	struct kvblk_open *open;	/* from OPEN to sealed; to retired if the seal failed */
+	/* 0, or flash.write_errors before the first record in a volatile cache; cmpxchg, once */
+	int cached;
+	bool bare;			/* a crash before the seal loses records: no checksums */
+	bool rests;			/* leases pin too much of the segment; only reclaim */
+	bool in_emptied;		/* in log->emptied; by xchg() */
+	struct llist_node emptied;	/* in log->emptied */
 	union {				/* under log->lock */
 		struct rb_node node;	/* in log->sealed while @ranked */
 		struct list_head link;	/* on one list of the member */
 	};
-};
+} __aligned(128);
+
+static_assert(sizeof(struct kvblk_segment) == 128);
 
 /* A reservation in an open segment, held until the record's I/O completes. */
 struct kvblk_reservation {

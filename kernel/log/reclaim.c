@@ -445,14 +445,14 @@ static int victim_retire(struct victim *v)
 
 	scoped_guard(spinlock, &member->log.lock) {
 		member->log.nr_sealed--;
-		seg->retiring_gen = seg->gen + 1;
+		seg->retiring = true;
 		seg->state = KVBLK_SEG_FREE;
 	}
 	if (!kvblk_table_write(member, v->place.segment))
 		return 0;
 	scoped_guard(spinlock, &member->log.lock) {
 		seg->state = KVBLK_SEG_SEALED;
-		seg->retiring_gen = 0;
+		seg->retiring = false;
 		member->log.nr_sealed++;
 	}
 	kvblk_flash_error(&member->flash, KVBLK_ERROR_WRITE, v->place.segment);
@@ -618,7 +618,10 @@ static void aside_rank(struct kvblk_member *member)
 		scoped_guard(spinlock, &log->lock) {
 			seg = list_first_entry_or_null(&log->failed, struct kvblk_segment, link) ?:
 			      list_first_entry_or_null(&log->resting, struct kvblk_segment, link);
-			if (seg && seg->rests && time_before(jiffies, seg->rests_until))
+			/* runs may be weeks apart, in which 32 bits of jiffies wrap */
+			if (seg && seg->rests &&
+			    time_between32((u32)jiffies, seg->rests_until - LEASED_REST,
+					   seg->rests_until))
 				seg = NULL;
 			if (seg) {
 				list_del(&seg->link);

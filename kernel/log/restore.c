@@ -457,13 +457,13 @@ static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *s
 	int err;
 
 	scoped_guard(spinlock, &member->log.lock) {
-		seg->retiring_gen = seg->gen + 1;
+		seg->retiring = true;
 		seg->state = KVBLK_SEG_FREE;
 	}
 	err = kvblk_table_write(member, seg - member->log.segs);
 	guard(spinlock)(&member->log.lock);
 	if (err) {
-		seg->retiring_gen = 0;
+		seg->retiring = false;
 		seg->state = state;
 		return;
 	}

@@ -83,7 +83,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 
 			if (n >= member->flash.nr_segs)
 				break;
-			d->generation = cpu_to_le64(seg->retiring_gen ?: seg->gen);
+			d->generation = cpu_to_le64(seg->gen + seg->retiring);
 			d->state = seg->state;
 			d->class = seg->class;
 			d->flags = cpu_to_le16(seg->flags);
@@ -345,7 +345,7 @@ void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg
 	/* pairs with kvblk_segment_get(): a later reference sees the generation */
 	smp_mb();
 	/* kvblk_segment_open() resets the rest, because readers still use it */
-	seg->retiring_gen = 0;
+	seg->retiring = false;
 	seg->state = KVBLK_SEG_FREE;
 	seg->reuse_from = kvblk_grace_end(member->flash.pool);
 	list_add_tail(&seg->link, &member->log.retiring);
