@@ -699,6 +699,7 @@ struct kvblk_pool {
 	struct mutex admin;		/* protects members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];
 	u32 nr_members;
+	struct kvblk_member __rcu *dense[KVBLK_MEMBERS_MAX]; /* @nr_members, without holes */
 	struct list_head coming;	/* members being added: see pool/member.c */
 	struct kvblk_align align;	/* accessed as .both, by one load or store */
 	u32 align_units;		/* largest record_align, in units */

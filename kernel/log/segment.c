@@ -520,6 +520,9 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 			return 0;
 		segment_rotate(member, seg, log);
 		kvblk_log_kick(member);
+		/* no segment is ready */
+		if (!READ_ONCE(member->log.current_seg[log]))
+			break;
 	}
 	/* use space left in the other open segments before the put has to wait */
 	for (log = 0; class == KVBLK_CLASS_NEW && log < member->log.nr_logs; log++) {
@@ -535,10 +538,11 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       struct kvblk_reservation *resv)
 {
 	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
+	u32 nr = READ_ONCE(pool->nr_members);
 	struct kvblk_member *member;
 	int err = -ENOSPC;
 
-	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
+	for (i = 0; i < nr; i++) {
 		rcu_read_lock();
 		member = kvblk_member_nth(pool, first + i);
 		if (member && (!kvblk_member_is_up(member) ||
@@ -556,7 +560,8 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		if (!err)
 			return 0;
 	}
-	return err;
+	/* a member may have taken the place of another, which was removed, during the walk */
+	return err == -ENOSPC && nr != READ_ONCE(pool->nr_members) ? -EAGAIN : err;
 }
 
 bool kvblk_reservation_durable(struct kvblk_reservation *resv, u8 integrity, bool lasts)

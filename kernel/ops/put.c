@@ -80,12 +80,15 @@ static bool put_reachable(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_member *member;
-	bool any = false;
+	u32 i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member)
-		any |= kvblk_member_is_up(member) && !kvblk_p2p_route(req, &member->flash);
-	return any;
+	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
+		member = kvblk_member_nth(pool, i);
+		if (member && kvblk_member_is_up(member) && !kvblk_p2p_route(req, &member->flash))
+			return true;
+	}
+	return false;
 }
 
 static int put_copy_in(struct kvblk_req *req)

@@ -356,7 +356,7 @@ static void member_end(struct kvblk_pool *pool, struct kvblk_member *member)
 	kvblk_upper_ops->member_down(member);
 	/* a removal may still compare members' epochs */
 	scoped_guard(mutex, &pool->admin)
-		RCU_INIT_POINTER(pool->members[member->flash.slot - 1], NULL);
+		kvblk_member_withdraw(member);
 	synchronize_rcu();
 	kvblk_member_free(member);
 }

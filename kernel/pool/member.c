@@ -446,7 +446,6 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		 member->flash.device,
 		 member->flash.place[0] ? member->flash.place : member->flash.path,
 		 &member->flash.uuid);
-	pool->nr_members++;
 	/* deletes need not wait for a returning member, see restore_record() */
 	if (!member->log.missing)
 		atomic_inc(&pool->restoring);
@@ -455,6 +454,8 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		WRITE_ONCE(member->log.reuse_from, kvblk_grace_end(pool));
 	percpu_ref_get(&pool->users);
 	rcu_assign_pointer(pool->members[member->flash.slot - 1], member);
+	rcu_assign_pointer(pool->dense[pool->nr_members], member);
+	WRITE_ONCE(pool->nr_members, pool->nr_members + 1);
 	kvblk_pool_limits(pool);
 	queue_work(pool->wq, &member->log.restore);
 	/* count the member, perhaps the first to know the epoch */
@@ -464,6 +465,22 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 }
 
 /* ---- removal ---- */
+
+void kvblk_member_withdraw(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->flash.pool;
+	u32 last = pool->nr_members - 1, i = 0;
+
+	lockdep_assert_held(&pool->admin);
+	RCU_INIT_POINTER(pool->members[member->flash.slot - 1], NULL);
+	while (rcu_access_pointer(pool->dense[i]) != member)
+		i++;
+	/* puts meanwhile may find a member twice, or the last one not at all */
+	rcu_assign_pointer(pool->dense[i],
+			   rcu_dereference_protected(pool->dense[last], true));
+	WRITE_ONCE(pool->nr_members, last);
+	RCU_INIT_POINTER(pool->dense[last], NULL);
+}
 
 void kvblk_member_stop(struct kvblk_member *member)
 {
@@ -535,8 +552,7 @@ static void member_remove_work(struct work_struct *work)
 	kvblk_pool_settle(pool);
 	if (!member->delisted && member->log.missing)
 		member->log.missing->taken = false;
-	rcu_assign_pointer(pool->members[member->flash.slot - 1], NULL);
-	pool->nr_members--;
+	kvblk_member_withdraw(member);
 	kvblk_pool_limits(pool);
 	mutex_unlock(&pool->admin);
 	wake_up_all(&pool->settle_wait);

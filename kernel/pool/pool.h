@@ -321,6 +321,8 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_ext_ack *extack);
 /* Publish the member and start its restore. pool->users held. */
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
+/* Remove a published member from the pool's arrays. pool->admin; then wait for RCU. */
+void kvblk_member_withdraw(struct kvblk_member *member);
 /* Stop background work and seal open segments if the device accepts writes. */
 void kvblk_member_stop(struct kvblk_member *member);
 /* Set member->found; copy the newest valid superblock, even a former member's, to log.super. */

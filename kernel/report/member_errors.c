@@ -19,18 +19,9 @@ u64 kvblk_clock(const struct kvblk_pool *pool)
 
 struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n)
 {
-	u32 nr = READ_ONCE(pool->nr_members), i;
-	struct kvblk_member *member;
+	u32 nr = READ_ONCE(pool->nr_members);
 
-	if (!nr)
-		return NULL;
-	n %= nr;
-	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
-		member = rcu_dereference(pool->members[i]);
-		if (member && !n--)
-			return member;
-	}
-	return NULL;
+	return nr ? rcu_dereference(pool->dense[n % nr]) : NULL;
 }
 
 struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
