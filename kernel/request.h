@@ -252,6 +252,7 @@ struct kvblk_req {
 	u32 crcs_room;			/* bytes of that array */
 	u32 space_seq;
 	bool throttled;			/* put, prefetch: waits for a member's write throttle */
+	bool woken;			/* by new space: call kvblk_space_passes() unless short */
 	union {				/* by @type, private to its files */
 		struct kvblk_read read;	/* get, prefetch */
 		struct kvblk_write write;	/* put */
@@ -358,6 +359,8 @@ static inline bool kvblk_req_late(const struct kvblk_req *req)
 	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
 }
 
+/* Let others look for the space that woke @req, before it takes long or if it needs none. */
+void kvblk_req_pass(struct kvblk_req *req);
 /* Implement type->wait: until segments or write throttles have space, or members are restored. */
 long kvblk_req_wait_space(struct kvblk_req *req, long step);
 long kvblk_req_wait_restore(struct kvblk_req *req, long step);

@@ -724,7 +724,7 @@ struct kvblk_pool {
 	/* members still being restored */
 	atomic_t restoring ____cacheline_aligned_in_smp;
 	wait_queue_head_t restore_wait;
-	wait_queue_head_t space_wait;
+	wait_queue_head_t space_wait;	/* exclusive: see kvblk_space_appears() */
 	atomic_t space_seq;		/* incremented when puts may find space */
 	wait_queue_head_t delete_wait;	/* woken when deletes_full of a member ends */
 	wait_queue_head_t settle_wait;	/* woken when MOVING slots settle, invalidations end */

@@ -60,8 +60,7 @@ static void kills_full(struct kvblk_member *member, bool full)
 		WRITE_ONCE(pool->pinned[first + i], full);
 	if (full)
 		return;
-	atomic_inc(&pool->space_seq);
-	wake_up_all(&pool->space_wait);
+	kvblk_space_appears(pool);
 }
 
 static void kills_count(struct kvblk_member *member, int more)

@@ -203,6 +203,23 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);
 /* Ends a reservation without I/O in flight. @rec: the record LIVE there, or NULL for a hole. */
 void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvblk_rec *rec);
+/*
+ * Wake a few of the operations that wait on pool->space_wait: _appears at new space, _passes by one
+ * that was woken, unless it lacks space still. So as many try as find space, and not all. Any
+ * context.
+ */
+static inline void kvblk_space_passes(struct kvblk_pool *pool)
+{
+	/* two, so that an operation which found space wakes more than took its place */
+	wake_up_nr(&pool->space_wait, 2);
+}
+
+static inline void kvblk_space_appears(struct kvblk_pool *pool)
+{
+	atomic_inc(&pool->space_seq);
+	kvblk_space_passes(pool);
+}
+
 /* Gives a sealed segment its place in the order of reclaim. Under log->lock. */
 void kvblk_segment_rank(struct kvblk_member *member, struct kvblk_segment *seg);
 /* Subtracts @units from live_units, and notes a segment that becomes empty. Any context. */

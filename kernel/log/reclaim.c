@@ -672,5 +672,4 @@ void kvblk_reclaim_work(struct work_struct *work)
 		retired_free(member);
 		cond_resched();
 	}
-	wake_up_all(&pool->space_wait);
 }

@@ -578,7 +578,6 @@ static void restore_failed(struct kvblk_member *member, int err)
 		}
 		cmpxchg(&member->flash.state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UNRESTORED);
 	}
-	wake_up_all(&pool->space_wait);
 	kvblk_event(pool, &member->flash, KVBLK_EVENT_RESTORE_FAILED, -err);
 }
 

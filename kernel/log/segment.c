@@ -429,8 +429,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		member->log.nr_ready++;
 	}
 	spin_unlock(&member->log.lock);
-	atomic_inc(&pool->space_seq);
-	wake_up_all(&pool->space_wait);
+	kvblk_space_appears(pool);
 	return 0;
 }
 

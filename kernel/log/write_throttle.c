@@ -156,8 +156,7 @@ static void throttle_account(struct kvblk_member *member, s64 bytes)
 		WRITE_ONCE(throttle->full, true);
 	} else if (throttle->full && throttle->waiting <= limit - limit / 4) {
 		WRITE_ONCE(throttle->full, false);
-		atomic_inc(&pool->space_seq);
-		wake_up_all(&pool->space_wait);
+		kvblk_space_appears(pool);
 	}
 }
 

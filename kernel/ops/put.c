@@ -200,6 +200,9 @@ static int put_memory(struct kvblk_req *req)
 	    !(req->mem.p2p && put_bounces(req, policy)))
 		return 0;
 	kvblk_req_buffers_drop(req);
+	/* a pager may take any time */
+	if (req->src.fault)
+		kvblk_req_pass(req);
 	req->write.align = align;
 	req->write.stable = READ_ONCE(pool->stable_writes);
 	if (kvblk_put_copies(req))
@@ -596,6 +599,9 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 		req->write.no_p2p = true;
 		return STEP_LOOK;
 	}
+	/* other puts would not find space either: smaller ones look again within a step */
+	if (err == -EAGAIN && req->bytes <= SZ_4M)
+		req->woken = false;
 	if (err)
 		return err == -EAGAIN ? STEP_WAIT : put_full(req);
 	if (req->mem.p2p && kvblk_p2p_route(req, &resv->member->flash)) {

@@ -451,8 +451,17 @@ void kvblk_req_completed(struct kvblk_req *req)
 	media_completed(&req->media.io);
 }
 
+void kvblk_req_pass(struct kvblk_req *req)
+{
+	if (!req->woken)
+		return;
+	req->woken = false;
+	kvblk_space_passes(req->pool);
+}
+
 void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash)
 {
+	kvblk_req_pass(req);
 	kvblk_io_start(&req->media.io, flash, media_completed);
 	req->media.io.p2p = req->mem.p2p;
 	if (unlikely(req->mem.shared) && req->cmd)
@@ -539,27 +548,39 @@ void kvblk_req_saw_device(struct kvblk_req *req)
 
 /* ---- starting and waiting ---- */
 
-int kvblk_req_start(struct kvblk_req *req)
+static int req_start(struct kvblk_req *req)
 {
-	int ret;
-
 	if (READ_ONCE(req->canceled))
 		return kvblk_req_over(req, -ECANCELED);
 	if (percpu_ref_is_dying(&req->pool->users))
 		return kvblk_req_over(req, -ENODEV);
-	ret = req->type->start(req);
-	if (ret)
+	return req->type->start(req);
+}
+
+int kvblk_req_start(struct kvblk_req *req)
+{
+	int ret = req_start(req);
+
+	if (ret) {
+		kvblk_req_pass(req);
 		kvblk_media_end(req);
+	}
 	return ret;
 }
 
 long kvblk_req_wait_space(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
-	long left = wait_event_killable_timeout(pool->space_wait,
-						atomic_read(&pool->space_seq) != req->space_seq,
-						step);
+	/* a prefetch needs no segment: puts that wait for one would not pass its wakeup on */
+	bool exclusive = req->type->reads;
+	/* wait_event_killable_timeout(), but exclusive */
+	long left = ___wait_event(pool->space_wait,
+				  ___wait_cond_timeout(atomic_read(&pool->space_seq) !=
+						       req->space_seq),
+				  TASK_KILLABLE, exclusive, step,
+				  __ret = schedule_timeout(__ret));
 
+	req->woken = exclusive && left > 0;
 	/* a write throttle that makes progress will have space */
 	if (left > 0 && req->throttled)
 		req->waiting = ktime_get();
@@ -615,5 +636,6 @@ int kvblk_req_wait(struct kvblk_req *req)
 		return -EINTR;
 	if (ktime_ms_delta(ktime_get(), req->waiting) <= WAIT_MS)
 		return 0;
+	kvblk_req_pass(req);
 	return req->type->give_up ? req->type->give_up(req) : -EIO;
 }

@@ -51,7 +51,6 @@ static void member_dead_work(struct work_struct *work)
 		 member->flash.name, member->flash.device,
 		 member->flash.place[0] ? member->flash.place : member->flash.path);
 	kvblk_event(pool, &member->flash, KVBLK_EVENT_MEMBER_DEAD, 0);
-	wake_up_all(&pool->space_wait);
 	kvblk_kill_retry(pool);
 	/* deletes no longer reach this member: make its recorded epoch an old one */
 	WRITE_ONCE(pool->epoch, pool->epoch + 1);
