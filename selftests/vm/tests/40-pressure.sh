@@ -25,3 +25,15 @@ for nr in 1001 1002 1003 1004 1005; do
 	blocks get $nr 1 20000
 	expect "get of the block just put" "$hits" 1
 done
+check kvblk pool destroy "$pool"
+
+# segments without live blocks are reclaimed before an older one; of eight segments five are filled when reclaim begins
+pool_format /dev/flash0
+blocks put 1 300 20000
+blocks put 2001 720 20000
+blocks put 4001 340 20000
+blocks delete 2001 720 20000
+blocks put 6001 510 20000
+wait_for 60 counts_more 0 segments_reclaimed
+blocks get 1 300 20000
+expect "gets of blocks in the oldest segment" "$hits" 300
