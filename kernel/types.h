@@ -242,9 +242,10 @@ struct kvblk_fence {
 /* Puts and prefetches that wait for gets; see log/write_throttle.c. */
 struct kvblk_write_throttle {
 	spinlock_t lock;		/* protects the fields below; any context */
-	struct list_head queue;		/* I/Os that wait: &kvblk_queued_io.link */
-	u32 puts;			/* in @queue */
-	u64 waiting;			/* bytes in @queue and in @cgroup_queues */
+	/* I/Os that wait, in order of arrival: &kvblk_queued_io.link; removed by @work only */
+	struct list_head puts;
+	struct list_head prefetches[KVBLK_PRIORITY_MAX + 1]; /* by priority */
+	u64 waiting;			/* bytes in @puts, @prefetches and @cgroup_queues */
 	bool full;			/* @waiting exceeds the limit; READ_ONCE() without @lock */
 	struct list_head counted;	/* released I/Os, oldest first: &kvblk_queued_io.counted */
 	u64 bytes;			/* of @counted */

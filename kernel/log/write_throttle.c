@@ -25,6 +25,7 @@
 #define THROTTLE_POOR	(4 * HZ)	/* time for which a cgroup counts as over budget */
 #define THROTTLE_LOOK	(HZ / 10)	/* interval of checks of queued writes */
 #define THROTTLE_IDLE	16		/* put windows of prefetches without gets */
+#define HOLD_MOST	64		/* I/Os examined in one hold of the lock */
 
 static struct workqueue_struct *throttle_wq;
 
@@ -102,18 +103,50 @@ static struct kvblk_cgroup_queue *cgroup_queue_of(struct kvblk_member *member, c
 	return spare;
 }
 
-/* Stops counting puts after too long. @answers: the device responds, so a cgroup is over budget. */
-static void throttle_forget(struct kvblk_member *member, bool answers)
+static struct kvblk_queued_io *first_queued(struct list_head *queued_ios)
+{
+	return list_first_entry_or_null(queued_ios, struct kvblk_queued_io, link);
+}
+
+/*
+ * Returns the I/O to release next, or NULL. Puts and prefetches of priority 0 take turns by
+ * arrival. A prefetch of higher priority passes those that arrived up to THROTTLE_LOOK before it.
+ */
+static struct kvblk_queued_io *throttle_next(struct kvblk_write_throttle *throttle)
+{
+	struct kvblk_queued_io *next = first_queued(&throttle->puts), *prefetch;
+	unsigned long oldest = next ? next->since : 0;
+	bool passes;
+	u32 i;
+
+	lockdep_assert_held(&throttle->lock);
+	for (i = 0; i <= KVBLK_PRIORITY_MAX; i++) {
+		prefetch = first_queued(&throttle->prefetches[i]);
+		if (!prefetch)
+			continue;
+		passes = !next || !time_after(prefetch->since, oldest + (i ? THROTTLE_LOOK : 0));
+		if (!next || time_before(prefetch->since, oldest))
+			oldest = prefetch->since;
+		if (passes)
+			next = prefetch;
+	}
+	return next;
+}
+
+/*
+ * Stops counting puts after too long. @answers: the device responds, so a cgroup is over budget.
+ * @mixed: I/Os of several cgroups wait.
+ */
+static void throttle_forget(struct kvblk_member *member, bool answers, bool mixed)
 {
 	struct kvblk_write_throttle *throttle = &member->log.throttle;
-	struct kvblk_queued_io *queued, *next, *first;
+	struct kvblk_queued_io *queued, *next, *first = throttle_next(throttle);
 	struct kvblk_cgroup_queue *queue;
-	bool mixed = false;
 
-	first = list_first_entry_or_null(&throttle->queue, struct kvblk_queued_io, link);
-	list_for_each_entry(queued, &throttle->queue, link)
-		mixed |= queued->cgroup != first->cgroup;
 	list_for_each_entry_safe(queued, next, &throttle->counted, counted) {
+		/* the oldest is first */
+		if (time_before(jiffies, queued->since + THROTTLE_PATIENCE))
+			break;
 		if (time_before(jiffies, queued->since + THROTTLE_PATIENCE +
 				(unsigned long)(queued->bytes * HZ >> THROTTLE_RATE_SHIFT)))
 			continue;
@@ -163,22 +196,17 @@ static void throttle_account(struct kvblk_member *member, s64 bytes)
 static bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
 {
 	struct kvblk_write_throttle *throttle = &member->log.throttle;
-	struct kvblk_queued_io *other;
 
 	queued->cgroup = current_cgroup();
 	guard(spinlock_irqsave)(&throttle->lock);
-	if (list_empty(&throttle->queue) && throttle_pass(member, queued, window))
+	if (!throttle_next(throttle) && throttle_pass(member, queued, window))
 		return true;
 	queued->css = current_css();
 	queued->ioprio = get_current_ioprio();
 	queued->since = jiffies;
 	throttle_account(member, queued->bytes);
-	list_for_each_entry_reverse(other, &throttle->queue, link)
-		if (other->priority >= queued->priority ||
-		    time_after(jiffies, other->since + THROTTLE_LOOK))
-			break;
-	list_add(&queued->link, &other->link);
-	throttle->puts += !queued->prefetch;
+	list_add_tail(&queued->link, queued->prefetch ? &throttle->prefetches[queued->priority] :
+							&throttle->puts);
 	queue_delayed_work(member->flash.pool->wq, &throttle->work, THROTTLE_LOOK);
 	return false;
 }
@@ -200,7 +228,7 @@ void __kvblk_throttle_leave(struct kvblk_queued_io *queued, struct kvblk_member 
 	if (!queued->member)
 		return;
 	throttle_uncount(member, queued);
-	if (!list_empty(&member->log.throttle.queue))
+	if (throttle_next(&member->log.throttle))
 		mod_delayed_work(member->flash.pool->wq, &member->log.throttle.work, 0);
 }
 
@@ -243,41 +271,117 @@ static void cgroup_queue_add(struct kvblk_member *member, struct kvblk_queued_io
 	struct kvblk_cgroup_queue *queue = cgroup_queue_of(member, queued->cgroup, true) ?:
 					   member->log.throttle.cgroup_queues;
 
-	member->log.throttle.puts -= !queued->prefetch;
 	list_move_tail(&queued->link, &queue->queued_ios);
 	queue->busy = true;
 	queue_work(throttle_wq, &queue->work);
 }
 
-static void throttle_drop(struct kvblk_member *member, struct list_head *queued_ios,
+static void throttle_drop(struct kvblk_member *member, struct kvblk_queued_io *queued,
 			  struct list_head *go)
 {
-	struct kvblk_queued_io *queued, *next;
+	lockdep_assert_held(&member->log.throttle.lock);
+	if (!READ_ONCE(*queued->given_up))
+		return;
+	throttle_account(member, -(s64)queued->bytes);
+	list_move_tail(&queued->link, go);
+}
 
+/* Drops canceled I/Os of a queue. Returns whether there are some of another cgroup than @first. */
+static bool queue_look(struct kvblk_member *member, struct list_head *queued_ios,
+		       const struct cgroup_subsys_state *first, struct list_head *go)
+{
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
+	struct kvblk_queued_io *queued, *next;
+	bool mixed = false;
+	u32 nr = 0;
+
+	spin_lock_irq(&throttle->lock);
 	list_for_each_entry_safe(queued, next, queued_ios, link) {
-		if (!READ_ONCE(*queued->given_up))
+		mixed |= queued->cgroup != first;
+		throttle_drop(member, queued, go);
+		if (++nr % HOLD_MOST)
 			continue;
-		throttle_account(member, -(s64)queued->bytes);
-		if (queued_ios == &member->log.throttle.queue)
-			member->log.throttle.puts -= !queued->prefetch;
-		list_move_tail(&queued->link, go);
+		/* @next stays: only this work removes I/Os */
+		spin_unlock_irq(&throttle->lock);
+		cond_resched();
+		spin_lock_irq(&throttle->lock);
+	}
+	spin_unlock_irq(&throttle->lock);
+	return mixed;
+}
+
+/* Drops canceled I/Os of a cgroup's queue, which the queue's work shortens meanwhile. */
+static void cgroup_queue_look(struct kvblk_member *member, struct kvblk_cgroup_queue *queue,
+			      struct list_head *go)
+{
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
+	struct kvblk_queued_io *queued;
+	LIST_HEAD(rest);
+	u32 nr;
+
+	scoped_guard(spinlock_irq, &throttle->lock)
+		list_splice_init(&queue->queued_ios, &rest);
+	while (!list_empty(&rest)) {
+		scoped_guard(spinlock_irq, &throttle->lock) {
+			for (nr = 0; nr < HOLD_MOST && (queued = first_queued(&rest)); nr++) {
+				list_move_tail(&queued->link, &queue->queued_ios);
+				throttle_drop(member, queued, go);
+			}
+			queue->busy = true;
+			queue_work(throttle_wq, &queue->work);
+		}
+		cond_resched();
 	}
 }
 
 static void throttle_look(struct kvblk_member *member, struct list_head *go)
 {
 	struct kvblk_write_throttle *throttle = &member->log.throttle;
-	bool recent = time_before(jiffies, throttle->looked + 3 * THROTTLE_LOOK);
+	bool recent = time_before(jiffies, throttle->looked + 3 * THROTTLE_LOOK), mixed;
+	const struct cgroup_subsys_state *cgroup = NULL;
+	struct kvblk_queued_io *first;
 	struct kvblk_ios ios;
 	u32 i;
 
+	scoped_guard(spinlock_irq, &throttle->lock) {
+		first = throttle_next(throttle);
+		if (first)
+			cgroup = first->cgroup;
+	}
+	mixed = queue_look(member, &throttle->puts, cgroup, go);
+	for (i = 0; i <= KVBLK_PRIORITY_MAX; i++)
+		mixed |= queue_look(member, &throttle->prefetches[i], cgroup, go);
+	for (i = 0; i < KVBLK_CGROUP_QUEUES; i++)
+		cgroup_queue_look(member, &throttle->cgroup_queues[i], go);
 	kvblk_flash_inflight(&member->flash, &ios);
-	throttle_forget(member, recent && ios.done != throttle->done);
+	guard(spinlock_irq)(&throttle->lock);
+	throttle_forget(member, recent && ios.done != throttle->done, first && mixed);
 	throttle->done = ios.done;
 	throttle->looked = jiffies;
-	throttle_drop(member, &throttle->queue, go);
-	for (i = 0; i < KVBLK_CGROUP_QUEUES; i++)
-		throttle_drop(member, &throttle->cgroup_queues[i].queued_ios, go);
+}
+
+/* Releases up to HOLD_MOST I/Os. Returns whether there may be more to release. */
+static bool throttle_release(struct kvblk_member *member, u64 window)
+{
+	struct kvblk_write_throttle *throttle = &member->log.throttle;
+	struct kvblk_queued_io *queued;
+	bool puts_only = false;
+	u32 nr;
+
+	guard(spinlock_irq)(&throttle->lock);
+	for (nr = 0; nr < HOLD_MOST; nr++) {
+		/* keep the order, except that puts pass prefetches while no gets are submitted */
+		queued = puts_only ? first_queued(&throttle->puts) : throttle_next(throttle);
+		if (!queued)
+			break;
+		if (throttle_pass(member, queued, queued_window(member, queued, window)))
+			cgroup_queue_add(member, queued);
+		else if (window == U64_MAX && !puts_only)
+			puts_only = true;
+		else
+			break;
+	}
+	return nr == HOLD_MOST;
 }
 
 static void throttle_work(struct work_struct *work)
@@ -287,29 +391,15 @@ static void throttle_work(struct work_struct *work)
 	struct kvblk_write_throttle *throttle = &member->log.throttle;
 	u64 window = kvblk_put_window(member);
 	struct kvblk_queued_io *queued, *next;
-	bool prefetch_waits = false;
 	LIST_HEAD(go);
 
-	scoped_guard(spinlock_irq, &throttle->lock) {
-		if (time_after_eq(jiffies, throttle->looked + THROTTLE_LOOK))
-			throttle_look(member, &go);
-		/* keep the order, except that puts pass prefetches while no gets are submitted */
-		list_for_each_entry_safe(queued, next, &throttle->queue, link) {
-			/* or else each completion would walk all prefetches under the lock */
-			if (prefetch_waits && !throttle->puts)
-				break;
-			if (prefetch_waits && queued->prefetch)
-				continue;
-			if (throttle_pass(member, queued, queued_window(member, queued, window)))
-				cgroup_queue_add(member, queued);
-			else if (window == U64_MAX)
-				prefetch_waits = true;
-			else
-				break;
-		}
+	if (time_after_eq(jiffies, throttle->looked + THROTTLE_LOOK))
+		throttle_look(member, &go);
+	while (throttle_release(member, window))
+		cond_resched();
+	scoped_guard(spinlock_irq, &throttle->lock)
 		if (throttle->waiting)
 			queue_delayed_work(member->flash.pool->wq, &throttle->work, THROTTLE_LOOK);
-	}
 	/* canceled writes submit no I/O */
 	list_for_each_entry_safe(queued, next, &go, link)
 		throttle_submit(queued);
@@ -321,7 +411,9 @@ void kvblk_throttle_member_init(struct kvblk_member *member)
 	u32 i;
 
 	spin_lock_init(&throttle->lock);
-	INIT_LIST_HEAD(&throttle->queue);
+	INIT_LIST_HEAD(&throttle->puts);
+	for (i = 0; i <= KVBLK_PRIORITY_MAX; i++)
+		INIT_LIST_HEAD(&throttle->prefetches[i]);
 	INIT_LIST_HEAD(&throttle->counted);
 	INIT_DELAYED_WORK(&throttle->work, throttle_work);
 	for (i = 0; i < KVBLK_CGROUP_QUEUES; i++) {
