@@ -83,7 +83,7 @@ struct kvblk_segment {
 	bool unknown;			/* table entry and its page unreadable; log->table_lock */
 	u32 nr_records;			/* once SEALED */
 	u32 rests_until;		/* jiffies until which reclaim skips it; only reclaim */
-	u64 stamp;			/* &kvblk_policy_seg.stamp; set by reclaim once opened */
+	u64 stamp;			/* &kvblk_policy_seg.stamp; constant while @ranked */
 	u64 opened;			/* position in the member's order of opening */
 	u64 sweep_mark;			/* pool->sweep_pass that must be reached before reuse */
 	u64 reuse_from;			/* once retired: boottime ns, see kvblk_grace_end() */
