@@ -313,6 +313,7 @@ struct kvblk_flash {
 	u32 segment_units;
 	u32 nr_segs;
 	u32 record_align;		/* bytes */
+	bool short_crc;			/* headers are written with KVBLK_RECF_SHORT_CRC */
 	u32 seg_base;			/* pool-wide number of segment 0 */
 	u64 incarnation;		/* random number of this format of the device */
 

@@ -55,8 +55,9 @@
 #define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
 #define KVBLK_COUNT_FOUND_MAX	(KVBLK_COUNT_MAX / 2)	/* of what is read: a next one exists */
 
-/* No bits of compat or incompat are defined yet. Unknown compat bits are preserved. */
+/* No bits of compat are defined yet. Unknown ones are preserved. */
 #define KVBLK_SB_RO_ALL		KVBLK_SB_RO_POD
+#define KVBLK_SB_IN_ALL		KVBLK_SB_IN_SHORT_CRC
 
 /* Limits of a superblock's reuse_grace, ms. A follower reads a table page each second. */
 #define KVBLK_REUSE_GRACE_MIN	3000u
@@ -150,13 +151,15 @@ struct kvblk_d_record {
 	__le16 key_len;
 	__le16 key_epoch;	/* reserved for encryption */
 	__le32 reserved;
-	__le32 crc;		/* crc32c of the header, this field and mac zero */
-	__le64 mac;		/* SipHash of the bytes before it */
+	__le32 crc;		/* crc32c of the header, this field and mac zero; or SHORT_CRC */
+	__le64 mac;		/* SipHash of the bytes before it; or SHORT_CRC */
 	__u8   pad[392];	/* up to KVBLK_HDR_KEY */
 } __packed;
 
 #define KVBLK_RECF_DURABLE	0x01 /* written past volatile caches */
-#define KVBLK_RECF_ALL		KVBLK_RECF_DURABLE
+/* The crc covers only the bytes in use; the mac covers the place and the crc. */
+#define KVBLK_RECF_SHORT_CRC	0x02
+#define KVBLK_RECF_ALL		(KVBLK_RECF_DURABLE | KVBLK_RECF_SHORT_CRC)
 
 struct kvblk_d_entry {
 	__le64 id_hi;

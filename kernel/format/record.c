@@ -6,8 +6,9 @@
  * then its place, then each field. A decoder's results are in range, whatever the device
  * returned. The exception is KVBLK_DEC_MORE, which only costs the reader 4 KiB.
  *
- * A MAC covers the bytes before it, hence the CRC, hence the rest. A forged CRC does not help:
- * the MACed bytes name the place, and the module wrote that place's contents. Changes of the
+ * A MAC covers place and CRC, hence the rest. A forged CRC does not help: the MACed bytes name the
+ * place, and the module wrote that place's contents. So the MAC of KVBLK_RECF_SHORT_CRC, which
+ * covers nothing else, proves as much as the former one of all bytes before it. Changes of the
  * media itself are not detected, because the media hold the secret in the superblock.
  *
  * MACs are compared with ==, because timing reveals nothing: the tag is one word, a guess costs a
@@ -60,6 +61,35 @@ static u32 crc_with_hole(const void *buf, size_t size, size_t hole, size_t end)
 /* MAC of a header or summary page: of all bytes before it, the crc included. */
 #define mac_of(ptr, secret)	siphash(ptr, offsetof(typeof(*(ptr)), mac), &(secret)->mac)
 
+static bool header_short(const struct kvblk_d_record *hdr)
+{
+	return hdr->flags & cpu_to_le32(KVBLK_RECF_SHORT_CRC);
+}
+
+/* Return the CRC32C of the bytes in use: fields, key and chunk checksums; lengths in range. */
+static u32 header_crc_short(const struct kvblk_d_record *hdr)
+{
+	u32 crc = crc32c(KVBLK_CRC_INIT, hdr, offsetof(struct kvblk_d_record, crc));
+
+	crc = crc32c(crc, (const void *)hdr + KVBLK_HDR_KEY, le16_to_cpu(hdr->key_len));
+	return ~crc32c(crc, (const void *)hdr + KVBLK_HDR_CRCS,
+		       kvblk_crcs_bytes(le32_to_cpu(hdr->length)));
+}
+
+static u32 header_crc(const struct kvblk_d_record *hdr, size_t size)
+{
+	return header_short(hdr) ? header_crc_short(hdr) : crc_of(hdr, size, mac);
+}
+
+static u64 header_mac(const struct kvblk_d_record *hdr, const struct kvblk_secret *secret)
+{
+	if (!header_short(hdr))
+		return mac_of(hdr, secret);
+	return siphash_4u64(le64_to_cpu(hdr->incarnation), le64_to_cpu(hdr->generation),
+			    (u64)le32_to_cpu(hdr->unit) << 32 | le32_to_cpu(hdr->segment),
+			    le32_to_cpu(hdr->crc), &secret->mac);
+}
+
 /* Set place, checksum and MAC of a header whose other fields are set. */
 static void header_seal(struct kvblk_d_record *hdr, size_t size, const struct kvblk_place *place,
 			const struct kvblk_secret *secret)
@@ -70,12 +100,12 @@ static void header_seal(struct kvblk_d_record *hdr, size_t size, const struct kv
 	hdr->segment = cpu_to_le32(place->segment);
 	hdr->unit = cpu_to_le32(place->unit);
 	hdr->generation = cpu_to_le64(place->generation);
-	hdr->crc = cpu_to_le32(crc_of(hdr, size, mac));
-	hdr->mac = cpu_to_le64(mac_of(hdr, secret));
+	hdr->crc = cpu_to_le32(header_crc(hdr, size));
+	hdr->mac = cpu_to_le64(header_mac(hdr, secret));
 }
 
-void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
-			 const struct kvblk_place *place, const struct kvblk_secret *secret)
+void kvblk_record_encode(void *buf, const struct kvblk_rec *rec, const struct kvblk_place *place,
+			 const struct kvblk_secret *secret, bool short_crc)
 {
 	size_t size = kvblk_header_bytes(rec->length);
 	size_t end = KVBLK_HDR_CRCS + kvblk_crcs_bytes(rec->length);
@@ -94,7 +124,8 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 	hdr->priority = rec->priority;
 	hdr->tenant = cpu_to_le16(rec->tenant);
 	hdr->seq = cpu_to_le64(rec->seq);
-	hdr->flags = cpu_to_le32(rec->durable ? KVBLK_RECF_DURABLE : 0);
+	hdr->flags = cpu_to_le32((rec->durable ? KVBLK_RECF_DURABLE : 0) |
+				 (short_crc ? KVBLK_RECF_SHORT_CRC : 0));
 	hdr->length = cpu_to_le32(rec->length);
 	hdr->layout_tag = cpu_to_le64(rec->layout_tag);
 	hdr->caller_tag = cpu_to_le64(rec->caller_tag);
@@ -124,6 +155,16 @@ static bool value_in_range(u32 length, u16 tenant, u8 priority)
 	       priority <= KVBLK_PRIORITY_MAX;
 }
 
+/* Return whether the bytes in use, by the header's lengths, lie within the header. */
+static bool header_lengths_valid(const struct kvblk_d_record *hdr)
+{
+	u16 key_len = le16_to_cpu(hdr->key_len);
+	u32 length = le32_to_cpu(hdr->length);
+
+	return key_len && key_len <= KVBLK_KEY_MAX && length && length <= KVBLK_VALUE_MAX &&
+	       hdr->header_units == kvblk_header_units(length);
+}
+
 static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
 					struct kvblk_rec *rec)
 {
@@ -141,12 +182,10 @@ static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
 					struct kvblk_rec *rec)
 {
 	u16 tenant = le16_to_cpu(hdr->tenant);
-	u16 key_len = le16_to_cpu(hdr->key_len);
 	u32 length = le32_to_cpu(hdr->length);
 
-	if (!value_in_range(length, tenant, hdr->priority) || !key_len ||
-	    key_len > KVBLK_KEY_MAX || hdr->integrity >= KVBLK_INTEGRITIES ||
-	    hdr->header_units != kvblk_header_units(length))
+	if (!value_in_range(length, tenant, hdr->priority) || !header_lengths_valid(hdr) ||
+	    hdr->integrity >= KVBLK_INTEGRITIES)
 		return KVBLK_DEC_NONE;
 	if (!trust->secret &&
 	    (le64_to_cpu(hdr->id_hi) != trust->id.hi ||
@@ -163,7 +202,7 @@ static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
 		.length = length,
 		.expiry = le32_to_cpu(hdr->expiry),
 		.tenant = tenant,
-		.key_len = key_len,
+		.key_len = le16_to_cpu(hdr->key_len),
 		.priority = hdr->priority,
 		.integrity = hdr->integrity,
 		.durable = le32_to_cpu(hdr->flags) & KVBLK_RECF_DURABLE,
@@ -192,8 +231,10 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 	if (header_size > size)
 		return magic == KVBLK_RECORD_MAGIC ? KVBLK_DEC_MORE : KVBLK_DEC_NONE;
 
-	if (le32_to_cpu(hdr->crc) != crc_of(hdr, header_size, mac) ||
-	    (trust.secret && le64_to_cpu(hdr->mac) != mac_of(hdr, trust.secret)))
+	if (header_short(hdr) && !header_lengths_valid(hdr))
+		return KVBLK_DEC_NONE;
+	if (le32_to_cpu(hdr->crc) != header_crc(hdr, header_size) ||
+	    (trust.secret && le64_to_cpu(hdr->mac) != header_mac(hdr, trust.secret)))
 		return KVBLK_DEC_NONE;
 
 	if (le64_to_cpu(hdr->incarnation) != place->incarnation ||
@@ -508,7 +549,8 @@ int kvblk_super_within(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 		return -ENODATA;
 	if (le32_to_cpu(sb->crc) != crc_of(sb, sizeof(*sb), crc))
 		return -EBADMSG;
-	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION || sb->incompat ||
+	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION ||
+	    le32_to_cpu(sb->incompat) & ~KVBLK_SB_IN_ALL ||
 	    le32_to_cpu(sb->pool_flags) & ~KVBLK_SBF_ALL)
 		return -EPROTONOSUPPORT;
 

@@ -78,10 +78,11 @@ static inline u32 kvblk_record_units(u32 length, u32 align_units)
 /*
  * Write the header of @rec, kvblk_header_units() units, to @buf. The chunk checksums must be at
  * @buf + KVBLK_HDR_CRCS already; @rec->crcs is ignored. @rec->key may point into @buf, so that a
- * decoded header can be encoded in place for another position. @rec is trusted.
+ * decoded header can be encoded in place for another position. @rec is trusted. @short_crc: for a
+ * member with KVBLK_SB_IN_SHORT_CRC.
  */
-void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
-			 const struct kvblk_place *place, const struct kvblk_secret *secret);
+void kvblk_record_encode(void *buf, const struct kvblk_rec *rec, const struct kvblk_place *place,
+			 const struct kvblk_secret *secret, bool short_crc);
 /* Write a filler that covers @units (header included) to @buf, 4 KiB. */
 void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
 			 const struct kvblk_secret *secret);

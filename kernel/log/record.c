@@ -117,7 +117,7 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 	if (sum)
 		first = parts_write(io, opf, pos + bytes, mem, &kvblk_proofs[rec->integrity],
 				    kvblk_header_crcs(header), &nr);
-	kvblk_record_encode(header, rec, &place, &io->flash->pool->secret);
+	kvblk_record_encode(header, rec, &place, &io->flash->pool->secret, io->flash->short_crc);
 	head_submit(io, opf, pos, mem, first, nr);
 }
 

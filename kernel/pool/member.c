@@ -326,6 +326,7 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		member->flash.nr_segs = le32_to_cpu(sb->nr_segments);
 		member->flash.data_start = le64_to_cpu(sb->data_start);
 		member->flash.record_align = le32_to_cpu(sb->record_align);
+		member->flash.short_crc = le32_to_cpu(sb->incompat) & KVBLK_SB_IN_SHORT_CRC;
 		member->flash.incarnation = le64_to_cpu(sb->incarnation);
 		member->log.epoch = le64_to_cpu(sb->epoch);
 		member->log.activation = le64_to_cpu(sb->activation);
@@ -352,6 +353,7 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		member->flash.nr_segs = nr;
 		member->flash.segment_units = seg >> KVBLK_UNIT_SHIFT;
 		member->flash.incarnation = get_random_u64();
+		member->flash.short_crc = true;
 		member->log.formatted = true;
 		uuid_gen(&member->flash.uuid);
 		/* a returning member's super preserves the fields of later versions */

@@ -218,6 +218,8 @@ static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *
 	sb->time = cpu_to_le64(kvblk_clock(pool));
 	sb->wall = cpu_to_le64(ktime_get_real_seconds());
 	sb->index_slots = cpu_to_le64(READ_ONCE(pool->index_slots));
+	if (member->flash.short_crc)
+		sb->incompat |= cpu_to_le32(KVBLK_SB_IN_SHORT_CRC);
 	if (kvblk_pool_in_pod(pool)) {
 		sb->ro_compat |= cpu_to_le32(KVBLK_SB_RO_POD);
 		memcpy(sb->pod_uuid, pool->pod, sizeof(sb->pod_uuid));

@@ -804,7 +804,8 @@ bool media_flood(const struct media *media, void *live, struct media_change *cha
 		 place.segment);
 	place.unit = 2;
 	kvblk_record_encode((u8 *)live + segment_at(media, place.segment, 2), &rec,
-			    &place, &media->secret);
+			    &place, &media->secret,
+			    le32_to_cpu(media->sb.incompat) & KVBLK_SB_IN_SHORT_CRC);
 	for (page = 0; page < pages; page++) {
 		struct kvblk_d_summary *buf = (void *)((u8 *)live +
 			segment_at(media, place.segment, units - 1 - page));

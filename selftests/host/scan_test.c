@@ -90,7 +90,9 @@ static void put_segment(u32 segment, u32 listed, bool sealed)
 		struct kvblk_place place = place_of(segment, nr * EACH);
 		struct kvblk_rec rec = rec_of(segment, nr);
 
-		kvblk_record_encode(image + pos_of(segment, nr * EACH), &rec, &place, &secret);
+		/* a pool may have records of both forms */
+		kvblk_record_encode(image + pos_of(segment, nr * EACH), &rec, &place, &secret,
+				    nr % 2);
 	}
 	for (u32 page = 0; page < kvblk_summary_pages(listed); page++)
 		put_summary(segment, page, listed, sealed);

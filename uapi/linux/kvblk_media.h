@@ -36,6 +36,12 @@ enum kvblk_sb_state {
  */
 #define KVBLK_SB_RO_POD		0x01
 
+/*
+ * incompat: headers of records are sealed in a shorter way, which other modules
+ * take for damage. Set when a member is formatted.
+ */
+#define KVBLK_SB_IN_SHORT_CRC	0x01
+
 struct kvblk_d_tenant {
 	__le16 id;		/* 0 is "default"; never reused */
 	__le16 flags;		/* KVBLK_TENANTF_* */

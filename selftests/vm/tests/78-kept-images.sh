@@ -56,6 +56,7 @@ for dir in "${dirs[@]}"; do
 		members+=("$device")
 	done
 	name=${members[0]#/dev/}
+	features=$(crash_media_fuzz field "${members[0]}" incompat)
 	# devices without reservations
 	force=()
 	[[ $image != *pod* ]] || force=(--force)
@@ -93,6 +94,8 @@ for dir in "${dirs[@]}"; do
 	sed -n 's/ bare$/ gone/p' "$dir/blocks" >"$tmp/list"
 	holds
 	check pool_destroy
+	# records put by this version have the member's form, or else the last import had not found them
+	expect "incompat bits" "$(crash_media_fuzz field "${members[0]}" incompat)" "$features"
 
 	# the module detects a feature, the command also a version
 	said="$name was written by another version"

@@ -29,6 +29,7 @@ pod_uuid() { bytes "$1" 3920 16; }
 # of_pod DEVICE: the superblock has the pod's bit, name, uuid and seed, and the least grace
 of_pod() {
 	expect "ro_compat of $1" "$(bytes "$1" 20 4)" 01000000
+	expect "incompat of $1" "$(bytes "$1" 24 4)" 01000000
 	expect "pod of $1" "$(text "$1" 3936)" rack7
 	expect "pod uuid of $1" "$(pod_uuid "$1")" "$pod"
 	expect "grace of $1" "$(bytes "$1" 3968 4)" 10270000
