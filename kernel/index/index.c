@@ -137,6 +137,16 @@ static u64 slot_number(struct place at)
 	return at.bucket * BUCKET_SLOTS + at.nr;
 }
 
+static u64 place_pack(struct place at)
+{
+	return at.bucket << PLACE_SHIFT | at.nr;
+}
+
+static struct place place_unpack(u64 place)
+{
+	return (struct place) { place >> PLACE_SHIFT, place & (BIT(PLACE_SHIFT) - 1) };
+}
+
 static unsigned int slot_state(struct packed p)
 {
 	return FIELD_GET(SLOT_STATE, p.a);
@@ -182,7 +192,7 @@ static __always_inline void slot_unpack(const struct kvblk_index *idx, struct pl
 	u64 nr = slot_number(at);
 
 	slot->heat = READ_ONCE(*slot_heat(idx, at));
-	slot->place = at.bucket << PLACE_SHIFT | at.nr;
+	slot->place = place_pack(at);
 	slot->expiry = 0;
 	if (p.a & SLOT_EXPIRES)
 		slot->expiry = READ_ONCE(idx->expiry[nr]);
@@ -281,6 +291,12 @@ static unsigned int mask_weight(unsigned int mask)
 	return (mask & 1) + (mask >> 1 & 1) + (mask >> 2);
 }
 
+static __always_inline bool slot_is_home(const struct home *home, struct packed p)
+{
+	return FIELD_GET(SLOT_TAG_HIGH, p.a) == home->tag >> TAG_LOW_BITS &&
+	       p.tag == (u16)home->tag && slot_state(p) != KVBLK_SLOT_FREE;
+}
+
 /* Find @home's slot, dead or alive. Without the lock, the result may be torn. */
 static __always_inline bool home_find(const struct kvblk_index *idx, const struct home *home,
 				      struct place *at, struct packed *p)
@@ -295,8 +311,7 @@ static __always_inline bool home_find(const struct kvblk_index *idx, const struc
 		at->nr = bit / TAG_LOW_BITS;
 		*p = slot_load(idx, *at);
 		/* bucket_match() may report a tag that differs in bit 0 */
-		if (FIELD_GET(SLOT_TAG_HIGH, p->a) == home->tag >> TAG_LOW_BITS &&
-		    p->tag == (u16)home->tag && slot_state(*p) != KVBLK_SLOT_FREE)
+		if (slot_is_home(home, *p))
 			return true;
 	}
 	return false;
@@ -321,11 +336,25 @@ static bool bucket_room(const struct kvblk_index *idx, u64 bucket, struct place 
 	return true;
 }
 
+/* Find @home's slot at @place, unless an insert has moved it, or @place is none of @home. */
+static bool home_find_at(const struct kvblk_index *idx, const struct home *home, u64 place,
+			 struct place *at, struct packed *p)
+{
+	*at = place_unpack(place);
+	if ((at->bucket != home->bucket[0] && at->bucket != home->bucket[1]) ||
+	    at->nr >= BUCKET_SLOTS)
+		return false;
+	*p = slot_load(idx, *at);
+	return slot_is_home(home, *p);
+}
+
+/* Find @home's slot if it has the record of @old. Stripe's lock held. */
 static bool home_find_same(const struct kvblk_index *idx, const struct home *home,
 			   const struct kvblk_slot *old, struct place *at, struct packed *p)
 {
-	return home_find(idx, home, at, p) && FIELD_GET(SLOT_SEG, p->b) == old->seg &&
-	       FIELD_GET(SLOT_OFF, p->b) == old->off && FIELD_GET(SLOT_GEN, p->a) == old->gen;
+	return (home_find_at(idx, home, old->place, at, p) || home_find(idx, home, at, p)) &&
+	       FIELD_GET(SLOT_SEG, p->b) == old->seg && FIELD_GET(SLOT_OFF, p->b) == old->off &&
+	       FIELD_GET(SLOT_GEN, p->a) == old->gen;
 }
 
 /* Find a FREE slot in the emptier bucket of @home: saves a fifth of the evictions at load 0.85. */
@@ -574,7 +603,7 @@ static bool home_room(const struct kvblk_index *idx, const struct home *home, st
 	       path_long(idx, home, other, path);
 }
 
-int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
+int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict)
 {
 	const struct home home = home_of(idx, id);
@@ -604,8 +633,10 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct
 		slot_unpack(idx, path.at[path.nr - 1], p, old);
 	if (ret == 1)
 		old->place = home_token(place_home(idx, path.at[path.nr - 1], p));
-	if (ret >= 0)
+	if (ret >= 0) {
 		path_put(idx, stripe, &path, home.tag, slot);
+		slot->place = place_pack(path.at[0]);
+	}
 	return ret;
 }
 
@@ -660,6 +691,25 @@ bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct
 		       const struct kvblk_slot *new)
 {
 	return slot_replace(idx, id, old, new, true);
+}
+
+bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
+			 const struct kvblk_slot *slot)
+{
+	const struct home home = home_of(idx, id);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct packed p;
+	struct place at;
+
+	guard(spinlock)(&stripe->lock);
+	if (!home_find_same(idx, &home, slot, &at, &p) || slot_state(p) != KVBLK_SLOT_WRITING)
+		return false;
+	p.a ^= FIELD_PREP(SLOT_STATE, KVBLK_SLOT_WRITING ^ KVBLK_SLOT_LIVE);
+	write_seqcount_begin(&stripe->seq);
+	slot_store(idx, at, p);
+	write_seqcount_end(&stripe->seq);
+	slot_notify(idx, at, true);
+	return true;
 }
 
 bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
@@ -748,7 +798,7 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *
 
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick)
 {
-	struct place at = { slot->place >> PLACE_SHIFT, slot->place & (BIT(PLACE_SHIFT) - 1) };
+	struct place at = place_unpack(slot->place);
 
 	/* most touches of a hot block have the same tick: do not dirty its line */
 	if (slot->heat != tick)

@@ -53,7 +53,7 @@ struct kvblk_slot {
 	u8 heat;	/* tick of the last touch, 0: never (a copy; see kvblk_index_touch()) */
 	u32 expiry;	/* low bits of the pool's clock at the expiry, 0: never */
 	u64 caller_tag;	/* only 0 before kvblk_index_keep_tags() */
-	u64 place;	/* position; in evicted slots and entries of walks, kvblk_index_token() */
+	u64 place;	/* last known position; in evicted slots and walks, kvblk_index_token() */
 };
 
 /* An entry as walks and listeners get it. */
@@ -131,9 +131,9 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);	/* ne
  * the present entry in @old; -ENOSPC if every candidate is WRITING, MOVING, leased or pinned, or
  * (without @evict) live; 1 with an evicted live entry in @old, whose record the caller must
  * invalidate. Victims: lowest prio first, then never touched, then oldest touch. A foreign @slot
- * evicts only foreign entries, which need no invalidation.
+ * evicts only foreign entries, which need no invalidation. Sets @slot->place.
  */
-int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *slot,
+int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict);
 /*
  * Replace the entry of @id by @new (NULL: remove it), dead or not, if record and state are those of
@@ -141,6 +141,9 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, const struct
  */
 bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
+/* Make the WRITING entry of @slot LIVE. Returns success: false if its owner lost it. */
+bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
+			 const struct kvblk_slot *slot);
 /* kvblk_index_replace() unless leased. Reclaim makes what it drops MOVING: not to be leased. */
 bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 		       const struct kvblk_slot *new);

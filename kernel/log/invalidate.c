@@ -355,7 +355,7 @@ static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 }
 
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
-		       const struct kvblk_slot *slot, struct kvblk_slot *old)
+		       struct kvblk_slot *slot, struct kvblk_slot *old)
 {
 	struct kvblk_kill *kill;
 	int ret;

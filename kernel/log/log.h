@@ -403,7 +403,7 @@ struct kvblk_kill {
 int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg, u64 gen);
 /* Change an entry as the index does, and queue the stale record's invalidation. May sleep. */
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
-		       const struct kvblk_slot *slot, struct kvblk_slot *old);
+		       struct kvblk_slot *slot, struct kvblk_slot *old);
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old, const struct kvblk_slot *new);
 /* Removes an expired entry, without invalidation. Returns false if @old is outdated. */

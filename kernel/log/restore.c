@@ -169,7 +169,7 @@ static void restore_ahead(struct kvblk_scan *scan, const struct kvblk_d_summary 
  * only if the former number of slots is known. Else deletes, which cannot find the block, fail.
  */
 static int restore_insert(struct kvblk_pool *pool, struct kvblk_id id,
-			  const struct kvblk_slot *slot, struct kvblk_slot *old)
+			  struct kvblk_slot *slot, struct kvblk_slot *old)
 {
 	int ret;
 

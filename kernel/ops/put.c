@@ -793,13 +793,13 @@ static void put_failed(struct kvblk_req *req, bool again)
 }
 
 /* Publishes the new record in the index. Returns false if another put owns the key by now. */
-static bool put_show(struct kvblk_req *req, const struct kvblk_slot *live)
+static bool put_show(struct kvblk_req *req, struct kvblk_slot *live)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot victim;
 
 	if (!req->write.replaces)
-		return kvblk_index_replace(&pool->index, req->id, &req->slot, live);
+		return kvblk_index_publish(&pool->index, req->id, &req->slot);
 	/* the older record's segment may have been reclaimed */
 	return kvblk_entry_replace(pool, req->id, &req->write.old, live) ||
 	       !kvblk_entry_insert(pool, req->id, live, &victim);

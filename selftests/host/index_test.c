@@ -305,6 +305,20 @@ static void model_replace(struct model *m, u64 key)
 	e->there = !remove;
 }
 
+static void model_publish(struct model *m, u64 key)
+{
+	struct entry *e = &m->keys[key];
+	struct kvblk_slot slot = e->slot;
+	bool wrong = below(&m->seed, 8) == 0;
+
+	if (wrong)
+		slot.off ^= 1;
+	assert_int_equal(kvblk_index_publish(&m->idx, id_of(key), &slot),
+			 e->there && !wrong && slot.state == KVBLK_SLOT_WRITING);
+	if (e->there && !wrong && slot.state == KVBLK_SLOT_WRITING)
+		e->slot.state = KVBLK_SLOT_LIVE;
+}
+
 static void model_lease(struct model *m, u64 key)
 {
 	struct entry *e = &m->keys[key];
@@ -411,8 +425,11 @@ static void model_step(struct model *m)
 	case 0 ... 5:
 		model_insert(m, key);
 		break;
-	case 6 ... 8:
+	case 6 ... 7:
 		model_replace(m, key);
+		break;
+	case 8:
+		model_publish(m, key);
 		break;
 	case 9:
 		model_lease(m, key);
@@ -1224,6 +1241,11 @@ static void crowd_put(struct crowd *c, u64 key, u64 *seed)
 	if (below(seed, 16) == 0)
 		sched_yield();
 	atomic_xchg(&c->owned[key], 0);
+	if (below(seed, 2)) {
+		if (!kvblk_index_publish(&c->idx, id_of(key), &slot))
+			atomic_inc(&c->faults);
+		return;
+	}
 	live = crowd_slot(key, below(seed, 256), KVBLK_SLOT_LIVE);
 	crowd_tag(c, &live);
 	if (!kvblk_index_replace(&c->idx, id_of(key), &slot,

@@ -334,7 +334,7 @@ static void open_segment(struct sim *s, enum kvblk_policy_class class)
  * negative errno.
  */
 static int enter(struct sim *s, uint32_t name, const struct kvblk_slot *old,
-		 const struct kvblk_slot *slot)
+		 struct kvblk_slot *slot)
 {
 	struct kvblk_slot victim;
 	int ret;
