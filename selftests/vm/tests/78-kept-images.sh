@@ -41,7 +41,7 @@ defer 'rm /var/lib/kvblk/node'
 kv_load
 modprobe -q loop || true
 dirs=("$images"/*/)
-[ "$KVBLK_DEPTH" = all ] || dirs=("$images"/1-crashed/ "$images"/1-pod-stopped/)
+[ "$KVBLK_DEPTH" = all ] || dirs=("$images"/1-crashed/ "$images"/1-pod-short-stopped/)
 [ ${#dirs[@]} -ge 2 ] || fail "there are no images"
 for dir in "${dirs[@]}"; do
 	image=$(basename "$dir")
