@@ -7,8 +7,10 @@
  *	  icount_ops run COMMAND...
  *
  * ENGINE	uring, uring-fixed, ioctl, ioctl-fixed: a pool, TARGET is its name;
- *		raw, raw-fixed: io_uring on the block device TARGET
- * OP		get or put of SIZE bytes; for raw engines read and write
+ *		raw, raw-fixed: io_uring on the block device TARGET;
+ *		lookup, lease: a pool; lease also leases the blocks and releases them
+ * OP		get or put of SIZE bytes; for raw engines read and write; lookup: of a
+ *		prefix of DEPTH keys, for the engines lookup and lease
  * MEMORY	host, or the file that provides a PCI device's memory by mmap()
  * WAY		direct, bounced or memory: required flag of a pool's results; staged:
  *		gets go to host memory, and are copied to MEMORY in user space
@@ -42,12 +44,14 @@
 /* size of the set of blocks that are got or read, and their maximum number */
 #define BLOCKS_BYTES	(128u << 20)
 #define BLOCKS_MAX	1024u
+#define LEASE_MS	60000u
 
 struct run;
 
 struct engine {
 	const char *name;
 	bool fixed;
+	bool lookup;
 	void (*create)(struct run *run);
 	/* start the operation in slot @i */
 	void (*start)(struct run *run, unsigned int i);
@@ -72,6 +76,7 @@ struct run {
 	uint64_t nr_blocks;
 	uint64_t *number;		/* number of the block in each slot */
 	char (*key)[KEY_LEN + 1];
+	char *prefix;			/* keys of a lookup, packed */
 	uint64_t random;
 	uint64_t nr_put;
 
@@ -349,13 +354,62 @@ static void raw_finish(struct run *run)
 	io_uring_cq_advance(&run->ring, nr);
 }
 
+/* Engines lookup and lease: the keys of a prefix, from a random block on. */
+
+static void lookup_create(struct run *run)
+{
+	pool_create(run);
+	run->prefix = need(malloc((size_t)run->depth * KEY_LEN));
+}
+
+static void lookup_start(struct run *run, unsigned int i)
+{
+	/* distinct blocks, because a block that is leased already costs less */
+	run->number[i] = (run->number[0] + i) % run->nr_blocks;
+	pool_op(run, i);
+	memcpy(run->prefix + (size_t)i * KEY_LEN, run->key[i], KEY_LEN);
+}
+
+static uint64_t lookup(struct run *run, unsigned int lease_ms)
+{
+	struct kvblk_prefix found = { .size = sizeof(found) };
+	int err = kvblk_lookup_prefix(run->kv, run->prefix, KEY_LEN, run->depth,
+				      lease_ms, &found);
+
+	if (err)
+		die("kvblk_lookup_prefix", err);
+	if (found.nr_leading != run->depth)
+		die("a lookup", -ENOENT);
+	return found.lease;
+}
+
+static void lookup_finish(struct run *run)
+{
+	lookup(run, 0);
+}
+
+static void lease_finish(struct run *run)
+{
+	int err = kvblk_lease_release(run->kv, lookup(run, LEASE_MS));
+
+	if (err)
+		die("kvblk_lease_release", err);
+}
+
 static const struct engine engines[] = {
-	{ "uring", false, uring_create, pool_op, uring_finish },
-	{ "uring-fixed", true, uring_create, pool_op, uring_finish },
-	{ "ioctl", false, ioctl_create, pool_op, ioctl_finish },
-	{ "ioctl-fixed", true, ioctl_create, pool_op, ioctl_finish },
-	{ "raw", false, raw_create, raw_start, raw_finish },
-	{ "raw-fixed", true, raw_create, raw_start, raw_finish },
+	{ .name = "uring", .create = uring_create, .start = pool_op, .finish = uring_finish },
+	{ .name = "uring-fixed", .fixed = true,
+	  .create = uring_create, .start = pool_op, .finish = uring_finish },
+	{ .name = "ioctl", .create = ioctl_create, .start = pool_op, .finish = ioctl_finish },
+	{ .name = "ioctl-fixed", .fixed = true,
+	  .create = ioctl_create, .start = pool_op, .finish = ioctl_finish },
+	{ .name = "lookup", .lookup = true,
+	  .create = lookup_create, .start = lookup_start, .finish = lookup_finish },
+	{ .name = "lease", .lookup = true,
+	  .create = lookup_create, .start = lookup_start, .finish = lease_finish },
+	{ .name = "raw", .create = raw_create, .start = raw_start, .finish = raw_finish },
+	{ .name = "raw-fixed", .fixed = true,
+	  .create = raw_create, .start = raw_start, .finish = raw_finish },
 };
 
 static uint64_t draw(struct run *run)
@@ -439,7 +493,8 @@ int main(int argc, char **argv)
 			run.engine = &engines[i];
 	}
 	run.put = strcmp(argv[2], "put") == 0;
-	if (!run.engine || (!run.put && strcmp(argv[2], "get") != 0)) {
+	if (!run.engine || run.engine->lookup != (strcmp(argv[2], "lookup") == 0) ||
+	    (!run.put && !run.engine->lookup && strcmp(argv[2], "get") != 0)) {
 		fprintf(stderr, "icount_ops: no engine %s, or no operation %s\n",
 			argv[1], argv[2]);
 		return 2;
