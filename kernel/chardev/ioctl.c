@@ -16,9 +16,10 @@ struct lookup {
 	struct kvblk_file *file;
 	struct kvblk_lookup *arg;	/* the caller's structure */
 	u8 __user *keys;		/* the next keys */
-	u8 *blob;			/* keys and entries of this step */
-	struct kvblk_id *ids;		/* of this step; of all keys if @asks */
-	struct kvblk_slot *slots;
+	u8 *blob;			/* keys of this step */
+	u32 blob_bytes;			/* size of @blob */
+	struct kvblk_slot *slots;	/* entries of this step; in one allocation with: */
+	struct kvblk_id *ids;		/* ids of this step, of all keys if @asks */
 	unsigned long *found;		/* a bit for each key */
 	struct kvblk_entry *wanted;	/* entries to lease; charged to the file's budget */
 	u32 nr_wanted;
@@ -37,7 +38,7 @@ static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk
 {
 	struct kvblk_budget *budget = &lu->file->budget;
 	struct kvblk_entry *more;
-	u32 add = lu->room ?: LOOKUP_STEP;
+	u32 add = lu->room ?: min(lu->arg->nr_keys, LOOKUP_STEP);
 
 	if (lu->full)
 		return 0;
@@ -88,6 +89,9 @@ static int lookup_find(struct lookup *lu, const struct kvblk_id *ids, u32 first,
 
 	BUILD_BUG_ON(LOOKUP_STEP > 64);
 
+	memset(answer->tags, 0, n * sizeof(*answer->tags));
+	memset(answer->sizes, 0, n * sizeof(*answer->sizes));
+	memset(answer->tiers, 0, n * sizeof(*answer->tiers));
 	entries = kvblk_index_find_many(&pool->index, ids, n, lu->slots);
 	for (i = 0; i < n; i++) {
 		struct kvblk_slot *slot = &lu->slots[i];
@@ -159,6 +163,15 @@ static int lookup_read(struct lookup *lu, u32 first, u32 n, u16 lens[LOOKUP_STEP
 			return -EINVAL;
 		bytes += lens[i];
 	}
+	/* by the keys' real size, because the allocator may clear all of it */
+	if (bytes > lu->blob_bytes) {
+		kvfree(lu->blob);
+		lu->blob_bytes = 0;
+		lu->blob = kvmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+		if (!lu->blob)
+			return -ENOMEM;
+		lu->blob_bytes = bytes;
+	}
 	if (copy_from_user(lu->blob, lu->keys, bytes))
 		return -EFAULT;
 	lu->keys += bytes;
@@ -200,7 +213,7 @@ static const struct kvblk_id *lookup_enter(struct lookup *lu, u32 first, u32 n)
 static int lookup_step(struct lookup *lu, u32 first, u32 n)
 {
 	const struct kvblk_id *ids = lookup_enter(lu, first, n);
-	struct lookup_answer answer = {};
+	struct lookup_answer answer;
 	int err;
 
 	if (IS_ERR(ids))
@@ -289,7 +302,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	bool lease = arg->flags & KVBLK_LOOKUP_LEASE;
 	struct lookup lu = { .file = file, .arg = arg };
 	ktime_t start = ktime_get();
-	u32 nr = arg->nr_keys, i;
+	u32 nr = arg->nr_keys, nr_slots = min(nr, LOOKUP_STEP), nr_ids, i;
 	u64 end_ns;
 	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
 	int err = -ENOMEM;
@@ -308,12 +321,14 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	lu.asks = kvblk_tenant_followed(file->tenant) && kvblk_peers_span(pool);
 	if (lu.asks)
 		lu.missing = kmalloc_array(KVBLK_ASK_IDS, sizeof(*lu.missing), gfp);
-	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, gfp);
-	lu.ids = kvmalloc_array(lu.asks ? nr : min(nr, LOOKUP_STEP), sizeof(*lu.ids), gfp);
-	lu.slots = kvmalloc_array(min(nr, LOOKUP_STEP), sizeof(*lu.slots), gfp);
-	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), gfp);
-	if (!lu.blob || !lu.ids || !lu.slots || !lu.found || (lu.asks && !lu.missing))
+	nr_ids = lu.asks ? nr : nr_slots;
+	/* lookup_pass() clears @found */
+	lu.slots = kvmalloc(nr_slots * sizeof(*lu.slots) + nr_ids * sizeof(*lu.ids) +
+			    BITS_TO_LONGS(nr) * sizeof(*lu.found), gfp);
+	if (!lu.slots || (lu.asks && !lu.missing))
 		goto out;
+	lu.ids = (struct kvblk_id *)(lu.slots + nr_slots);
+	lu.found = (unsigned long *)(lu.ids + nr_ids);
 	err = lookup_pass(&lu);
 	if (!err && lu.asks)
 		err = lookup_ask(&lu);
@@ -342,9 +357,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 out:
 	kfree(lu.missing);
 	kvfree(lu.blob);
-	kvfree(lu.ids);
 	kvfree(lu.slots);
-	kvfree(lu.found);
 	kvfree(lu.wanted);
 	if (lu.room)
 		kvblk_budget_give(&file->budget, array_size(lu.room, sizeof(*lu.wanted)));
