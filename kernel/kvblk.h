@@ -37,7 +37,8 @@
  * Locks, outermost first:
  *   drainer->draining mutex: one drain of a file at a time; trylock only
  *   pool->admin       mutex: adding and removing members; no I/O under it
- *   pool->lease.lock  mutex: leases; no memory is allocated under it except by an xarray
+ *   file->lease_lock  mutex: leases of an open file; no memory is allocated under it except by an
+ *                     xarray
  *   log->table_lock   mutex: writes of the segment table's pages
  *   index.tags_lock   mutex: allocation of caller tags; a leaf
  *   log->lock         spinlock: segment states and lists
@@ -45,6 +46,8 @@
  *   sysfs dirs_lock   mutex: directories whose files monitor_gid owns; a leaf
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
+ *   lease.key_locks   spinlocks: leased ids
+ *   pool->lease.lock  spinlock: leases by deadline, leased DRAM blocks; a leaf
  *   touch_part->lock  spinlock: foreign blocks that were got; a leaf
  *   pool->kill_order  spinlock: replacing an entry and listing its invalidation, as one step
  *   index stripes     spinlocks, see index/index.h
@@ -57,7 +60,7 @@
  *   dram node->idle_lock spinlock, irq-safe: folios without a DRAM block; a leaf
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
  *   completions->lock spinlock, irq-safe: completed operations of rings
- * Lookups take none of them, except that leasing takes lease.lock.
+ * Lookups take none of them, except that leasing takes those of leases and index stripes.
  *
  * Lifetimes: pool->users (percpu_ref) counts operations and background work of a pool, flash->ref
  * (percpu_ref) I/O on a member, and segment->refs users that need a segment's bytes unchanged. Each

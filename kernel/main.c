@@ -8,19 +8,13 @@
 
 static int upper_pool_init(struct kvblk_pool *pool)
 {
-	int err = kvblk_req_pool_init(pool);
-
-	if (err)
-		return err;
-	err = kvblk_lease_init(pool);
-	if (err)
-		kvblk_req_pool_exit(pool);
-	return err;
+	kvblk_lease_pool_init(pool);
+	return kvblk_req_pool_init(pool);
 }
 
 static void upper_pool_exit(struct kvblk_pool *pool)
 {
-	kvblk_lease_exit(pool);
+	kvblk_lease_pool_exit(pool);
 	kvblk_req_pool_exit(pool);
 }
 
@@ -76,6 +70,7 @@ static const struct {
 	{ kvblk_throttle_init, kvblk_throttle_exit },
 	{ pools_init, kvblk_pools_exit },
 	{ kvblk_req_init, kvblk_req_exit },
+	{ kvblk_lease_init, kvblk_lease_exit },
 	{ kvblk_p2p_init, kvblk_p2p_exit },
 	{ netlink_init, kvblk_netlink_exit },
 };

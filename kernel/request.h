@@ -39,7 +39,8 @@ struct kvblk_file {
 	/* protects reqs */
 	spinlock_t lock ____cacheline_aligned_in_smp;
 	struct list_head reqs;		/* operations with a cookie that have not completed */
-	struct xarray leases;		/* by id; pool->lease.lock */
+	struct mutex lease_lock;	/* protects the fields below, up to leased_bytes */
+	struct xarray leases;		/* by id */
 	u64 next_lease;
 	u32 nr_leased;
 	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c */
@@ -427,8 +428,10 @@ static inline void kvblk_drainer_leave(struct kvblk_drainer *drainer, u8 phase)
 
 /* ---- ops/lease.c ------------------------------------------------------- */
 
-int kvblk_lease_init(struct kvblk_pool *pool);
-void kvblk_lease_exit(struct kvblk_pool *pool);
+int kvblk_lease_init(void);
+void kvblk_lease_exit(void);
+void kvblk_lease_pool_init(struct kvblk_pool *pool);
+void kvblk_lease_pool_exit(struct kvblk_pool *pool);
 
 struct kvblk_entry {
 	struct kvblk_id id;

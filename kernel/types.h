@@ -640,15 +640,15 @@ struct kvblk_bounces {
 
 /* Leases of a pool; see ops/lease.c. */
 struct kvblk_leases {
-	struct mutex lock;		/* protects all leases of the pool */
-	struct rhashtable keys;		/* leased ids */
-	struct rhashtable holds;	/* leased ids by file */
+	spinlock_t lock;		/* protects by_end, in_memory, nr_in_memory; a leaf */
 	struct rb_root_cached by_end;	/* leases by deadline */
-	bool over;			/* the index is about to be freed */
 	struct list_head in_memory;	/* leased keys of blocks that only DRAM holds */
-	u32 nr_in_memory;		/* number of @in_memory */
-	u64 bytes[KVBLK_LEASE_PLACES];	/* leased bytes by place, see ops/lease.c */
-	u64 total;			/* sum of @bytes; READ_ONCE() without @lock */
+	u32 nr_in_memory;		/* number of @in_memory; READ_ONCE() without @lock */
+	u32 key_mask;			/* number of lists in @keys - 1 */
+	struct hlist_head *keys;	/* leased ids; NULL before the first lease */
+	spinlock_t key_locks[64];	/* each protects the ids of some lists of @keys */
+	atomic64_t bytes[KVBLK_LEASE_PLACES];	/* leased bytes by place, see ops/lease.c */
+	atomic64_t total;		/* sum of @bytes */
 	struct work_struct work;	/* ends leases at their deadlines */
 };
 

@@ -585,7 +585,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED, kvblk_index_used(&pool->index)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
 			    atomic64_read(&pool->index.nr_evicted)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES, READ_ONCE(pool->lease.total)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES, atomic64_read(&pool->lease.total)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS, atomic64_read(&pool->index_lacks)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at));
 	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)

@@ -56,7 +56,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 	scoped_guard(rcu)
 		kvblk_for_each_member(pool, member)
 			gauges_add(member, gauges);
-	gauges[GAUGE_LEASED_BYTES] = READ_ONCE(pool->lease.total);
+	gauges[GAUGE_LEASED_BYTES] = atomic64_read(&pool->lease.total);
 	gauges[GAUGE_INDEX_USED] = kvblk_index_used(&pool->index);
 	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
 }

@@ -46,7 +46,7 @@ static const char *pool_state(struct kvblk_pool *pool)
 /* likewise, for monitors */
 #define POOL_USE_VALUES(X)								\
 	X(free, 0440, "%llu", kvblk_pool_space(pool).free_bytes)			\
-	X(leased_bytes, 0440, "%llu", READ_ONCE(pool->lease.total))			\
+	X(leased_bytes, 0440, "%llu", atomic64_read(&pool->lease.total))		\
 	X(dram_used, 0440, "%llu", atomic64_read(&pool->dram.bytes))			\
 	X(index_used, 0440, "%llu", kvblk_index_used(&pool->index))
 

@@ -37,6 +37,7 @@ struct kvblk_file *kvblk_file_new(struct kvblk_pool *pool, u16 tenant, fmode_t m
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);
 	INIT_LIST_HEAD(&file->reqs);
+	mutex_init(&file->lease_lock);
 	xa_init(&file->leases);
 	get_device(&pool->dev);
 	return_ptr(file);

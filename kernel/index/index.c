@@ -712,8 +712,17 @@ bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
 	return true;
 }
 
-bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
-		       const struct kvblk_slot *old, bool leased)
+/* Set or clear the leased bit of the slot @p at @at. Stripe's lock held. */
+static void slot_lease(struct kvblk_index *idx, struct kvblk_stripe *stripe, struct place at,
+		       struct packed p, bool leased)
+{
+	p.a = (p.a & ~SLOT_LEASED) | FIELD_PREP(SLOT_LEASED, leased);
+	write_seqcount_begin(&stripe->seq);
+	WRITE_ONCE(idx->buckets[at.bucket].a[at.nr], p.a);
+	write_seqcount_end(&stripe->seq);
+}
+
+bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old)
 {
 	const struct home home = home_of(idx, id);
 	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
@@ -722,13 +731,22 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 
 	guard(spinlock)(&stripe->lock);
 	if (!home_find_same(idx, &home, old, &at, &p) ||
-	    (leased && (slot_state(p) != KVBLK_SLOT_LIVE || slot_dead(idx, p))))
+	    slot_state(p) != KVBLK_SLOT_LIVE || slot_dead(idx, p))
 		return false;
-	p.a = (p.a & ~SLOT_LEASED) | FIELD_PREP(SLOT_LEASED, leased);
-	write_seqcount_begin(&stripe->seq);
-	slot_store(idx, at, p);
-	write_seqcount_end(&stripe->seq);
+	slot_lease(idx, stripe, at, p, true);
 	return true;
+}
+
+void kvblk_index_unlease(struct kvblk_index *idx, struct kvblk_id id)
+{
+	const struct home home = home_of(idx, id);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct packed p;
+	struct place at;
+
+	guard(spinlock)(&stripe->lock);
+	if (home_find(idx, &home, &at, &p))
+		slot_lease(idx, stripe, at, p, false);
 }
 
 static __always_inline bool find_any(const struct kvblk_index *idx, struct kvblk_id id,

@@ -147,9 +147,10 @@ bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
 /* kvblk_index_replace() unless leased. Reclaim makes what it drops MOVING: not to be leased. */
 bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 		       const struct kvblk_slot *new);
-/* Set or clear the leased bit of @old's record; set it only if LIVE, not dead. Returns success. */
-bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
-		       const struct kvblk_slot *old, bool leased);
+/* Set the leased bit of @old's record if LIVE and not dead. Returns success. */
+bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old);
+/* Clear the leased bit of the entry of @id, if any, in any state. */
+void kvblk_index_unlease(struct kvblk_index *idx, struct kvblk_id id);
 /* Touch the entry of a found @slot at @tick, 1 to 255. Without a lock: may touch another entry. */
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick);
 /*

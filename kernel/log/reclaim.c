@@ -126,7 +126,7 @@ static int victim_walk(struct victim *v)
 	}
 	kvblk_walk_end(&walk);
 	/* gets of the unreadable records would fail, too; leased ones are tried again */
-	return ret == -EIO && !READ_ONCE(v->pool->lease.total) ? 0 : ret;
+	return ret == -EIO && !atomic64_read(&v->pool->lease.total) ? 0 : ret;
 }
 
 #define LEASED_MOST	750		/* permille of a segment */

@@ -4,10 +4,13 @@
  * segments: reclaim copies a leased block forward. It belongs to an open file and ends with the
  * file, by deadline, or when released.
  *
- * The rules, all under pool->lease.lock:
+ * The rules:
  * - An id counts the files that hold it; a hold counts the leases of its file that list the id.
- *   Both may outlive the entry, whose leased bit never outlives the counts.
- * - The lock is held for LEASE_STEP keys at most, or else a caller could delay others for long.
+ *   Both may outlive the entry, whose leased bit never outlives the counts. All three change
+ *   together, under the id's lock, key_lock().
+ * - A file's lock is held for LEASE_STEP keys at most, an id's lock for one: callers with other
+ *   files do not wait for each other.
+ * - A lease is in pool->lease.by_end until it ends. The task that removes a lease frees it.
  * - lease_permille of each member's bytes, and of DRAM, may be leased, so reclaim always finds
  *   blocks to drop. A new key may take a file to half of the share that other files leave, so no
  *   file makes other files' leases fail. An id that is leased already costs nothing.
@@ -22,33 +25,31 @@
 
 #include "request.h"
 
-struct lease_key {
-	struct rhash_head node;		/* in pool->lease.keys, by @id */
-	struct list_head memory;	/* in pool->lease.in_memory if @at is KVBLK_LEASE_MEMORY */
-	struct kvblk_id id;
-	u32 count;			/* files that hold the id */
-	u32 len;			/* bytes charged */
-	u8 at;				/* place where the pool is charged, see place_of() */
-};
+struct lease_key;
 
-struct hold_name {
-	struct kvblk_id id;
-	const struct kvblk_file *file;
-};
-
-/* A leased id of an open file. */
+/* An id leased by an open file; under key_lock(). */
 struct lease_hold {
-	struct rhash_head node;		/* in pool->lease.holds, by @name */
-	struct hold_name name;
+	struct rb_node node;		/* in key->holds, by @file; unused in key->first */
+	struct kvblk_file *file;	/* NULL: not in use */
 	struct lease_key *key;
 	u32 count;			/* leases of the file that list the id */
 	u8 place;			/* place where the file is charged, see place_of() */
 };
 
-static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void *));
+/* A leased id; under key_lock(). */
+struct lease_key {
+	struct hlist_node node;		/* in pool->lease.keys */
+	struct list_head memory;	/* in pool->lease.in_memory if @at is KVBLK_LEASE_MEMORY */
+	struct kvblk_id id;
+	struct rb_root holds;		/* all but @first */
+	struct lease_hold first;	/* hold of one file, because most ids are leased by one */
+	u32 count;			/* files that hold the id */
+	u32 len;			/* bytes charged */
+	u8 at;				/* place where the pool is charged, see place_of() */
+};
 
 struct lease {
-	struct rb_node node;		/* in pool->lease.by_end, by @end_ns */
+	struct rb_node node;		/* in pool->lease.by_end, by @end_ns; empty: being ended */
 	struct kvblk_file *file;	/* charged for @holds, with a reference */
 	u64 id;				/* index in file->leases */
 	u64 end_ns;			/* time of ktime_get() */
@@ -57,39 +58,70 @@ struct lease {
 	struct lease_hold *holds[];
 };
 
-#define LEASE_STEP	64u		/* keys processed under one hold of the lock */
+#define LEASE_STEP	64u		/* keys processed under one hold of file->lease_lock */
 #define LEASE_LOOK	65536u		/* leased DRAM blocks checked in a second, others later */
+#define LEASE_CHAIN	8		/* index slots for each list of pool->lease.keys */
+#define LEASE_LISTS	BIT(20)		/* most lists of pool->lease.keys */
 
-static const struct rhashtable_params lease_params = {
-	.key_len = sizeof(struct kvblk_id),
-	.key_offset = offsetof(struct lease_key, id),
-	.head_offset = offsetof(struct lease_key, node),
-	.automatic_shrinking = true,
+/* Memory and limits for one step of a lease, because nothing is allocated under locks. */
+struct lease_step {
+	struct lease_key *keys[LEASE_STEP];	/* to use or to free */
+	u32 nr;				/* entries of @keys */
+	struct lease_hold *hold;	/* to use, or NULL */
+	u8 place;			/* place of @most, or KVBLK_LEASE_PLACES: none yet */
+	u64 most;			/* bytes that may be leased at @place */
+	u64 all;			/* bytes that may be leased in total; known for DRAM only */
 };
 
-static const struct rhashtable_params hold_params = {
-	.key_len = sizeof(struct hold_name),
-	.key_offset = offsetof(struct lease_hold, name),
-	.head_offset = offsetof(struct lease_hold, node),
-	.automatic_shrinking = true,
-};
+static struct kmem_cache *lease_keys;
 
-struct lease_fresh {
-	struct lease_key *key;
-	struct lease_hold *hold;
-};
-
-static int fresh_fill(struct lease_fresh *fresh, u32 nr)
+static void step_init(struct lease_step *step)
 {
-	for (; nr--; fresh++) {
-		if (!fresh->key)
-			fresh->key = kzalloc(sizeof(*fresh->key), GFP_KERNEL_ACCOUNT);
-		if (!fresh->hold)
-			fresh->hold = kzalloc(sizeof(*fresh->hold), GFP_KERNEL_ACCOUNT);
-		if (!fresh->key || !fresh->hold)
-			return -ENOMEM;
-	}
+	step->nr = 0;
+	step->hold = NULL;
+}
+
+/* Prepares @step for @nr more keys. Returns 0 or -ENOMEM. */
+static int step_fill(struct lease_step *step, u32 nr)
+{
+	u32 more = nr - min(nr, step->nr);
+
+	if (more && !kmem_cache_alloc_bulk(lease_keys, GFP_KERNEL, more,
+					   (void **)step->keys + step->nr))
+		return -ENOMEM;
+	step->nr += more;
+	step->place = KVBLK_LEASE_PLACES;
 	return 0;
+}
+
+static void step_free(struct lease_step *step)
+{
+	if (step->nr)
+		kmem_cache_free_bulk(lease_keys, step->nr, (void **)step->keys);
+	step->nr = 0;
+}
+
+/* Returns the lock of @id and of the list of @id: there are more lists than locks. */
+static spinlock_t *key_lock(struct kvblk_pool *pool, struct kvblk_id id)
+{
+	return &pool->lease.key_locks[id.lo % ARRAY_SIZE(pool->lease.key_locks)];
+}
+
+/* Returns the list of @id. An id is a keyed hash, so callers cannot choose its list. */
+static struct hlist_head *key_list(const struct kvblk_pool *pool, struct kvblk_id id)
+{
+	return &pool->lease.keys[id.lo & pool->lease.key_mask];
+}
+
+static struct lease_key *key_find(struct kvblk_pool *pool, struct kvblk_id id)
+{
+	struct lease_key *key;
+
+	lockdep_assert_held(key_lock(pool, id));
+	hlist_for_each_entry(key, key_list(pool, id), node)
+		if (key->id.lo == id.lo && key->id.hi == id.hi)
+			return key;
+	return NULL;
 }
 
 static u8 place_of(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
@@ -127,154 +159,187 @@ static u64 place_most(struct kvblk_pool *pool, u8 place)
 	return share_of(pool, bytes);
 }
 
-/* Returns whether the block has come here since it was charged as a foreign one, for seconds. */
-static bool key_came(const struct lease_key *key, const struct kvblk_slot *slot)
-{
-	return key->at == KVBLK_LEASE_FOREIGN && !kvblk_slot_foreign(slot);
-}
-
-static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id id,
+/*
+ * Returns whether the charge covers the block. After a delete, a larger one may have been put, or
+ * one here that was charged as a foreign one, for seconds.
+ */
+static bool key_covers(const struct kvblk_pool *pool, const struct lease_key *key,
 		       const struct kvblk_slot *slot)
 {
-	struct kvblk_pool *pool = file->pool;
-	const struct lease_key *key;
-	u64 bytes = key_bytes(pool, slot);
-
-	key = rhashtable_lookup_fast(&pool->lease.keys, &id, lease_params);
-	if (key)
-		return !key_came(key, slot);
-	if (file->leased[place] + pool->lease.bytes[place] + bytes > place_most(pool, place))
-		return false;
-	return place != KVBLK_LEASE_MEMORY ||
-	       file->leased_bytes + pool->lease.total + bytes <=
-		       share_of(pool, kvblk_pool_space(pool).bytes);
+	return key_bytes(pool, slot) <= key->len &&
+	       (key->at != KVBLK_LEASE_FOREIGN || kvblk_slot_foreign(slot));
 }
 
-static void key_charge(struct kvblk_pool *pool, struct lease_key *key, u8 at)
+static void key_charge(struct kvblk_pool *pool, struct lease_key *key)
 {
-	key->at = at;
-	pool->lease.bytes[at] += key->len;
-	pool->lease.total += key->len;
-	if (at != KVBLK_LEASE_MEMORY)
+	atomic64_add(key->len, &pool->lease.bytes[key->at]);
+	atomic64_add(key->len, &pool->lease.total);
+	if (key->at != KVBLK_LEASE_MEMORY)
 		return;
+	guard(spinlock)(&pool->lease.lock);
 	list_add_tail(&key->memory, &pool->lease.in_memory);
 	pool->lease.nr_in_memory++;
 }
 
 static void key_uncharge(struct kvblk_pool *pool, struct lease_key *key)
 {
-	pool->lease.bytes[key->at] -= key->len;
-	pool->lease.total -= key->len;
+	atomic64_sub(key->len, &pool->lease.bytes[key->at]);
+	atomic64_sub(key->len, &pool->lease.total);
 	if (key->at != KVBLK_LEASE_MEMORY)
 		return;
+	guard(spinlock)(&pool->lease.lock);
 	list_del(&key->memory);
 	pool->lease.nr_in_memory--;
 }
 
-static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
+/* Returns whether @file may lease the block of @key, which is charged already. */
+static bool key_fits(const struct kvblk_file *file, const struct lease_key *key,
+		     struct lease_step *step)
 {
-	struct kvblk_slot slot;
+	struct kvblk_pool *pool = file->pool;
+	bool memory = key->at == KVBLK_LEASE_MEMORY;
 
-	if (--key->count)
-		return;
-	/* the entry may be removed or moved concurrently */
-	while (!pool->lease.over && kvblk_index_find(&pool->index, key->id, &slot) &&
-	       slot.leased && !kvblk_index_lease(&pool->index, key->id, &slot, false))
-		cpu_relax();
+	if (step->place != key->at) {
+		step->place = key->at;
+		step->most = place_most(pool, key->at);
+		if (memory)
+			step->all = share_of(pool, kvblk_pool_space(pool).bytes);
+	}
+	return file->leased[key->at] + atomic64_read(&pool->lease.bytes[key->at]) <= step->most &&
+	       (!memory ||
+		file->leased_bytes + atomic64_read(&pool->lease.total) <= step->all);
+}
+
+static void key_free(struct kvblk_pool *pool, struct lease_key *key, struct lease_step *step)
+{
 	key_uncharge(pool, key);
-	rhashtable_remove_fast(&pool->lease.keys, &key->node, lease_params);
-	kfree(key);
+	hlist_del(&key->node);
+	step->keys[step->nr++] = key;
 }
 
-/* Takes a reference on the key of @id, or inserts @fresh->key. Returns NULL without memory. */
-static struct lease_key *key_join(struct kvblk_pool *pool, struct kvblk_id id,
-				  const struct kvblk_slot *slot, struct lease_fresh *fresh)
+/* Returns the key of @entry, maybe a new one without holds, or NULL at the file's limit. */
+static struct lease_key *key_need(const struct kvblk_file *file, const struct kvblk_entry *entry,
+				  struct lease_step *step)
 {
-	struct lease_key *key;
+	struct kvblk_pool *pool = file->pool;
+	struct lease_key *key = key_find(pool, entry->id);
 
-	key = rhashtable_lookup_fast(&pool->lease.keys, &id, lease_params);
-	if (key) {
-		key->count++;
+	if (key)
+		return key_covers(pool, key, &entry->slot) ? key : NULL;
+	key = step->keys[--step->nr];
+	key->id = entry->id;
+	key->holds = RB_ROOT;
+	key->first.file = NULL;
+	key->count = 0;
+	key->len = key_bytes(pool, &entry->slot);
+	key->at = place_of(pool, &entry->slot);
+	hlist_add_head(&key->node, key_list(pool, key->id));
+	/* charged first, or else two files could exceed the limit together */
+	key_charge(pool, key);
+	if (key_fits(file, key, step))
 		return key;
-	}
-	key = fresh->key;
-	key->id = id;
-	key->count = 1;
-	key->len = key_bytes(pool, slot);
-	if (rhashtable_insert_fast(&pool->lease.keys, &key->node, lease_params))
-		return NULL;
-	fresh->key = NULL;
-	key_charge(pool, key, place_of(pool, slot));
-	return key;
+	key_free(pool, key, step);
+	return NULL;
 }
 
-static void hold_drop(struct kvblk_file *file, struct lease_hold *hold)
+static int hold_compare(const void *file, const struct rb_node *node)
 {
-	struct kvblk_pool *pool = file->pool;
+	const struct kvblk_file *other = rb_entry(node, struct lease_hold, node)->file;
 
-	if (--hold->count)
-		return;
-	file->leased[hold->place] -= hold->key->len;
-	file->leased_bytes -= hold->key->len;
-	key_drop(pool, hold->key);
-	rhashtable_remove_fast(&pool->lease.holds, &hold->node, hold_params);
-	kfree(hold);
+	return (const struct kvblk_file *)file < other ? -1 : file != other;
 }
 
-/* Takes the file's hold on @id, or @fresh->hold. Returns NULL at the limit, or ERR_PTR(-ENOMEM). */
-static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
-				   const struct kvblk_slot *slot, struct lease_fresh *fresh)
+static bool hold_before(struct rb_node *a, const struct rb_node *b)
 {
-	struct kvblk_pool *pool = file->pool;
-	const struct hold_name name = { .id = id, .file = file };
-	struct lease_hold *hold;
+	return hold_compare(rb_entry(a, struct lease_hold, node)->file, b) < 0;
+}
 
-	hold = rhashtable_lookup_fast(&pool->lease.holds, &name, hold_params);
-	if (hold) {
-		if (key_came(hold->key, slot))
-			return NULL;
-		hold->count++;
-		return hold;
+static struct lease_hold *hold_find(struct lease_key *key, const struct kvblk_file *file)
+{
+	struct rb_node *node;
+
+	if (key->first.file == file)
+		return &key->first;
+	node = rb_find(file, &key->holds, hold_compare);
+	return node ? rb_entry(node, struct lease_hold, node) : NULL;
+}
+
+/* Adds a hold. Returns ERR_PTR(-EAGAIN) if the step needs memory for one. */
+static struct lease_hold *hold_add(struct kvblk_file *file, struct lease_key *key, u8 place,
+				   struct lease_step *step)
+{
+	struct lease_hold *hold = key->first.file ? step->hold : &key->first;
+
+	if (!hold)
+		return ERR_PTR(-EAGAIN);
+	hold->file = file;
+	hold->key = key;
+	hold->count = 0;
+	hold->place = place;
+	if (hold == step->hold) {
+		rb_add(&hold->node, &key->holds, hold_before);
+		step->hold = NULL;
 	}
-	hold = fresh->hold;
-	hold->name = name;
-	hold->count = 1;
-	hold->place = place_of(pool, slot);
-	if (!place_fits(file, hold->place, id, slot))
-		return NULL;
-	hold->key = key_join(pool, id, slot, fresh);
-	if (!hold->key)
-		return ERR_PTR(-ENOMEM);
-	if (rhashtable_insert_fast(&pool->lease.holds, &hold->node, hold_params)) {
-		key_drop(pool, hold->key);
-		return ERR_PTR(-ENOMEM);
-	}
-	fresh->hold = NULL;
-	file->leased[hold->place] += hold->key->len;
-	file->leased_bytes += hold->key->len;
+	key->count++;
+	file->leased[place] += key->len;
+	file->leased_bytes += key->len;
 	return hold;
 }
 
-/* Leases an entry. Returns NULL if removed or at the file's limit, or ERR_PTR(-ENOMEM). */
-static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
-				    struct kvblk_slot *slot, struct lease_fresh *fresh)
+/* Ends one use of @hold. @entered: the index exists. Leaves a key without holds in @step. */
+static void hold_drop(struct lease_hold *hold, bool entered, struct lease_step *step)
+{
+	struct kvblk_file *file = hold->file;
+	struct lease_key *key = hold->key;
+
+	if (--hold->count)
+		return;
+	file->leased[hold->place] -= key->len;
+	file->leased_bytes -= key->len;
+	if (hold == &key->first) {
+		hold->file = NULL;
+	} else {
+		rb_erase(&hold->node, &key->holds);
+		kfree(hold);
+	}
+	if (--key->count)
+		return;
+	if (entered)
+		kvblk_index_unlease(&file->pool->index, key->id);
+	key_free(file->pool, key, step);
+}
+
+/*
+ * Leases an entry of an entered pool. Returns NULL if it was removed or the file is at its limit,
+ * or ERR_PTR(-EAGAIN) if the step needs memory for a hold.
+ */
+static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_entry *entry,
+				    struct lease_step *step)
 {
 	struct kvblk_pool *pool = file->pool;
+	struct kvblk_slot *slot = &entry->slot;
 	struct lease_hold *hold;
+	struct lease_key *key;
 	int tries;
 
-	lockdep_assert_held(&pool->lease.lock);
-	hold = hold_get(file, id, slot, fresh);
-	if (IS_ERR_OR_NULL(hold))
+	lockdep_assert_held(&file->lease_lock);
+	guard(spinlock)(key_lock(pool, entry->id));
+	key = key_need(file, entry, step);
+	if (!key)
+		return NULL;
+	hold = hold_find(key, file) ?: hold_add(file, key, place_of(pool, slot), step);
+	if (IS_ERR(hold))
 		return hold;
+	hold->count++;
 	/* not while the entry moves, because it may be evicted; a new entry needs the bit, too */
 	for (tries = 0; tries < 8; tries++) {
-		if (!kvblk_block_present(pool, id, slot->tenant, slot) || key_came(hold->key, slot))
-			break;
-		if (kvblk_index_lease(&pool->index, id, slot, true))
+		if (kvblk_index_lease(&pool->index, entry->id, slot))
 			return hold;
+		if (!kvblk_block_present(pool, entry->id, slot->tenant, slot) ||
+		    !key_covers(pool, key, slot))
+			break;
 	}
-	hold_drop(file, hold);
+	hold_drop(hold, true, step);
 	return NULL;
 }
 
@@ -282,42 +347,102 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 {
 	struct kvblk_file *file = lease->file;
+	struct lease_step step;
+	struct lease_hold *hold;
+	bool entered;
 	u32 end;
 
+	step_init(&step);
 	while (lease->nr) {
 		end = lease->nr - min(lease->nr, LEASE_STEP);
-		scoped_guard(mutex, &pool->lease.lock) {
+		/* also while the pool goes away, because a member's removal may wait for leases */
+		entered = percpu_ref_tryget(&pool->users);
+		scoped_guard(mutex, &file->lease_lock) {
 			file->nr_leased -= lease->nr - end;
-			while (lease->nr > end)
-				hold_drop(file, lease->holds[--lease->nr]);
+			while (lease->nr > end) {
+				hold = lease->holds[--lease->nr];
+				guard(spinlock)(key_lock(pool, hold->key->id));
+				hold_drop(hold, entered, &step);
+			}
 		}
+		if (entered)
+			kvblk_pool_leave(pool);
+		step_free(&step);
 		cond_resched();
 	}
 	kvblk_file_put(file);
 	kvfree(lease);
 }
 
-/* Leases @entries. Returns 1 for all, 0 for fewer, or -ENOMEM. */
-static int lease_step(struct kvblk_pool *pool, struct lease *lease,
-		      struct kvblk_entry *entries, u32 nr, struct lease_fresh *fresh)
+/*
+ * Leases the next LEASE_STEP of @entries. Returns 0 for all, 1 if one cannot be leased, or -EAGAIN
+ * if the step needs memory for a hold.
+ */
+static int lease_add(struct lease *lease, struct kvblk_entry *entries, u32 nr,
+		     struct lease_step *step)
 {
 	struct kvblk_file *file = lease->file;
+	struct kvblk_pool *pool = file->pool;
+	struct kvblk_entry *entry;
 	struct lease_hold *hold;
+	u32 end = min(nr, lease->nr + LEASE_STEP);
 
-	guard(mutex)(&pool->lease.lock);
-	for (; nr; nr--, entries++) {
-		if (pool->lease.over || file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
-			return 0;
-		hold = hold_take(file, entries->id, &entries->slot, &fresh[nr - 1]);
+	guard(mutex)(&file->lease_lock);
+	while (lease->nr < end) {
+		if (file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
+			return 1;
+		entry = &entries[lease->nr];
+		hold = hold_take(file, entry, step);
 		if (IS_ERR_OR_NULL(hold))
-			return PTR_ERR(hold);
+			return hold ? PTR_ERR(hold) : 1;
 		lease->holds[lease->nr++] = hold;
 		file->nr_leased++;
-		if (kvblk_slot_foreign(&entries->slot))
+		if (kvblk_slot_foreign(&entry->slot))
 			lease->foreign_ns = min(lease->foreign_ns,
-						kvblk_foreign_until(pool, &entries->slot));
+						kvblk_foreign_until(pool, &entry->slot));
 	}
-	return 1;
+	return 0;
+}
+
+/* Leases @entries, in order, until one cannot be leased. Returns 0 or -ENOMEM. */
+static int lease_add_all(struct lease *lease, struct kvblk_entry *entries, u32 nr)
+{
+	struct lease_step step;
+	int err = 0;
+
+	step_init(&step);
+	while (lease->nr < nr && !err) {
+		err = step_fill(&step, min(nr - lease->nr, LEASE_STEP)) ?:
+		      lease_add(lease, entries, nr, &step);
+		if (err != -EAGAIN)
+			continue;
+		step.hold = kmalloc(sizeof(*step.hold), GFP_KERNEL_ACCOUNT);
+		err = step.hold ? 0 : -ENOMEM;
+	}
+	step_free(&step);
+	kfree(step.hold);
+	return min(err, 0);
+}
+
+/* Allocates the lists of leased ids of an entered pool. Returns 0 or -ENOMEM. */
+static int lists_need(struct kvblk_pool *pool)
+{
+	struct hlist_head *lists;
+	u32 nr;
+
+	/* pairs with cmpxchg() below */
+	if (smp_load_acquire(&pool->lease.keys))
+		return 0;
+	nr = roundup_pow_of_two(clamp(kvblk_index_slots(&pool->index) / LEASE_CHAIN,
+				      ARRAY_SIZE(pool->lease.key_locks), LEASE_LISTS));
+	lists = kvcalloc(nr, sizeof(*lists), GFP_KERNEL | __GFP_NOWARN);
+	if (!lists)
+		return -ENOMEM;
+	/* the same for each caller */
+	WRITE_ONCE(pool->lease.key_mask, nr - 1);
+	if (cmpxchg(&pool->lease.keys, NULL, lists))
+		kvfree(lists);
+	return 0;
 }
 
 static bool lease_before(struct rb_node *a, const struct rb_node *b)
@@ -330,57 +455,47 @@ static bool lease_over(const struct lease *lease)
 	return ktime_get_ns() >= lease->end_ns;
 }
 
-static void lease_hide(struct lease *lease)
+/* Removes a lease from by_end, for the caller to free. Returns false if already removed. */
+static bool lease_end(struct kvblk_pool *pool, struct lease *lease)
 {
-	struct kvblk_file *file = lease->file;
-
-	lockdep_assert_held(&file->pool->lease.lock);
-	xa_erase(&file->leases, lease->id);
-	rb_erase_cached(&lease->node, &file->pool->lease.by_end);
+	lockdep_assert_held(&pool->lease.lock);
+	if (RB_EMPTY_NODE(&lease->node))
+		return false;
+	rb_erase_cached(&lease->node, &pool->lease.by_end);
+	RB_CLEAR_NODE(&lease->node);
+	return true;
 }
 
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
 		     u64 *lease_id, u64 *end_ns)
 {
-	struct lease_fresh *fresh __free(kfree) =
-		kcalloc(min(nr, LEASE_STEP), sizeof(*fresh), GFP_KERNEL_ACCOUNT);
-	struct kvblk_pool *pool = file->pool;
-	u32 left = nr, taken, step, n;
+	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(file->pool);
 	struct lease *lease;
-	int err = 0;
+	u32 taken;
+	int err;
 
 	*lease_id = 0;
+	if (!pool)
+		return 0;
 	lease = kvzalloc(struct_size(lease, holds, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!lease || !fresh) {
-		kvfree(lease);
+	if (!lease)
 		return -ENOMEM;
-	}
 	refcount_inc(&file->refs);
 	lease->file = file;
 	lease->foreign_ns = U64_MAX;
-	for (; left; left -= step, entries += step) {
-		step = min(left, LEASE_STEP);
-		err = fresh_fill(fresh, step) ?: lease_step(pool, lease, entries, step, fresh);
-		if (err <= 0)
-			break;
-		err = 0;
-	}
-	for (n = 0; n < min(nr, LEASE_STEP); n++) {
-		kfree(fresh[n].key);
-		kfree(fresh[n].hold);
-	}
-
+	err = lists_need(pool) ?: lease_add_all(lease, entries, nr);
 	taken = lease->nr;
-	scoped_guard(mutex, &pool->lease.lock) {
+	scoped_guard(mutex, &file->lease_lock) {
 		lease->end_ns = min(ktime_get_ns() + (u64)ms * NSEC_PER_MSEC, lease->foreign_ns);
 		lease->id = ++file->next_lease;
 		if (taken && !err)
 			err = xa_err(xa_store(&file->leases, lease->id, lease, GFP_KERNEL_ACCOUNT));
 		if (taken && !err) {
-			rb_add_cached(&lease->node, &pool->lease.by_end, lease_before);
 			*lease_id = lease->id;
 			*end_ns = lease->end_ns;
 			kvblk_count(pool, KVBLK_C_LEASES, 1);
+			guard(spinlock)(&pool->lease.lock);
+			rb_add_cached(&lease->node, &pool->lease.by_end, lease_before);
 			return taken;
 		}
 	}
@@ -390,18 +505,22 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 
 int kvblk_lease_drop(struct kvblk_file *file, u64 id)
 {
+	struct kvblk_pool *pool = file->pool;
 	struct lease *lease;
 	bool over;
 
-	scoped_guard(mutex, &file->pool->lease.lock) {
+	scoped_guard(mutex, &file->lease_lock) {
 		lease = id <= ULONG_MAX ? xa_load(&file->leases, id) : NULL;
 		if (!lease)
 			return -ENOENT;
 		/* the tick frees it up to a second later, but its promise has ended */
 		over = lease_over(lease);
-		lease_hide(lease);
+		scoped_guard(spinlock, &pool->lease.lock)
+			if (!lease_end(pool, lease))
+				return -ENOENT;
+		xa_erase(&file->leases, id);
 	}
-	lease_free(file->pool, lease);
+	lease_free(pool, lease);
 	return over ? -ENOENT : 0;
 }
 
@@ -412,9 +531,7 @@ void kvblk_lease_drop_all(struct kvblk_file *file)
 
 	xa_for_each(&file->leases, id, lease)
 		kvblk_lease_drop(file, id);
-	/* waits for lease_expired(), which may still use the file */
-	mutex_lock(&file->pool->lease.lock);
-	mutex_unlock(&file->pool->lease.lock);
+	/* the tick may still end leases, each with a reference to the file */
 	xa_destroy(&file->leases);
 }
 
@@ -422,34 +539,34 @@ static struct lease *lease_expired(struct kvblk_pool *pool)
 {
 	struct lease *lease;
 
-	guard(mutex)(&pool->lease.lock);
+	guard(spinlock)(&pool->lease.lock);
 	lease = rb_entry_safe(rb_first_cached(&pool->lease.by_end), struct lease, node);
-	if (!lease || !lease_over(lease))
-		return NULL;
-	lease_hide(lease);
-	return lease;
+	return lease && lease_over(lease) && lease_end(pool, lease) ? lease : NULL;
 }
 
-/* Charges up to LEASE_STEP blocks that have left DRAM to their members. */
-static void memory_step(struct kvblk_pool *pool)
+/* Charges the next leased block to a member if the block has left DRAM. */
+static void memory_look(struct kvblk_pool *pool)
 {
-	struct lease_key *key, *next;
+	struct lease_key *key;
 	struct kvblk_slot slot;
-	LIST_HEAD(seen);
-	u32 left = LEASE_STEP;
+	struct kvblk_id id;
 
-	guard(mutex)(&pool->lease.lock);
-	list_for_each_entry_safe(key, next, &pool->lease.in_memory, memory) {
-		if (!left--)
-			break;
-		list_move_tail(&key->memory, &seen);
-		if (!kvblk_index_find(&pool->index, key->id, &slot) ||
-		    place_of(pool, &slot) == KVBLK_LEASE_MEMORY)
-			continue;
-		key_uncharge(pool, key);
-		key_charge(pool, key, place_of(pool, &slot));
+	scoped_guard(spinlock, &pool->lease.lock) {
+		key = list_first_entry_or_null(&pool->lease.in_memory, struct lease_key, memory);
+		if (!key)
+			return;
+		list_move_tail(&key->memory, &pool->lease.in_memory);
+		id = key->id;
 	}
-	list_splice_tail(&seen, &pool->lease.in_memory);
+	/* the id's lock is taken first, so the key may be freed meanwhile */
+	guard(spinlock)(key_lock(pool, id));
+	key = key_find(pool, id);
+	if (!key || key->at != KVBLK_LEASE_MEMORY || !kvblk_index_find(&pool->index, id, &slot) ||
+	    place_of(pool, &slot) == KVBLK_LEASE_MEMORY)
+		return;
+	key_uncharge(pool, key);
+	key->at = place_of(pool, &slot);
+	key_charge(pool, key);
 }
 
 static void lease_expire_work(struct work_struct *work)
@@ -458,32 +575,43 @@ static void lease_expire_work(struct work_struct *work)
 	struct lease *lease;
 	u32 left;
 
-	while ((lease = lease_expired(pool)))
+	while ((lease = lease_expired(pool))) {
+		scoped_guard(mutex, &lease->file->lease_lock)
+			xa_erase(&lease->file->leases, lease->id);
 		lease_free(pool, lease);
-	for (left = min(READ_ONCE(pool->lease.nr_in_memory), LEASE_LOOK); left;
-	     left -= min(left, LEASE_STEP)) {
-		memory_step(pool);
+	}
+	for (left = min(READ_ONCE(pool->lease.nr_in_memory), LEASE_LOOK); left; left--) {
+		memory_look(pool);
 		cond_resched();
 	}
 }
 
-int kvblk_lease_init(struct kvblk_pool *pool)
+void kvblk_lease_pool_init(struct kvblk_pool *pool)
 {
-	mutex_init(&pool->lease.lock);
+	u32 i;
+
+	spin_lock_init(&pool->lease.lock);
+	for (i = 0; i < ARRAY_SIZE(pool->lease.key_locks); i++)
+		spin_lock_init(&pool->lease.key_locks[i]);
 	pool->lease.by_end = RB_ROOT_CACHED;
 	INIT_LIST_HEAD(&pool->lease.in_memory);
 	INIT_WORK(&pool->lease.work, lease_expire_work);
-	if (rhashtable_init(&pool->lease.keys, &lease_params))
-		return -ENOMEM;
-	if (!rhashtable_init(&pool->lease.holds, &hold_params))
-		return 0;
-	rhashtable_destroy(&pool->lease.keys);
-	return -ENOMEM;
 }
 
-void kvblk_lease_exit(struct kvblk_pool *pool)
+void kvblk_lease_pool_exit(struct kvblk_pool *pool)
 {
 	WARN_ON_ONCE(!RB_EMPTY_ROOT(&pool->lease.by_end.rb_root));
-	rhashtable_destroy(&pool->lease.holds);
-	rhashtable_destroy(&pool->lease.keys);
+	WARN_ON_ONCE(atomic64_read(&pool->lease.total));
+	kvfree(pool->lease.keys);
+}
+
+int kvblk_lease_init(void)
+{
+	lease_keys = KMEM_CACHE(lease_key, SLAB_ACCOUNT);
+	return lease_keys ? 0 : -ENOMEM;
+}
+
+void kvblk_lease_exit(void)
+{
+	kmem_cache_destroy(lease_keys);
 }

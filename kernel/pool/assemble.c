@@ -218,9 +218,6 @@ static void pool_memory_free(struct kvblk_pool *pool)
 {
 	if (!pool->seg_gen)
 		return;
-	/* leases of open files outlive the index, and must not access it */
-	scoped_guard(mutex, &pool->lease.lock)
-		pool->lease.over = true;
 	kvblk_bounce_trim(pool, 0);
 	kvblk_missing_exit(pool);
 	kvblk_dram_exit(pool);

@@ -10,7 +10,9 @@
  * up, silent, and limited to the module's allocations. KV_OWNER: node of a pool whose members
  * NODE's pool follows, with the same reuse grace; only then is foreign_blocks not skipped.
  */
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "kv_test.h"
@@ -510,6 +512,21 @@ TEST(delete_of_a_leased_block)
 	PASSED("it is gone, and its key can be used again");
 }
 
+TEST(lease_of_a_larger_block)
+{
+	uint64_t nr = new_keys(1), id;
+
+	EXPECT_EQ(kv_put_tagged(fd, nr, buf, 1, 0).res, 1, "put of a byte");
+	id = lease(fd, nr, 1, 60000, 1);
+	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	EXPECT_EQ(kv_put_tagged(fd, nr, buf, 1 << 20, 0).res, 1 << 20, "put of 1 MiB");
+	lease(fd, nr, 1, 60000, 0);
+	EXPECT_EQ(release(fd, id), 0, "release");
+	id = lease(fd, nr, 1, 60000, 1);
+	EXPECT_EQ(release(fd, id), 0, "second release");
+	PASSED("a key's lease does not cover a larger block put later");
+}
+
 TEST(leased_blocks_survive_pressure)
 {
 	uint64_t kept = new_keys(LEASED), dropped, closed, id;
@@ -523,6 +540,8 @@ TEST(leased_blocks_survive_pressure)
 	put_many(closed, LEASED);
 	id = lease(fd, kept, LEASED, KVBLK_LEASE_MS_MAX, LEASED);
 	lease(other, closed, LEASED, KVBLK_LEASE_MS_MAX, LEASED);
+	/* ends with the file, and leaves the other lease of these blocks */
+	lease(other, kept, LEASED, KVBLK_LEASE_MS_MAX, LEASED);
 	pressure(3, false);
 	EXPECT_EQ(count_present(kept, LEASED), LEASED, "leased blocks left");
 	EXPECT_EQ(count_present(closed, LEASED), LEASED,
@@ -788,6 +807,85 @@ TEST(answers_that_cannot_be_written)
 	PASSED("no lease and no registered memory is left");
 }
 
+/* Blocks that several files lease are charged once, until the last file ends its lease. */
+TEST(files_lease_the_same_blocks)
+{
+	enum { FILES = 4, NR = 10 };
+	uint64_t nr = new_keys(NR), ids[FILES];
+	unsigned long long leased;
+	int file[FILES];
+
+	put_many(nr, NR);
+	ASSERT_EQ(pool_value("leased_bytes"), 0, "leases before");
+	for (int f = 0; f < FILES; f++) {
+		file[f] = kv_open(node);
+		ids[f] = lease(file[f], nr, NR, 600000, NR);
+	}
+	leased = pool_value("leased_bytes");
+	EXPECT(leased, "nothing is charged");
+	/* the first file, a new one in its place, one between, then the rest */
+	close(file[0]);
+	EXPECT_EQ(pool_value("leased_bytes"), leased, "leased without the first file");
+	file[0] = kv_open(node);
+	ids[0] = lease(file[0], nr, NR, 600000, NR);
+	EXPECT_EQ(release(file[2], ids[2]), 0, "release");
+	EXPECT_EQ(pool_value("leased_bytes"), leased, "leased without the third file");
+	close(file[2]);
+	close(file[3]);
+	EXPECT_EQ(release(file[1], ids[1]), 0, "release");
+	EXPECT_EQ(pool_value("leased_bytes"), leased, "leased by a file alone");
+	EXPECT_EQ(release(file[0], ids[0]), 0, "release");
+	EXPECT_EQ(pool_value("leased_bytes"), 0, "leased in the end");
+	close(file[1]);
+	close(file[0]);
+	PASSED("%llu bytes, whichever file was first", leased);
+}
+
+static uint64_t crowd_key;
+static atomic_uint crowd_faults;
+
+/* Lease the crowd's blocks through a file, again and again: released, by deadline, or by close. */
+static void *crowd_member(void *unused)
+{
+	enum { ROUNDS = 100 };
+	int file = kv_open(node);
+	struct answer a;
+
+	(void)unused;
+	for (unsigned int i = 0; i < ROUNDS; i++) {
+		if (lookup_keys(file, &a, crowd_key, 70, KVBLK_LOOKUP_LEASE, i % 4 ? 600000 : 1))
+			crowd_faults++;
+		if (i % 2 && a.io.lease && release(file, a.io.lease))
+			crowd_faults++;
+		free_answer(&a);
+		if (i % 8 == 7) {
+			close(file);
+			file = kv_open(node);
+		}
+	}
+	close(file);
+	return NULL;
+}
+
+TEST(crowds_lease_the_same_blocks)
+{
+	pthread_t thread[4];
+
+	crowd_key = new_keys(70);
+	put_many(crowd_key, 70);
+	for (unsigned int i = 0; i < 4; i++)
+		ASSERT_EQ(pthread_create(&thread[i], NULL, crowd_member, NULL), 0, "a thread");
+	for (unsigned int i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	EXPECT_EQ(crowd_faults, 0, "failed lookups and releases");
+	/* leases that the pool was ending while their file closed */
+	for (uint64_t end = kv_now_ms() + 60000 * kv_slow(); pool_value("leased_bytes");) {
+		ASSERT(kv_now_ms() < end, "leases of closed files are still there");
+		usleep(100000);
+	}
+	PASSED("none is left of 400");
+}
+
 /* Thousands of leases, released newest first, at random, or by their deadline. */
 TEST(many_leases)
 {
@@ -828,22 +926,18 @@ static unsigned int fail_nth(unsigned int nth)
 	return (unsigned int)atoi(text);
 }
 
-/* With any one failure, either all keys are leased or an error is returned and none is. */
-TEST(lease_without_memory)
+/* Fail single allocations of leases of @count keys. Return the number of -ENOMEM. */
+static unsigned int starve_leases(uint64_t nr, unsigned int count)
 {
-	const unsigned int count = 150;	/* enough for several steps */
 	const char *depth = getenv("KVBLK_DEPTH");
 	bool each = depth && !strcmp(depth, "all");
+	unsigned long long leased = pool_value("leased_bytes");
 	unsigned int nth = 0, enomem = 0, left;
-	uint64_t nr = new_keys(count);
 	struct answer a;
 	int err;
 
-	if (!getenv("KV_STARVE"))
-		SKIP("fault injection is not set up");
-	put_many(nr, count);
 	do {
-		/* the allocator hides about half of the failures: try enough for the bound below */
+		/* the allocator hides about half of the failures: try enough for the bounds below */
 		nth += each ? 1 : 1 + nth / 32;
 		fail_nth(nth);
 		err = lookup_keys(fd, &a, nr, count, KVBLK_LOOKUP_LEASE, 60000);
@@ -856,10 +950,31 @@ TEST(lease_without_memory)
 		free_answer(&a);
 		enomem += err == -ENOMEM;
 		EXPECT(!err || err == -ENOMEM || err == -EFAULT, "failure %u: %d", nth, err);
-		EXPECT_EQ(pool_value("leased_bytes"), 0, "left behind, failure %u", nth);
+		EXPECT_EQ(pool_value("leased_bytes"), leased, "left behind, failure %u", nth);
 	} while (!left);
-	EXPECT(enomem > 16, "only %u times was there no memory", enomem);
-	PASSED("up to failure %u, %u times -ENOMEM", nth, enomem);
+	return enomem;
+}
+
+/* With any one failure, either all keys are leased or an error is returned and none is. */
+TEST(lease_without_memory)
+{
+	const unsigned int count = 150;	/* enough for several steps */
+	unsigned int alone, beside;
+	uint64_t nr = new_keys(count);
+	int other = kv_open(node);
+
+	if (!getenv("KV_STARVE"))
+		SKIP("fault injection is not set up");
+	put_many(nr, count);
+	alone = starve_leases(nr, count);
+	EXPECT(alone > 1, "only %u times was there no memory", alone);
+	/* a second file's lease of an id takes memory of its own */
+	lease(other, nr, count, 600000, count);
+	beside = starve_leases(nr, count);
+	EXPECT(beside > 8, "only %u times was there no memory beside another file", beside);
+	close(other);
+	EXPECT_EQ(pool_value("leased_bytes"), 0, "leased in the end");
+	PASSED("%u and %u times -ENOMEM", alone, beside);
 }
 
 static bool odd(unsigned int i)

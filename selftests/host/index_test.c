@@ -328,19 +328,19 @@ static void model_lease(struct model *m, u64 key)
 
 	if (below(&m->seed, 8) == 0) {
 		old.off ^= 1;
-		assert_false(kvblk_index_lease(&m->idx, id_of(key), &old,
-					       leased));
+		assert_false(kvblk_index_lease(&m->idx, id_of(key), &old));
+		return;
+	}
+	if (!leased) {
+		kvblk_index_unlease(&m->idx, id_of(key));
+		e->slot.leased = false;
 		return;
 	}
 	old.state = KVBLK_SLOT_LIVE;	/* a move may be in progress */
-	done = kvblk_index_lease(&m->idx, id_of(key), &old, leased);
-	if (entry_live(e))
-		assert_int_equal(done, !leased ||
-				 e->slot.state == KVBLK_SLOT_LIVE);
-	else
-		assert_false(done && (leased || !e->there));
+	done = kvblk_index_lease(&m->idx, id_of(key), &old);
+	assert_int_equal(done, entry_live(e) && e->slot.state == KVBLK_SLOT_LIVE);
 	if (done)
-		e->slot.leased = leased;
+		e->slot.leased = true;
 }
 
 /* Claim an entry for a move, as reclaim does: fails if it is leased. */
@@ -796,7 +796,7 @@ TEST(dead_are_vacant)
 		else
 			assert_no_entry(&idx, id_both(key));
 	}
-	assert_false(kvblk_index_lease(&idx, id_both(0), &slots[0], true));
+	assert_false(kvblk_index_lease(&idx, id_both(0), &slots[0]));
 
 	/* An id reuses its own dead slot, so that it never has two. */
 	assert_int_equal(kvblk_index_insert(&idx, id_both(4), &new, &old, true), 0);
@@ -1272,7 +1272,7 @@ static void *crowd_writer(void *arg)
 			  &seed);
 		key = below(&seed, c->fixed);
 		slot = crowd_slot(key, 0, KVBLK_SLOT_LIVE);
-		if (!kvblk_index_lease(&c->idx, id_of(key), &slot, true))
+		if (!kvblk_index_lease(&c->idx, id_of(key), &slot))
 			atomic_inc(&c->faults);
 		if (i % 64 == 0)
 			kvblk_index_sweep(&c->idx, below(&seed, 64), 4, 0,
