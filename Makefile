@@ -50,6 +50,7 @@ selftests: tools
 host: export WERROR := -Werror
 host:
 	$(if $(traces),KVBLK_TRACES='$(traces)') $(MAKE) -C selftests/host check
+	selftests/bench/icount_test
 	selftests/abi/grows
 	$(foreach p,$(parts),$(MAKE) -C $(p) check &&) true
 	selftests/abi/library tools
