@@ -73,7 +73,7 @@ struct kvblk_bucket {
 			__le16 tag[BUCKET_SLOTS];	/* low bits of each slot's tag */
 			u16 c[BUCKET_SLOTS];
 			u8 heat[BUCKET_SLOTS];	/* ticks of the last touches */
-			u8 unused;
+			u8 retained;	/* a bit for each slot; under the stripe's lock */
 		};
 	};
 	u64 a[BUCKET_SLOTS];
@@ -132,6 +132,19 @@ static u8 *slot_heat(const struct kvblk_index *idx, struct place at)
 	return &idx->buckets[at.bucket].heat[at.nr];
 }
 
+static bool slot_retained(const struct kvblk_index *idx, struct place at)
+{
+	return READ_ONCE(idx->buckets[at.bucket].retained) & BIT(at.nr);
+}
+
+/* Stripe's lock held. */
+static void slot_set_retained(struct kvblk_index *idx, struct place at, bool retained)
+{
+	u8 *bits = &idx->buckets[at.bucket].retained;
+
+	WRITE_ONCE(*bits, (*bits & ~BIT(at.nr)) | retained << at.nr);
+}
+
 static u64 slot_number(struct place at)
 {
 	return at.bucket * BUCKET_SLOTS + at.nr;
@@ -150,6 +163,12 @@ static struct place place_unpack(u64 place)
 static unsigned int slot_state(struct packed p)
 {
 	return FIELD_GET(SLOT_STATE, p.a);
+}
+
+/* Return whether the time of the slot in the array has passed: of its expiry, or its retention. */
+static bool slot_expired(const struct kvblk_index *idx, struct place at, u32 now)
+{
+	return kvblk_expired(READ_ONCE(idx->expiry[slot_number(at)]), now);
 }
 
 /* Return whether the entry's segment was reclaimed or removed. WRITING slots have no segment. */
@@ -208,7 +227,7 @@ static __always_inline void slot_unpack(const struct kvblk_index *idx, struct pl
 	slot->leased = FIELD_GET(SLOT_LEASED, p.a);
 }
 
-/* Write a slot, except its heat. Inside the seqcount. */
+/* Write a slot, except its heat and its retention. Inside the seqcount. */
 static void slot_write(struct kvblk_index *idx, struct place at,
 		       struct packed p, u32 expiry, u64 caller_tag)
 {
@@ -235,6 +254,9 @@ static void slot_move(struct kvblk_index *idx, struct place from, struct place t
 	slot_write(idx, to, p, p.a & SLOT_EXPIRES ? READ_ONCE(idx->expiry[nr]) : 0,
 		   tags ? READ_ONCE(tags[nr]) : 0);
 	WRITE_ONCE(*slot_heat(idx, to), READ_ONCE(*slot_heat(idx, from)));
+	slot_set_retained(idx, to, slot_retained(idx, from));
+	if (slot_retained(idx, from) && !(p.a & SLOT_EXPIRES))
+		WRITE_ONCE(idx->expiry[slot_number(to)], READ_ONCE(idx->expiry[nr]));
 }
 
 /* Return the other candidate bucket of a slot in @bucket. The distance is odd, so never 0. */
@@ -445,6 +467,11 @@ static bool slot_foreign(const struct kvblk_index *idx, struct packed p)
 	return FIELD_GET(SLOT_SEG, p.b) >= idx->own_segs;
 }
 
+static unsigned int slot_prio(const struct kvblk_index *idx, struct place at, struct packed p)
+{
+	return slot_retained(idx, at) ? FIELD_GET(SLOT_PRIO, SLOT_PRIO) : FIELD_GET(SLOT_PRIO, p.c);
+}
+
 static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 		       struct packed a, struct place at_b, struct packed b)
 {
@@ -454,8 +481,8 @@ static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 	/* a foreign block stays on its owner's member */
 	if (slot_foreign(idx, a) != slot_foreign(idx, b))
 		return slot_foreign(idx, a);
-	if (FIELD_GET(SLOT_PRIO, a.c) != FIELD_GET(SLOT_PRIO, b.c))
-		return FIELD_GET(SLOT_PRIO, a.c) < FIELD_GET(SLOT_PRIO, b.c);
+	if (slot_prio(idx, at_a, a) != slot_prio(idx, at_b, b))
+		return slot_prio(idx, at_a, a) < slot_prio(idx, at_b, b);
 	if (!heat_a || !heat_b)
 		return !heat_a && heat_b;
 	/* ticks wrap, so compare their distance */
@@ -582,6 +609,7 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe, const
 		slot_move(idx, path->at[i - 1], path->at[i]);
 	slot_write(idx, path->at[0], slot_pack(tag, slot), slot->expiry, slot->caller_tag);
 	WRITE_ONCE(*slot_heat(idx, path->at[0]), slot->heat);
+	slot_set_retained(idx, path->at[0], false);
 	write_seqcount_end(&stripe->seq);
 	/* report moved entries, too: a walk may have passed their new places */
 	for (i = 0; i < path->nr; i++)
@@ -667,12 +695,17 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const stru
 	if (new) {
 		packed = slot_pack(home.tag, new);
 		packed.a = (packed.a & ~SLOT_LEASED) | (p.a & SLOT_LEASED);
+		if (new->prio == old->prio)
+			packed.c = (packed.c & ~SLOT_PRIO) | (p.c & SLOT_PRIO);
 	} else {
 		WRITE_ONCE(stripe->nr_used, stripe->nr_used - 1);
 	}
 	same = slot_same(idx, at, new);
 	if (!same)
 		slot_notify(idx, at, false);
+	/* the array's time is another block's from now on, so no longer that of a hint */
+	if (new && new->expiry != (p.a & SLOT_EXPIRES ? idx->expiry[slot_number(at)] : 0))
+		slot_set_retained(idx, at, false);
 	write_seqcount_begin(&stripe->seq);
 	slot_write(idx, at, packed, new ? new->expiry : 0, new ? new->caller_tag : 0);
 	write_seqcount_end(&stripe->seq);
@@ -823,6 +856,55 @@ void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u
 		WRITE_ONCE(*slot_heat(idx, at), tick);
 }
 
+/* Find @home's LIVE or MOVING slot. Stripe's lock held. */
+static bool home_find_settled(const struct kvblk_index *idx, const struct home *home,
+			      struct place *at, struct packed *p)
+{
+	return home_find(idx, home, at, p) && slot_state(*p) != KVBLK_SLOT_WRITING &&
+	       !slot_dead(idx, *p);
+}
+
+bool kvblk_index_prioritize(struct kvblk_index *idx, struct kvblk_id id, u8 prio)
+{
+	const struct home home = home_of(idx, id);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct packed p;
+	struct place at;
+
+	guard(spinlock)(&stripe->lock);
+	if (!home_find_settled(idx, &home, &at, &p))
+		return false;
+	p.c = (p.c & ~SLOT_PRIO) | FIELD_PREP(SLOT_PRIO, prio);
+	write_seqcount_begin(&stripe->seq);
+	slot_store(idx, at, p);
+	write_seqcount_end(&stripe->seq);
+	return true;
+}
+
+bool kvblk_index_retain(struct kvblk_index *idx, struct kvblk_id id, u32 until)
+{
+	const struct home home = home_of(idx, id);
+	struct packed p;
+	struct place at;
+
+	guard(spinlock)(&stripe_of(idx, home.bucket[0])->lock);
+	if (!home_find_settled(idx, &home, &at, &p))
+		return false;
+	/* a slot that expires has no room for a second time */
+	if (!(p.a & SLOT_EXPIRES))
+		WRITE_ONCE(idx->expiry[slot_number(at)], until);
+	slot_set_retained(idx, at, until);
+	return true;
+}
+
+bool kvblk_index_retained(const struct kvblk_index *idx, const struct kvblk_slot *slot, u32 now)
+{
+	struct place at = place_unpack(slot->place);
+
+	return slot_retained(idx, at) &&
+	       (slot->expiry || !slot_expired(idx, at, now));
+}
+
 void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id)
 {
 	const struct home home = home_of(idx, id);
@@ -845,7 +927,20 @@ static bool slot_over(const struct kvblk_index *idx, struct place at, struct pac
 {
 	return slot_dead(idx, p) ||
 	       (slot_state(p) == KVBLK_SLOT_LIVE && p.a & SLOT_EXPIRES &&
-		kvblk_expired(READ_ONCE(idx->expiry[slot_number(at)]), now));
+		slot_expired(idx, at, now));
+}
+
+/* End what was retained until @now. */
+static void bucket_release(struct kvblk_index *idx, u64 bucket, u32 now)
+{
+	struct place at = { .bucket = bucket };
+
+	if (likely(!READ_ONCE(idx->buckets[bucket].retained)))
+		return;
+	guard(spinlock)(&stripe_of(idx, bucket)->lock);
+	for (; at.nr < BUCKET_SLOTS; at.nr++)
+		if (slot_retained(idx, at) && slot_expired(idx, at, now))
+			slot_set_retained(idx, at, false);
 }
 
 static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
@@ -881,6 +976,7 @@ u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *
 	struct place at;
 
 	for (at.bucket = start; at.bucket < end; at.bucket++) {
+		bucket_release(idx, at.bucket, now);
 		/* most buckets have nothing to free: check before locking */
 		for (at.nr = 0; at.nr < BUCKET_SLOTS; at.nr++) {
 			if (!slot_over(idx, at, slot_load(idx, at), now))

@@ -78,7 +78,7 @@ struct kvblk_stripe;
 
 struct kvblk_index {
 	struct kvblk_bucket *buckets;	/* slots under the stripe's lock, heat without */
-	u32 *expiry;		/* by slot, under the stripe's lock; valid if the slot expires */
+	u32 *expiry;		/* by slot, under the stripe's lock; of slots that expire or stay */
 	u64 *tags;		/* as @expiry; NULL while all are 0; set once, READ_ONCE() */
 	struct mutex tags_lock;	/* allocation of tags */
 	u64 nr_buckets;		/* a multiple of @stripe_buckets */
@@ -130,14 +130,16 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);	/* ne
  * Insert @slot (any state but FREE, every field in its range) for @id. Returns 0; -EEXIST with
  * the present entry in @old; -ENOSPC if every candidate is WRITING, MOVING, leased or pinned, or
  * (without @evict) live; 1 with an evicted live entry in @old, whose record the caller must
- * invalidate. Victims: lowest prio first, then never touched, then oldest touch. A foreign @slot
- * evicts only foreign entries, which need no invalidation. Sets @slot->place.
+ * invalidate. Victims: lowest prio first (retained: as the highest), then never touched, then the
+ * oldest touch. A foreign @slot evicts only foreign entries, which need no invalidation. Sets
+ * @slot->place.
  */
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict);
 /*
  * Replace the entry of @id by @new (NULL: remove it), dead or not, if record and state are those of
- * @old. Returns whether it did. Keeps the leased bit and the heat.
+ * @old. Returns whether it did. Keeps the leased bit, the heat and, unless the expiry changes, the
+ * retention. Keeps the prio, which may have been set since, if that of @new is @old's.
  */
 bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
@@ -151,11 +153,24 @@ bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct
 bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old);
 /* Clear the leased bit of the entry of @id, if any, in any state. */
 void kvblk_index_unlease(struct kvblk_index *idx, struct kvblk_id id);
-/* Touch the entry of a found @slot at @tick, 1 to 255. Without a lock: may touch another entry. */
+/*
+ * Touch the entry of a found @slot at @tick, 1 to 255; 0: as if never. Without a lock: may touch
+ * another entry.
+ */
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick);
+/* Set the prio of @id's LIVE or MOVING entry. Returns false if it has none. */
+bool kvblk_index_prioritize(struct kvblk_index *idx, struct kvblk_id id, u8 prio);
+/*
+ * Retain @id's LIVE or MOVING entry until the pool's clock is @until, or until its expiry if it has
+ * one; 0: no longer. Inserts see the end after a sweep. Returns false if there is no such entry.
+ */
+bool kvblk_index_retain(struct kvblk_index *idx, struct kvblk_id id, u32 until);
+/* Return whether the entry of a found @slot is retained at @now. As kvblk_index_touch(). */
+bool kvblk_index_retained(const struct kvblk_index *idx, const struct kvblk_slot *slot, u32 now);
 /*
  * Free dead slots and expired LIVE ones, even if leased, of @nr buckets from @start on. Add their
- * number to @dropped. Returns the bucket to continue with, 0 after the last one.
+ * number to @dropped. End what was retained until @now. Returns the bucket to continue with, 0
+ * after the last one.
  */
 u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *dropped);
 

@@ -628,6 +628,106 @@ TEST(evicts_in_order)
 	assert_victims(slots, order, 6);
 }
 
+/* Callers' hints decide over put and touches, until a sweep finds that their time has passed. */
+TEST(evicts_by_hints)
+{
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE, .heat = 1 },
+		{ .state = KVBLK_SLOT_LIVE, .heat = 2 },
+		{ .state = KVBLK_SLOT_LIVE, .heat = 3 },
+		{ .state = KVBLK_SLOT_LIVE, .heat = 4, .expiry = 90 },
+		{ .state = KVBLK_SLOT_LIVE, .heat = 5, .prio = 2 },
+		{ .state = KVBLK_SLOT_WRITING, .heat = 6 },
+	};
+	struct kvblk_slot new = { .state = KVBLK_SLOT_WRITING, .len = 1 };
+	static const int order[] = { 4, 1, 0, 2, 3 };
+	struct kvblk_slot old, now;
+	struct kvblk_index idx;
+	u64 dropped = 0;
+
+	fill_six(&idx, slots);
+	assert_true(kvblk_index_prioritize(&idx, id_both(0), 3));
+	assert_true(kvblk_index_prioritize(&idx, id_both(1), 1));
+	assert_true(kvblk_index_retain(&idx, id_both(2), 80));
+	assert_true(kvblk_index_retain(&idx, id_both(3), 10));
+	assert_true(kvblk_index_retain(&idx, id_both(4), 80));
+	assert_true(kvblk_index_retain(&idx, id_both(4), 0));
+	assert_true(kvblk_index_prioritize(&idx, id_both(4), 0));
+	assert_false(kvblk_index_prioritize(&idx, id_both(5), 1));
+	assert_false(kvblk_index_retain(&idx, id_both(5), 80));
+	assert_false(kvblk_index_retain(&idx, id_both(7), 80));
+
+	/* an owner that keeps the priority keeps a hint that came meanwhile, too */
+	assert_true(kvblk_index_find(&idx, id_both(2), &old));
+	now = old;
+	now.off++;
+	assert_true(kvblk_index_prioritize(&idx, id_both(2), 2));
+	assert_true(kvblk_index_replace(&idx, id_both(2), &old, &now));
+	assert_true(kvblk_index_find(&idx, id_both(2), &old));
+	assert_int_equal(old.prio, 2);
+	assert_true(kvblk_index_retained(&idx, &old, 79));
+	assert_false(kvblk_index_retained(&idx, &old, 80));
+	/* an expiring entry has no room for another time */
+	assert_true(kvblk_index_find(&idx, id_both(3), &old));
+	assert_int_equal(old.expiry, 90);
+	assert_true(kvblk_index_retained(&idx, &old, 80));
+
+	assert_int_equal(kvblk_index_sweep(&idx, 0, 2, 79, &dropped), 0);
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(kvblk_index_insert(&idx, id_both(10 + i), &new, &old, true), 1);
+		assert_int_equal(old.heat, order[i] + 1);
+		/* the slot's retention ends with its entry */
+		assert_true(kvblk_index_find(&idx, id_both(10 + i), &now));
+		assert_false(kvblk_index_retained(&idx, &now, 1));
+	}
+	kvblk_index_destroy(&idx);
+
+	fill_six(&idx, slots);
+	assert_true(kvblk_index_retain(&idx, id_both(0), 80));
+	assert_int_equal(kvblk_index_sweep(&idx, 0, 2, 80, &dropped), 0);
+	assert_int_equal(dropped, 0);
+	assert_int_equal(kvblk_index_insert(&idx, id_both(10), &new, &old, true), 1);
+	assert_int_equal(old.heat, 1);
+	kvblk_index_destroy(&idx);
+
+	/* another block, with a time to live, takes the entry over */
+	fill_six(&idx, slots);
+	assert_true(kvblk_index_retain(&idx, id_both(0), 80));
+	assert_true(kvblk_index_find(&idx, id_both(0), &old));
+	now = old;
+	now.expiry = 1000;
+	assert_true(kvblk_index_replace(&idx, id_both(0), &old, &now));
+	assert_true(kvblk_index_find(&idx, id_both(0), &old));
+	assert_false(kvblk_index_retained(&idx, &old, 1));
+	kvblk_index_destroy(&idx);
+}
+
+/* A retention moves with its entry, and with no other. */
+TEST(retentions_move)
+{
+	const u64 nr = 40000;
+	struct kvblk_slot slot, old;
+	struct kvblk_index idx;
+	u64 seed = 1;
+
+	assert_int_equal(kvblk_index_init(&idx, nr, seg_gen, SEGS), 0);
+	for (u64 key = 0; key < nr * 3 / 4; key++) {
+		slot = slot_of(key, KVBLK_SLOT_LIVE, &seed);
+		slot.caller_tag = 0;
+		assert_true(kvblk_index_insert(&idx, id_of(key), &slot, &old, true) >= 0);
+		if (key % 3 == 0)
+			assert_true(kvblk_index_retain(&idx, id_of(key), 2000 + key));
+	}
+	for (u64 key = 0; key < nr * 3 / 4; key++) {
+		if (!kvblk_index_find(&idx, id_of(key), &slot))
+			continue;
+		assert_int_equal(kvblk_index_retained(&idx, &slot, 1999 + key), key % 3 == 0);
+		if (!slot.expiry)
+			assert_false(kvblk_index_retained(&idx, &slot, 2000 + key));
+	}
+	kvblk_index_destroy(&idx);
+}
+
 TEST(evicts_no_pinned)
 {
 	struct kvblk_slot slots[6] = {
