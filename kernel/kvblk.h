@@ -9,7 +9,7 @@
  *             peers: the daemon that speaks to other nodes; remote: deletes that those ask for
  *   read      read: gets; prefetch; source_record, source_dram, source_foreign: where blocks
  *             are; sink, sink_direct, sink_bounce, sink_dram: where payloads go; result
- *   ops       put, admit, delete, lease, drain; request: what operations share
+ *   ops       put, admit, delete, hint, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members;
  *             follow: members of other nodes; touch: gets of their blocks, for the owners;
  *             peers: questions to other nodes; anchors: places of blocks for them

@@ -159,6 +159,11 @@ extern const struct kvblk_op_type kvblk_op_put;
 extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;
 extern const struct kvblk_op_type kvblk_op_prefetch;
+extern const struct kvblk_op_type kvblk_op_hint;
+
+/* Flags that ask for a hint. */
+#define KVBLK_OPF_HINTS	(KVBLK_OPF_PRIORITY | KVBLK_OPF_RETAIN | KVBLK_OPF_DEMOTE | \
+				 KVBLK_OPF_RELEASE)
 
 struct kvblk_write {
 	struct kvblk_id parent;		/* id of the block before this one, or 0 */

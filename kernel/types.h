@@ -520,6 +520,7 @@ struct kvblk_dram_block {
 	bool goes_on;			/* the chain continues in another batch */
 	bool touched;			/* found by a get since it was last at the cold end */
 	bool needed;			/* requested since it was put, or before */
+	bool released;			/* by a hint, and not requested since; READ_ONCE() */
 	int nid;
 	u32 chain;			/* number of the batch that put the block's chain, or 0 */
 	u64 offer_parent;		/* id.lo of the block before the chain or block, or 0 */

@@ -385,7 +385,8 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 	*info = (struct kvblk_info) {
 		.tenant = file->tenant,
 		.pool_flags = pool->flags & KVBLK_POOL_STRICT,
-		.features = (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
+		.features = KVBLK_FEAT_HINT |
+			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
 			    (IS_ENABLED(CONFIG_IO_URING) ? KVBLK_FEAT_URING : 0) |
 			    (READ_ONCE(pool->tun.dram_bytes) ? KVBLK_FEAT_DRAM : 0),
 		.value_max = kvblk_pool_value_max(pool),

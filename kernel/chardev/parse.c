@@ -14,6 +14,7 @@ static const struct kvblk_op_type *const op_types[] = {
 	[KVBLK_OP_GET] = &kvblk_op_get,
 	[KVBLK_OP_DELETE] = &kvblk_op_delete,
 	[KVBLK_OP_PREFETCH] = &kvblk_op_prefetch,
+	[KVBLK_OP_HINT] = &kvblk_op_hint,
 };
 
 int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from)
@@ -57,7 +58,15 @@ u64 kvblk_deadline(u64 theirs)
 }
 
 #define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | \
-			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE)
+			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE | KVBLK_OPF_HINTS)
+
+/* Returns whether each value of a hint has its flag. A release excludes other hints. */
+static bool hint_check(const struct kvblk_op *op)
+{
+	return op->flags && (!(op->flags & KVBLK_OPF_RELEASE) || op->flags == KVBLK_OPF_RELEASE) &&
+	       (!op->priority || op->flags & KVBLK_OPF_PRIORITY) &&
+	       (!op->ttl_s || op->flags & KVBLK_OPF_RETAIN) && op->ttl_s <= KVBLK_RETAIN_MAX;
+}
 
 static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 		    fmode_t mode, const struct io_uring_cmd *cmd)
@@ -73,7 +82,10 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 	    op->priority > KVBLK_PRIORITY_MAX || op->ttl_s > KVBLK_TTL_MAX ||
 	    op->reserved || op->reserved2)
 		return -EINVAL;
-	if (!type->reads && ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s))
+	if (type == &kvblk_op_hint && !hint_check(op))
+		return -EINVAL;
+	if (!type->reads && type != &kvblk_op_hint &&
+	    ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s))
 		return -EINVAL;
 	/* uring.c checks those of a ring; a batch has an array */
 	if (!cmd && (op->result || op->result_size))
@@ -289,7 +301,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		err = req_key(req);
 	if (!err && unlikely(op->ext))
 		err = req_ext(req);
-	if (!err && op->ttl_s) {
+	if (!err && op->ttl_s && req->type->reads) {
 		/* never expires early: the running second does not count */
 		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
 		if (!READ_ONCE(req->pool->expires))

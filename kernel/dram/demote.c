@@ -80,6 +80,8 @@ static void stage_rec(struct stage *stage)
 
 	stage->rec = obj->rec;
 	stage->rec.seq = stage->resv.seq;
+	/* a hint may have changed it since the put */
+	stage->rec.priority = stage->slot.prio;
 	/* a record without checksums is discarded after a crash */
 	if (!obj->rec.crcs)
 		stage->rec.integrity = kvblk_proof_choose(stage->urgent ? KVBLK_CHECK_FULL : policy,
@@ -296,6 +298,11 @@ static bool block_hot(struct kvblk_dram_block *obj, const struct kvblk_slot *slo
 {
 	bool hot = READ_ONCE(obj->touched) || slot->heat != obj->heat;
 
+	if (READ_ONCE(obj->released)) {
+		hot = READ_ONCE(obj->touched) || slot->heat;
+		WRITE_ONCE(obj->released, !hot);
+		obj->needed = false;
+	}
 	WRITE_ONCE(obj->touched, false);
 	obj->heat = slot->heat;
 	obj->needed |= hot;
@@ -323,8 +330,11 @@ static enum demote_action block_action(struct kvblk_pool *pool, struct kvblk_dra
 	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
 		return DEMOTE_DROP;
 	/* a lease moves with the entry */
-	if (obj->needed || obj->rec.priority >= 2 || slot->leased)
+	if (obj->needed || slot->prio >= 2 || slot->leased ||
+	    kvblk_index_retained(&pool->index, slot, kvblk_now(pool)))
 		return DEMOTE_WRITE;
+	if (READ_ONCE(obj->released))
+		return DEMOTE_DROP;
 	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? DEMOTE_DROP : DEMOTE_ASK;
 }
 
@@ -373,7 +383,7 @@ static void run_ask_chain(struct kvblk_pool *pool, struct run *run, u32 nr)
 		const struct kvblk_dram_block *obj = run->objs[run->ask[i]];
 
 		run->ids[i] = obj->rec.id;
-		chain.priority = max(chain.priority, obj->rec.priority);
+		chain.priority = max(chain.priority, run->slots[run->ask[i]].prio);
 		chain.goes_on |= obj->goes_on;
 	}
 	nr = kvblk_policy_admit(&pool->policy, &chain);

@@ -346,16 +346,23 @@ bool kvblk_dram_block_current(struct kvblk_pool *pool, const struct kvblk_dram_b
 	return kvblk_index_find(&pool->index, obj->rec.id, slot) && dram_block_is(obj, slot);
 }
 
-struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kvblk_id id,
-					      const struct kvblk_slot *slot)
+/* As kvblk_dram_block_get(), but not a request for the block. */
+static struct kvblk_dram_block *dram_block_peek(struct kvblk_pool *pool, struct kvblk_id id,
+						const struct kvblk_slot *slot)
 {
 	struct kvblk_dram_block *obj;
 
 	guard(rcu)();
 	obj = rhashtable_lookup(&pool->dram.blocks, &id, dram_block_params);
-	if (!obj || !dram_block_is(obj, slot) || !refcount_inc_not_zero(&obj->refs))
-		return NULL;
-	if (!READ_ONCE(obj->touched))
+	return obj && dram_block_is(obj, slot) && refcount_inc_not_zero(&obj->refs) ? obj : NULL;
+}
+
+struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kvblk_id id,
+					      const struct kvblk_slot *slot)
+{
+	struct kvblk_dram_block *obj = dram_block_peek(pool, id, slot);
+
+	if (obj && !READ_ONCE(obj->touched))
 		WRITE_ONCE(obj->touched, true);
 	return obj;
 }
@@ -383,6 +390,40 @@ void kvblk_dram_block_flush(struct kvblk_pool *pool, struct kvblk_dram_block *ob
 		return;
 	refcount_inc(&obj->refs);
 	list_add_tail(&obj->urgent, &pool->dram.urgent);
+}
+
+void kvblk_dram_demote(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
+{
+	struct kvblk_dram_block *obj = dram_block_peek(pool, id, slot);
+
+	if (!obj)
+		return;
+	if (kvblk_dram_block_is_home(obj)) {
+		kvblk_dram_block_flush(pool, obj);
+		queue_work(pool->wq, &pool->dram.work);
+	} else {
+		kvblk_dram_block_remove(pool, obj);
+	}
+	kvblk_dram_block_put(obj);
+}
+
+void kvblk_dram_release(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot,
+			bool released)
+{
+	struct kvblk_dram_block *obj = dram_block_peek(pool, id, slot);
+	struct kvblk_dram_node *node;
+
+	if (!obj)
+		return;
+	node = node_of(pool, obj);
+	WRITE_ONCE(obj->released, released);
+	if (released) {
+		WRITE_ONCE(obj->touched, false);
+		scoped_guard(spinlock, &node->lock)
+			if (!list_empty(&obj->lru))
+				list_move(&obj->lru, &node->lru);
+	}
+	kvblk_dram_block_put(obj);
 }
 
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)

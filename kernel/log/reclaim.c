@@ -99,7 +99,8 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 		.id = rec->id,
 		.bytes = kvblk_flash_units(flash, slot->len) << KVBLK_UNIT_SHIFT,
 		.heat = slot->heat,
-		.priority = slot->prio,
+		.priority = kvblk_index_retained(&v->pool->index, slot, now) ? KVBLK_PRIORITY_MAX :
+									       slot->prio,
 		.leased = slot->leased,
 		/* the copy of a record in its last minute would expire at once */
 		.expires = kvblk_expired(slot->expiry, now + 60),

@@ -55,16 +55,19 @@ static void good_op(uint8_t opcode)
 	f.op = kv_op(opcode, &f.key, f.pieces, 1);
 	memset(&f.e, 0, sizeof(f.e));
 	f.e.ext.size = sizeof(f.e.ext);
-	if (opcode == KVBLK_OP_DELETE) {
+	if (opcode == KVBLK_OP_DELETE || opcode == KVBLK_OP_HINT) {
 		f.op.pieces = 0;
 		f.op.nr_pieces = 0;
 	}
+	if (opcode == KVBLK_OP_HINT)
+		f.op.flags = KVBLK_OPF_DEMOTE;
 }
 
 #define PUT	(1 << KVBLK_OP_PUT)
 #define GET	(1 << KVBLK_OP_GET)
 #define DELETE	(1 << KVBLK_OP_DELETE)
-#define ANY	(PUT | GET | DELETE)
+#define HINT	(1 << KVBLK_OP_HINT)
+#define ANY	(PUT | GET | DELETE | HINT)
 
 struct op_case {
 	const char *name;
@@ -85,7 +88,7 @@ SPOIL(prefetch_pieces, f.op.opcode = KVBLK_OP_PREFETCH)
 SPOIL(prefetch_durable, f.op.opcode = KVBLK_OP_PREFETCH; f.op.pieces = f.op.nr_pieces = 0;
       f.op.flags = KVBLK_OPF_DURABLE)
 SPOIL(durable, f.op.flags = KVBLK_OPF_DURABLE)
-SPOIL(opcode_5, f.op.opcode = 5)
+SPOIL(opcode_6, f.op.opcode = 6)
 SPOIL(opcode_255, f.op.opcode = 255)
 SPOIL(priority_4, f.op.priority = 4)
 SPOIL(priority_1, f.op.priority = 1)
@@ -110,9 +113,19 @@ SPOIL(pieces_hole, f.op.pieces = kv_addr(hole))
 SPOIL(pieces_into_hole, f.op.pieces = kv_addr(hole - 8))
 SPOIL(pieces_kernel, f.op.pieces = KERNEL_ADDR)
 SPOIL(pieces_wrap, f.op.pieces = UINT64_MAX - 7)
-SPOIL(flag_4, f.op.flags = 1 << 4)
+SPOIL(flag_8, f.op.flags = 1 << 8)
 SPOIL(flag_31, f.op.flags = 1u << 31)
-SPOIL(flag_and_key, f.op.flags = 1 << 4; f.op.key_len = 0)
+SPOIL(no_hint, f.op.flags = 0)
+SPOIL(release_and_more, f.op.flags = KVBLK_OPF_RELEASE | KVBLK_OPF_DEMOTE)
+SPOIL(release_priority, f.op.flags = KVBLK_OPF_RELEASE; f.op.priority = 1)
+SPOIL(hint_priority_4, f.op.flags = KVBLK_OPF_PRIORITY; f.op.priority = 4)
+SPOIL(retain_too_long, f.op.flags = KVBLK_OPF_RETAIN; f.op.ttl_s = KVBLK_RETAIN_MAX + 1)
+SPOIL(flag_priority, f.op.flags = KVBLK_OPF_PRIORITY)
+SPOIL(flag_retain, f.op.flags = KVBLK_OPF_RETAIN)
+SPOIL(flag_demote, f.op.flags = KVBLK_OPF_DEMOTE)
+SPOIL(flag_release, f.op.flags = KVBLK_OPF_RELEASE)
+SPOIL(hint_absent, f.op.key = kv_addr(f.parent.bytes))
+SPOIL(flag_and_key, f.op.flags = 1 << 8; f.op.key_len = 0)
 SPOIL(flag_partial, f.op.flags = KVBLK_OPF_PARTIAL)
 SPOIL(flag_layout, f.op.flags = KVBLK_OPF_LAYOUT)
 SPOIL(flag_hard, f.op.flags = KVBLK_OPF_HARD_DEADLINE)
@@ -219,11 +232,11 @@ static const struct op_case op_cases[] = {
 	{ "opcode 0", PUT, -EOPNOTSUPP, opcode_0 },
 	{ "a prefetch with memory", GET, -EINVAL, prefetch_pieces },
 	{ "a durable prefetch", GET, -EINVAL, prefetch_durable },
-	{ "a durable get or delete", GET | DELETE, -EINVAL, durable },
-	{ "opcode 5", PUT, -EOPNOTSUPP, opcode_5 },
+	{ "a durable get or delete", GET | DELETE | HINT, -EINVAL, durable },
+	{ "opcode 6", PUT, -EOPNOTSUPP, opcode_6 },
 	{ "opcode 255", PUT | GET, -EOPNOTSUPP, opcode_255 },
 	{ "priority 4", ANY, -EINVAL, priority_4 },
-	{ "a priority", GET | DELETE, -EINVAL, priority_1 },
+	{ "a priority", GET | DELETE | HINT, -EINVAL, priority_1 },
 	{ "a prefetch of priority 4", GET, -EINVAL, prefetch_priority_4 },
 	{ "key_len 0", ANY, -EINVAL, key_len_0 },
 	{ "key_len 513", ANY, -EINVAL, key_len_513 },
@@ -250,17 +263,17 @@ static const struct op_case op_cases[] = {
 	{ "ext with hint 1 << 2", ANY, -EOPNOTSUPP, ext_hint_2 },
 	{ "ext with hint 1 << 31", ANY, -EOPNOTSUPP, ext_hint_31 },
 	{ "ext with reserved", ANY, -EINVAL, ext_reserved },
-	{ "a chain that goes on", GET | DELETE, -EINVAL, ext_continues },
-	{ "a miss before", GET | DELETE, -EINVAL, ext_missed },
+	{ "a chain that goes on", GET | DELETE | HINT, -EINVAL, ext_continues },
+	{ "a miss before", GET | DELETE | HINT, -EINVAL, ext_missed },
 	{ "parent_len 513", PUT, -EINVAL, parent_513 },
 	{ "parent_len 4 GiB - 1", PUT, -EINVAL, parent_huge },
 	{ "parent NULL", ANY, -EINVAL, parent_null },
 	{ "parent unmapped", PUT, -EFAULT, parent_hole },
 	{ "parent in the kernel", PUT, -EFAULT, parent_kernel },
-	{ "a parent", GET | DELETE, -EINVAL, parent_unasked },
+	{ "a parent", GET | DELETE | HINT, -EINVAL, parent_unasked },
 	{ "a parent without length", ANY, -EINVAL, parent_no_len },
 	{ "no pieces", PUT | GET, -EINVAL, pieces_0 },
-	{ "a piece", DELETE, -EINVAL, pieces_1 },
+	{ "a piece", DELETE | HINT, -EINVAL, pieces_1 },
 	{ "1025 pieces", PUT | GET, -EINVAL, pieces_1025 },
 	{ "65535 pieces", PUT | GET, -EINVAL, pieces_max },
 	{ "pieces NULL", PUT | GET, -EFAULT, pieces_null },
@@ -268,17 +281,27 @@ static const struct op_case op_cases[] = {
 	{ "pieces half mapped", PUT | GET, -EFAULT, pieces_into_hole },
 	{ "pieces in the kernel", PUT | GET, -EFAULT, pieces_kernel },
 	{ "pieces at the end of the world", PUT | GET, -EFAULT, pieces_wrap },
-	{ "flag 1 << 4", ANY, -EOPNOTSUPP, flag_4 },
+	{ "flag 1 << 8", ANY, -EOPNOTSUPP, flag_8 },
 	{ "flag 1 << 31", ANY, -EOPNOTSUPP, flag_31 },
 	{ "a flag that is not known yet, and a bad field", ANY, -EOPNOTSUPP, flag_and_key },
-	{ "PARTIAL", PUT | DELETE, -EINVAL, flag_partial },
+	{ "a hint of nothing", HINT, -EINVAL, no_hint },
+	{ "RELEASE with DEMOTE", HINT, -EINVAL, release_and_more },
+	{ "RELEASE with a priority", HINT, -EINVAL, release_priority },
+	{ "a hint of priority 4", HINT, -EINVAL, hint_priority_4 },
+	{ "RETAIN for more than a day", HINT, -EINVAL, retain_too_long },
+	{ "a hint at an absent block", HINT, -ENOENT, hint_absent },
+	{ "PRIORITY", PUT | GET | DELETE, -EINVAL, flag_priority },
+	{ "RETAIN", PUT | GET | DELETE, -EINVAL, flag_retain },
+	{ "DEMOTE", PUT | GET | DELETE, -EINVAL, flag_demote },
+	{ "RELEASE", PUT | GET | DELETE, -EINVAL, flag_release },
+	{ "PARTIAL", PUT | DELETE | HINT, -EINVAL, flag_partial },
 	{ "LAYOUT without an extension", ANY, -EINVAL, flag_layout },
-	{ "LAYOUT", PUT | DELETE, -EINVAL, layout_wanted },
+	{ "LAYOUT", PUT | DELETE | HINT, -EINVAL, layout_wanted },
 	{ "another layout", GET, -ENOENT, layout_wanted },
-	{ "a layout tag without LAYOUT", GET | DELETE, -EINVAL, layout_tag },
-	{ "HARD_DEADLINE", PUT | DELETE, -EINVAL, flag_hard },
+	{ "a layout tag without LAYOUT", GET | DELETE | HINT, -EINVAL, layout_tag },
+	{ "HARD_DEADLINE", PUT | DELETE | HINT, -EINVAL, flag_hard },
 	{ "HARD_DEADLINE without a deadline", GET, -EINVAL, flag_hard },
-	{ "a TTL", GET | DELETE, -EINVAL, ttl },
+	{ "a TTL", GET | DELETE | HINT, -EINVAL, ttl },
 	{ "a TTL of 34 years and 1 s", ANY, -EINVAL, ttl_too_long },
 	{ "a TTL of 136 years", ANY, -EINVAL, ttl_longest },
 	{ "a result of its own in a batch", ANY, -EINVAL, op_result },
@@ -286,7 +309,7 @@ static const struct op_case op_cases[] = {
 	{ "reserved2", ANY, -EINVAL, op_reserved2 },
 	{ "an offset", ANY, -EINVAL, offset },
 	{ "a length", ANY, -EINVAL, length },
-	{ "a caller tag", GET | DELETE, -EINVAL, caller_tag },
+	{ "a caller tag", GET | DELETE | HINT, -EINVAL, caller_tag },
 	{ "registered memory without a handle", PUT | GET, -EINVAL, piece_type_1 },
 	{ "a handle of no registered memory", PUT | GET, -ENXIO, piece_no_region },
 	{ "a piece of type 2", PUT | GET, -EOPNOTSUPP, piece_type_2 },
@@ -314,7 +337,7 @@ static const struct op_case op_cases[] = {
 	{ "a sum that wraps to 4096", PUT | GET, -EINVAL, sum_wraps_twice },
 	{ "a sum of 2^32", PUT | GET, -EINVAL, sum_of_32_bits },
 	{ "1024 pieces of 128 KiB", PUT, -EINVAL, sum_of_many },
-	{ "checksums", DELETE, -EINVAL, sums_good },
+	{ "checksums", DELETE | HINT, -EINVAL, sums_good },
 	{ "no checksums", ANY, -EINVAL, sums_0 },
 	{ "more checksums than chunks", PUT, -EINVAL, sums_2 },
 	{ "1025 checksums", PUT | GET, -EINVAL, sums_too_many },
@@ -357,7 +380,7 @@ TEST(operations)
 	unsigned int n = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(op_cases); i++) {
-		for (uint8_t op = KVBLK_OP_PUT; op <= KVBLK_OP_DELETE; op++) {
+		for (uint8_t op = KVBLK_OP_PUT; op <= KVBLK_OP_HINT; op++) {
 			if (!(op_cases[i].ops & 1 << op))
 				continue;
 			try_op(&op_cases[i], op);

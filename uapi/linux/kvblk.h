@@ -56,7 +56,8 @@
  *               that others may use, see &struct kvblk_drain_arg
  *
  * Errors of a single operation (&struct kvblk_result.res):
- *  -ENOENT      get, delete: a miss: there is no such block, or a check failed
+ *  -ENOENT      get, delete: a miss: there is no such block, or a check failed; hint:
+ *               there is no such block
  *  -ENXIO       no such registered buffer
  *  -EEXIST      put: the pool has the block, nothing was written
  *               (KVBLK_RES_LEN_DIFFERS: the stored block has another length)
@@ -90,7 +91,7 @@
  *  -EFAULT      key, extension, parent, checksums or pieces can't be read, @result
  *               can't be written, memory can't be pinned, or a piece is not within its
  *               buffer
- *  -EBADF       the node is not open for reading (get) or writing (put, delete)
+ *  -EBADF       the node is not open for reading (get) or writing (put, delete, hint)
  *  -E2BIG       the extension is longer than KVBLK_STRUCT_MAX, or longer than the
  *               kernel knows, and its tail is not zero
  *  -EINVAL      a field is out of its range, or this opcode does not take it
@@ -120,6 +121,7 @@
 #define KVBLK_LOOKUP_MAX	65536		/* keys in a lookup */
 #define KVBLK_LEASE_MS_MAX	3600000		/* longest lease: an hour */
 #define KVBLK_TTL_MAX		0x40000000u	/* longest time to live, seconds: 34 years */
+#define KVBLK_RETAIN_MAX	86400u		/* longest time to retain a block, seconds: a day */
 #define KVBLK_PRIORITY_MAX	3
 #define KVBLK_CHECKSUMS_MAX	1024		/* checksums of an operation */
 #define KVBLK_CHANGES_MIN	1024		/* unread records that a change feed holds */
@@ -151,10 +153,12 @@
  *  URING  io_uring commands, see KVBLK_URING_OP: the kernel has CONFIG_IO_URING
  *  DRAM   the pool keeps blocks in the host's memory now (tunable dram_bytes): &enum
  *         kvblk_dram_mode, KVBLK_OP_PREFETCH
+ *  HINT   KVBLK_OP_HINT: the kernel is of a later version than the first with version 2
  */
 #define KVBLK_FEAT_P2P		_BITULL(0)
 #define KVBLK_FEAT_URING	_BITULL(1)
 #define KVBLK_FEAT_DRAM		_BITULL(2)
+#define KVBLK_FEAT_HINT		_BITULL(3)
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
@@ -299,9 +303,19 @@ struct kvblk_piece {
  *	length of the block, or 0 if the block was in memory already; -ENOSPC: no memory
  *	is free now; -EOPNOTSUPP: the pool lacks KVBLK_FEAT_DRAM; other errors as of a
  *	get. The pool evicts prefetched blocks when memory runs short, the coldest first
+ * @KVBLK_OP_HINT: tell the pool what the caller knows of the block's future, by at least
+ *	one of the flags KVBLK_OPF_PRIORITY, _RETAIN, _DEMOTE, _RELEASE. Takes a key and no
+ *	pieces. The result is 0, with the block's length in &struct kvblk_result.value_len;
+ *	-ENOENT: there is no such block. Does no I/O and does not wait
+ *
+ * Hints inform the choice of what is evicted, and promise nothing. They hold until the
+ * block leaves the pool or the host restarts: the media keeps the put's priority, or the
+ * one at the time when a block in memory is written to a member. A put of the same key
+ * that finds the block does not change them. A hint on a block of another node
+ * (KVBLK_TIER_FOREIGN) only changes how long this node remembers where the block is.
  *
  * As with read(2) and write(2), gets, prefetches, lookups and leases need a node
- * that is open for reading, puts and deletes one that is open for writing. All
+ * that is open for reading, puts, deletes and hints one that is open for writing. All
  * other calls work on any open node: each operation decides what may be done with
  * registered memory.
  */
@@ -310,6 +324,7 @@ enum kvblk_opcode {
 	KVBLK_OP_GET		= 2,
 	KVBLK_OP_DELETE		= 3,
 	KVBLK_OP_PREFETCH	= 4,
+	KVBLK_OP_HINT		= 5,
 };
 
 /**
@@ -325,12 +340,29 @@ enum kvblk_opcode {
  *	in every &enum kvblk_dram_mode: the record has checksums and is past the
  *	member's volatile cache. Holds for -EEXIST, too, unless the length differs.
  *	-EIO: the flush of a block that existed has failed
+ * @KVBLK_OPF_PRIORITY: hint: the block's priority becomes @priority, as if it had been put
+ *	with it
+ * @KVBLK_OPF_RETAIN: hint: for the next @ttl_s seconds, treat the block as one of priority
+ *	KVBLK_PRIORITY_MAX; @ttl_s 0: no longer. A block with a time to live is retained
+ *	until it expires, whatever the number of seconds. Reclaim keeps retained blocks as
+ *	far as the tunable reinsert_permille allows, so they can't fill the pool for good
+ * @KVBLK_OPF_DEMOTE: hint: the block need not be in the host's memory. A copy of a
+ *	member's block is dropped; a block that is only in memory is written to a member in
+ *	the background, and leaves memory then
+ * @KVBLK_OPF_RELEASE: hint: no caller will ask for the block again. Its priority becomes
+ *	0, it counts as never asked for, and is no longer retained: it is evicted before
+ *	others, and not written when it leaves memory. A later get or lookup refreshes the
+ *	block as any other. Not with another flag
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1U << 0,
 	KVBLK_OPF_LAYOUT	= 1U << 1,
 	KVBLK_OPF_HARD_DEADLINE	= 1U << 2,
 	KVBLK_OPF_DURABLE	= 1U << 3,
+	KVBLK_OPF_PRIORITY	= 1U << 4,
+	KVBLK_OPF_RETAIN	= 1U << 5,
+	KVBLK_OPF_DEMOTE	= 1U << 6,
+	KVBLK_OPF_RELEASE	= 1U << 7,
 };
 
 /**
@@ -338,13 +370,14 @@ enum kvblk_op_flags {
  * @opcode: &enum kvblk_opcode
  * @priority: put: 0 (evicted first) to KVBLK_PRIORITY_MAX; prefetch: 0 to
  *	KVBLK_PRIORITY_MAX, higher ones are read first when prefetches wait for gets;
- *	else 0
+ *	hint with KVBLK_OPF_PRIORITY: as of a put; else 0
  * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
  * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; else 0
  * @reserved: must be 0
  * @flags: &enum kvblk_op_flags
  * @ttl_s: put: time to live of the block in seconds, 1 to KVBLK_TTL_MAX, which may be
- *	exceeded by two; 0: the block does not expire; other opcodes: 0
+ *	exceeded by two; 0: the block does not expire; hint with KVBLK_OPF_RETAIN: 0 to
+ *	KVBLK_RETAIN_MAX; else 0
  * @cookie: the caller's name for this operation, returned in the result and
  *	used by KVBLK_IOC_CANCEL; need not be unique. 0: no name, the operation
  *	can't be canceled
@@ -364,7 +397,7 @@ enum kvblk_op_flags {
  *
  * 80 bytes, because that is the command area of a 128-byte SQE. So an operation does not
  * grow: new fields go into &struct kvblk_op_ext, which few operations need. 16 bits
- * suffice for @key_len and @nr_pieces, whose limits have 10 bits. @flags has room for 28
+ * suffice for @key_len and @nr_pieces, whose limits have 10 bits. @flags has room for 24
  * more.
  */
 struct kvblk_op {
@@ -476,7 +509,7 @@ enum kvblk_result_flags {
 /**
  * struct kvblk_result - result of one operation
  * @cookie: the operation's cookie
- * @res: bytes stored or fetched (delete: 0), or a negative errno as listed at
+ * @res: bytes stored or fetched (delete, hint: 0), or a negative errno as listed at
  *	the top of this file
  * @flags: &enum kvblk_result_flags
  * @value_len: the block's length where it is known, else 0
