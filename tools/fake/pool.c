@@ -19,6 +19,7 @@
  * KVBLK_FAKE_DRAM=BYTES	memory for prefetched blocks; default none
  * KVBLK_FAKE_FAIL=N		every Nth get and put fails
  * KVBLK_FAKE_GATE=FD		a batch waits for a byte from FD
+ * KVBLK_FAKE_HINTS=FILE	append a line for each hint
  * KVBLK_FAKE_LEASE=1		a get misses unless a lease is held; the last close
  *				reports leases not released
  * KVBLK_FAKE_LEASE_KEYS=N	a lookup leases at most N keys
@@ -260,6 +261,8 @@ static int check_ext(const struct kvblk_op *op)
 	return 0;
 }
 
+#define HINTS	(KVBLK_OPF_PRIORITY | KVBLK_OPF_RETAIN | KVBLK_OPF_DEMOTE | KVBLK_OPF_RELEASE)
+
 /* Returns the errno with which the module refuses an operation, else 0. */
 static int check(const struct kvblk_op *op, int fd)
 {
@@ -268,19 +271,25 @@ static int check(const struct kvblk_op *op, int fd)
 		[KVBLK_OP_GET] = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE,
 		[KVBLK_OP_DELETE] = 0,
 		[KVBLK_OP_PREFETCH] = KVBLK_OPF_LAYOUT,
+		[KVBLK_OP_HINT] = HINTS,
 	};
+	bool hints = op->opcode == KVBLK_OP_HINT;
 	bool put = op->opcode == KVBLK_OP_PUT, get = op->opcode == KVBLK_OP_GET;
 	bool reads = get || op->opcode == KVBLK_OP_PREFETCH;
 	int err, mode = modes[fd] - 1;
 
-	if (op->opcode < KVBLK_OP_PUT || op->opcode > KVBLK_OP_PREFETCH ||
+	if (op->opcode < KVBLK_OP_PUT || op->opcode > KVBLK_OP_HINT ||
 	    op->flags & ~(uint32_t)(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE |
-				    KVBLK_OPF_DURABLE))
+				    KVBLK_OPF_DURABLE | HINTS))
 		return -EOPNOTSUPP;
 	if (mode == (reads ? O_WRONLY : O_RDONLY))
 		return -EBADF;
 	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~flags[op->opcode] ||
-	    (op->priority && !put && op->opcode != KVBLK_OP_PREFETCH) || (op->ttl_s && !put) ||
+	    (op->priority && !put && op->opcode != KVBLK_OP_PREFETCH &&
+	     !(op->flags & KVBLK_OPF_PRIORITY)) ||
+	    (op->ttl_s && !put && !(op->flags & KVBLK_OPF_RETAIN)) ||
+	    (hints && (!op->flags || op->ttl_s > KVBLK_RETAIN_MAX ||
+		      (op->flags & KVBLK_OPF_RELEASE && op->flags != KVBLK_OPF_RELEASE))) ||
 	    op->priority > KVBLK_PRIORITY_MAX || op->ttl_s > KVBLK_TTL_MAX || op->reserved ||
 	    op->reserved2 || op->result || op->result_size ||
 	    (!(op->flags & KVBLK_OPF_PARTIAL) && (op->offset || op->length)) ||
@@ -432,6 +441,40 @@ static void prefetch(const struct kvblk_op *op, struct kvblk_result *result)
 	dram_used += block->len;
 }
 
+static void log_hint(const struct kvblk_op *op)
+{
+	const unsigned char *key = (void *)(uintptr_t)op->key;
+	const char *path = getenv("KVBLK_FAKE_HINTS");
+	FILE *file = path ? fopen(path, "a") : NULL;
+
+	if (!file)
+		return;
+	for (unsigned int i = 0; i < op->key_len; i++)
+		fprintf(file, "%02x", key[i]);
+	if (op->flags & KVBLK_OPF_PRIORITY)
+		fprintf(file, " priority=%u", op->priority);
+	if (op->flags & KVBLK_OPF_RETAIN)
+		fprintf(file, " retain=%u", op->ttl_s);
+	fprintf(file, "%s%s\n", op->flags & KVBLK_OPF_DEMOTE ? " demote" : "",
+		op->flags & KVBLK_OPF_RELEASE ? " release" : "");
+	fclose(file);
+}
+
+static void hint(const struct kvblk_op *op, struct kvblk_result *result)
+{
+	struct block *block = *place_of((void *)(uintptr_t)op->key, op->key_len);
+
+	result->res = block ? 0 : -ENOENT;
+	if (!block)
+		return;
+	result->value_len = block->len;
+	log_hint(op);
+	if (op->flags & KVBLK_OPF_DEMOTE && block->in_memory) {
+		block->in_memory = false;
+		dram_used -= block->len;
+	}
+}
+
 static void delete(const struct kvblk_op *op, struct kvblk_result *result)
 {
 	struct block **place = place_of((void *)(uintptr_t)op->key, op->key_len);
@@ -542,6 +585,9 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result, uint64_t
 		break;
 	case KVBLK_OP_DELETE:
 		delete(op, result);
+		break;
+	case KVBLK_OP_HINT:
+		hint(op, result);
 		break;
 	default:
 		if (*puts_left) {
@@ -740,7 +786,8 @@ static int info(struct kvblk_info *to)
 {
 	uint32_t size = to->size;
 	struct kvblk_info own = {
-		.features = (fake_setting("KVBLK_FAKE_NO_RING") ? 0 : KVBLK_FEAT_URING) |
+		.features = KVBLK_FEAT_HINT |
+			    (fake_setting("KVBLK_FAKE_NO_RING") ? 0 : KVBLK_FEAT_URING) |
 			    (fake_setting("KVBLK_FAKE_DRAM") ? KVBLK_FEAT_DRAM : 0),
 		.value_max = VALUE_MAX,
 		.key_max = KVBLK_KEY_MAX,

@@ -356,6 +356,50 @@ int kvblk_lookup_prefix(struct kvblk *kv, const void *keys, size_t key_len,
 	return 0;
 }
 
+#define HINT_BATCH	64u	/* operations on the stack */
+
+/* Hint at the keys of one batch. Returns 0, with the present ones added to @nr_present. */
+static int hint_batch(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr,
+		      unsigned int *nr_present)
+{
+	struct kvblk_result results[HINT_BATCH];
+	int err = kvblk_submit(kv, ops, nr, results, 0);
+
+	for (unsigned int i = 0; i < nr && !err; i++) {
+		*nr_present += !results[i].res;
+		if (results[i].res != -ENOENT)
+			err = results[i].res;
+	}
+	return err;
+}
+
+int kvblk_hint_keys(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
+		    unsigned int nr_keys, const struct kvblk_hint *hint, unsigned int *nr_present)
+{
+	const unsigned char *key = keys;
+	struct kvblk_op ops[HINT_BATCH];
+	unsigned int nr = 0, present = 0;
+	struct kvblk_hint own;
+	int err = options_copy(&own, sizeof(own), hint, END_OF(struct kvblk_hint, retain_s));
+
+	if (!err && (!hint || !nr_keys || nr_keys > KVBLK_LOOKUP_MAX ||
+		     own.priority > KVBLK_PRIORITY_MAX))
+		err = -EINVAL;
+	for (unsigned int i = 0; i < nr_keys && !err; i++) {
+		kvblk_prep_hint(&ops[nr], key, key_lens[i], own.flags);
+		ops[nr].priority = (uint8_t)own.priority;
+		ops[nr++].ttl_s = own.retain_s;
+		key += key_lens[i];
+		if (nr < HINT_BATCH && i + 1 < nr_keys)
+			continue;
+		err = hint_batch(kv, ops, nr, &present);
+		nr = 0;
+	}
+	if (!err && nr_present)
+		*nr_present = present;
+	return err;
+}
+
 int kvblk_lease_release(struct kvblk *kv, uint64_t lease)
 {
 	struct kvblk_lease_release_arg release = {

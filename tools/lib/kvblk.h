@@ -401,6 +401,24 @@ KVBLK_INLINE void kvblk_prep_prefetch(struct kvblk_op *op, const void *key, size
 }
 
 /**
+ * kvblk_prep_hint() - prepare an operation that tells the pool about a block's future
+ * @op: filled in; with KVBLK_OPF_PRIORITY set @priority afterwards, with KVBLK_OPF_RETAIN
+ *	set @ttl_s
+ * @key: the key; must stay valid until the operation completes
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @flags: KVBLK_OPF_PRIORITY, KVBLK_OPF_RETAIN, KVBLK_OPF_DEMOTE, or KVBLK_OPF_RELEASE alone
+ *
+ * kvblk_hint_keys() is for many blocks.
+ */
+KVBLK_INLINE void kvblk_prep_hint(struct kvblk_op *op, const void *key, size_t key_len,
+				  unsigned int flags)
+{
+	kvblk_prep_put(op, key, key_len, NULL, 0);
+	op->opcode = KVBLK_OP_HINT;
+	op->flags = flags;
+}
+
+/**
  * kvblk_prep_ext() - attach an extension to an operation: parent, checksums, tags, hints
  * @op: prepared by kvblk_prep_put() or a similar call
  * @ext: cleared; set its fields afterwards. Must stay valid until the operation completes
@@ -1009,6 +1027,41 @@ struct kvblk_prestage_sum {
 int kvblk_prestage(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
 		   unsigned int nr_keys, const struct kvblk_prestage_options *options,
 		   struct kvblk_prestaged *prestaged, struct kvblk_prestage_sum *sum);
+
+/**
+ * struct kvblk_hint - what a caller knows of blocks' future
+ * @size: sizeof(struct kvblk_hint)
+ * @flags: KVBLK_OPF_PRIORITY, KVBLK_OPF_RETAIN, KVBLK_OPF_DEMOTE, or KVBLK_OPF_RELEASE alone,
+ *	see &enum kvblk_op_flags
+ * @priority: with KVBLK_OPF_PRIORITY: 0 to KVBLK_PRIORITY_MAX; else 0
+ * @retain_s: with KVBLK_OPF_RETAIN: seconds, up to KVBLK_RETAIN_MAX, 0: no longer; else 0
+ */
+struct kvblk_hint {
+	uint32_t size;
+	uint32_t flags;
+	uint32_t priority;
+	uint32_t retain_s;
+};
+
+/**
+ * kvblk_hint_keys() - tell the pool what is known of blocks' future
+ * @kv: the handle, open for writing
+ * @keys: keys packed one behind the other; those of a chain first block first
+ * @key_lens: length of each key, 1 to KVBLK_KEY_MAX
+ * @nr_keys: 1 to KVBLK_LOOKUP_MAX
+ * @hint: the hint, the same for all keys
+ * @nr_present: set to the number of keys whose blocks the pool has; may be NULL
+ *
+ * Does no I/O. Hints are advice: see &enum kvblk_op_flags. Keys without a block are skipped.
+ *
+ * Context: any thread.
+ * Return: 0; -EOPNOTSUPP if the kernel does not know hints or one of the flags (see
+ * KVBLK_FEAT_HINT); -EBADF if the handle is open for reading only; -EINVAL, -E2BIG, -ENODEV,
+ * -ENOMEM, -EINTR. After an error the first keys may have the hint.
+ */
+int kvblk_hint_keys(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
+		    unsigned int nr_keys, const struct kvblk_hint *hint,
+		    unsigned int *nr_present);
 
 #ifdef __cplusplus
 }

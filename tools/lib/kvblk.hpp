@@ -256,6 +256,13 @@ public:
 	{
 		return add(KVBLK_OP_PREFETCH, key);
 	}
+	/* @flags: KVBLK_OPF_RELEASE alone, or others of a hint; last() takes their values. */
+	Batch &hint(std::string_view key, uint32_t flags)
+	{
+		add(KVBLK_OP_HINT, key);
+		last().flags = flags;
+		return *this;
+	}
 
 	/*
 	 * Add a piece of registered memory, or of memory of the process. A piece that continues

@@ -214,6 +214,66 @@ static void batches(struct kvblk *kv)
 	verdict("lengths are never cut to fit");
 }
 
+/* Hints: the values arrive, absent blocks are skipped, wrong ones are refused. */
+static void hints(struct kvblk *kv)
+{
+	static uint16_t lens[200];
+	static char many[200 * 4];
+	struct kvblk_hint hint = { .size = sizeof(hint), .flags = KVBLK_OPF_RELEASE };
+	struct { struct kvblk_hint it; uint64_t more; } longer = { .it.size = sizeof(longer), .more = 1 };
+	char path[] = "/tmp/hints.XXXXXX", line[64];
+	struct kvblk *reader;
+	unsigned int nr = 7;
+	FILE *file;
+
+	CHECK(close(mkstemp(path)) == 0);
+	setenv("KVBLK_FAKE_HINTS", path, 1);
+	for (unsigned int i = 0; i < 200; i++) {
+		lens[i] = 4;
+		snprintf(line, sizeof(line), "h%03u", i);
+		memcpy(many + 4 * i, line, 4);
+		CHECK(i % 2 || !kvblk_put(kv, many + 4 * i, 4, "x", 1, NULL));
+	}
+	/* more than a batch */
+	CHECK(!kvblk_hint_keys(kv, many, lens, 200, &hint, &nr) && nr == 100);
+	CHECK(!kvblk_hint_keys(kv, many + 4, lens, 1, &hint, &nr) && !nr);
+	CHECK(!kvblk_hint_keys(kv, many, lens, 1, &hint, NULL));
+	hint.flags = KVBLK_OPF_PRIORITY | KVBLK_OPF_RETAIN | KVBLK_OPF_DEMOTE;
+	hint.priority = 2;
+	hint.retain_s = 60;
+	CHECK(!kvblk_hint_keys(kv, many, lens, 1, &hint, &nr) && nr == 1);
+	file = fopen(path, "r");
+	for (unsigned int i = 0; file && i < 102; i++) {
+		CHECK(fgets(line, sizeof(line), file));
+		CHECK(i ? !!strstr(line, i < 101 ? " release\n" : "68303030 priority=2 retain=60 demote\n") :
+		      !strcmp(line, "68303030 release\n"));
+	}
+	CHECK(file && !fgets(line, sizeof(line), file) && !fclose(file));
+	hint.flags |= KVBLK_OPF_RELEASE;
+	CHECK(kvblk_hint_keys(kv, many, lens, 1, &hint, NULL) == -EINVAL);
+	hint.flags = 1u << 31;
+	CHECK(kvblk_hint_keys(kv, many, lens, 1, &hint, NULL) == -EOPNOTSUPP);
+	hint.flags = KVBLK_OPF_PRIORITY;
+	CHECK(kvblk_hint_keys(kv, many, lens, 1, &hint, NULL) == -EINVAL);
+	hint.retain_s = 0;
+	hint.priority = 256;
+	CHECK(kvblk_hint_keys(kv, many, lens, 1, &hint, NULL) == -EINVAL);
+	hint.priority = 0;
+	CHECK(kvblk_hint_keys(kv, many, lens, 0, &hint, NULL) == -EINVAL);
+	CHECK(kvblk_hint_keys(kv, many, lens, KVBLK_LOOKUP_MAX + 1, &hint, NULL) == -EINVAL);
+	CHECK(kvblk_hint_keys(kv, many, lens, 1, NULL, NULL) == -EINVAL);
+	CHECK(kvblk_hint_keys(kv, many, lens, 1, &longer.it, NULL) == -E2BIG);
+	hint.size = 4;
+	CHECK(kvblk_hint_keys(kv, many, lens, 1, &hint, NULL) == -EINVAL);
+	hint.size = sizeof(hint);
+	CHECK(!kvblk_open("fake", KVBLK_OPEN_RDONLY, &reader));
+	CHECK(kvblk_hint_keys(reader, many, lens, 1, &hint, NULL) == -EBADF);
+	kvblk_close(reader);
+	unsetenv("KVBLK_FAKE_HINTS");
+	unlink(path);
+	verdict("hints");
+}
+
 /* Structures of programs built with another version: shorter or longer than the library's. */
 static void versions(struct kvblk *kv)
 {
@@ -751,6 +811,7 @@ int main(void)
 	}
 	single(kv);
 	batches(kv);
+	hints(kv);
 	versions(kv);
 	handles(kv);
 	prestages(kv);
