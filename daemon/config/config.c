@@ -347,7 +347,7 @@ static const struct setting prestage_rows[] = {
 	  .doc = "Group of the socket. kvblkd can set it only when it starts, because it drops the capability then. Default: root." },
 	{ .name = "mode", .type = SETTING_TEXT, PRESTAGE(mode), .vital = true,
 	  .valid = is_mode, .allowed = "an octal mode, such as 0660",
-	  .doc = "Mode of the socket. A user with write permission may send hints. Default: 0660." },
+	  .doc = "Mode of the socket. A user with write permission may have blocks of the pools loaded, demoted and released. Default: 0660." },
 	{ .name = "pools", .type = SETTING_LIST, PRESTAGE(pools), .vital = true, .most = POOL_MEMBERS, .required = true,
 	  .valid = is_pool_name, .allowed = "the name of a pool",
 	  .doc = "Pools that callers may use." },
@@ -999,7 +999,7 @@ void config_print_settings(FILE *to)
 	fputs(".SS exporters.kv_events\nKV events for routers, over ZeroMQ, in the format of vLLM and SGLang. "
 	      "kv_events is a group. Without it nothing is published.\n", to);
 	print_rows(to, kv_events_rows);
-	fputs(".SS prestage\nSocket that accepts hints of blocks that will be needed, which kvblkd then loads into the pools' memory; see kvblkd(8). "
+	fputs(".SS prestage\nSocket that accepts hints of blocks that will be needed, which kvblkd then loads into the pools' memory, and hints on stored blocks; see kvblkd(8). "
 	      "prestage is a group. Without it there is no socket.\n", to);
 	print_rows(to, prestage_rows);
 	fputs(".SS pod\nConnections to the kvblkd of the other nodes of this host's pods, which tell each other what they get from the others' members, and delete blocks for each other; see kvblkd(8). "

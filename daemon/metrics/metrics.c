@@ -336,7 +336,7 @@ static void print_prestage(struct out *out, const struct metrics *metrics)
 	bool values = metrics->prestages && out->format != METRICS_TABLE;
 
 	begin(out, &(struct metric){ "kvblk_prestage_requests", METRIC_COUNTER,
-				     "Requests and hints at the prestage socket, by outcome: accepted, clipped (accepted in part), deferred (too many are queued), rejected (invalid), missing (unknown session).",
+				     "Requests and hints at the prestage socket, by outcome: accepted, clipped (accepted in part), deferred (too many are queued), rejected (invalid), missing (unknown session or blocks).",
 				     { "outcome" } });
 	for (int i = 0; i < PRESTAGE_OUTCOMES && values; i++)
 		sample(out, counts->requests[i], VALUES(outcomes[i]));

@@ -174,6 +174,23 @@ bool want_read_keys(const json_t *json, struct want *want, char why[WANTS_WHY_LE
 	return (!pool || read_pool(pool, want, why)) && read_keys(keys, want, why);
 }
 
+bool want_read_hint(const json_t *json, bool retains, struct want *want, char why[WANTS_WHY_LEN])
+{
+	const json_t *seconds = json_object_get(json, "seconds"), *pool = json_object_get(json, "pool");
+	const json_t *keys = json_object_get(json, "keys"), *session = json_object_get(json, "session_id");
+
+	*want = (struct want){ 0 };
+	if (json_object_size(json) != (size_t)!!pool + !!keys + !!session + (retains && seconds))
+		return wrong(why, "unknown field; known fields: pool, keys, session_id%s", retains ? ", seconds" : "");
+	if (!keys && !session)
+		return wrong(why, "keys or session_id is missing");
+	if (retains && !seconds)
+		return wrong(why, "seconds is missing");
+	return (!pool || read_pool(pool, want, why)) && (!keys || read_keys(keys, want, why)) &&
+	       (!session || read_session(session, want, why)) &&
+	       (!retains || read_number(seconds, "seconds", 0, KVBLK_RETAIN_MAX, &want->retain_s, why));
+}
+
 void want_free(struct want *want)
 {
 	chain_free(&want->chain);

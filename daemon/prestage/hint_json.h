@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prefetch requests in JSON: the body of POST /l2/prefetch, the payload of a hint, the keys of a
- * session. Unknown fields are rejected.
+ * Requests in JSON: the body of POST /l2/prefetch, the payload of a hint, the keys of a session.
+ * Unknown fields are rejected.
  */
 #ifndef KVBLKD_PRESTAGE_HINT_JSON_H
 #define KVBLKD_PRESTAGE_HINT_JSON_H
@@ -20,6 +20,7 @@
  * @deadline_ns: deadline in CLOCK_MONOTONIC, 0: none
  * @priority: 0 to KVBLK_PRIORITY_MAX; higher ones go first
  * @stop_at_miss: skip all keys after the first miss
+ * @retain_s: seconds for which the pool is to retain the blocks
  */
 struct want {
 	char pool[CHAINS_POOL_LEN];
@@ -30,6 +31,7 @@ struct want {
 	uint64_t deadline_ns;
 	uint64_t priority;
 	bool stop_at_miss;
+	uint64_t retain_s;
 };
 
 /*
@@ -39,6 +41,10 @@ struct want {
 bool want_read(const json_t *json, uint32_t lease_ms, struct want *want, char why[WANTS_WHY_LEN]);
 /* Read an object of pool and keys only; otherwise as want_read(). */
 bool want_read_keys(const json_t *json, struct want *want, char why[WANTS_WHY_LEN]);
+/*
+ * Read an object of pool, keys and session_id and, if @retains, seconds; otherwise as want_read().
+ */
+bool want_read_hint(const json_t *json, bool retains, struct want *want, char why[WANTS_WHY_LEN]);
 void want_free(struct want *want);
 
 /* Check that @json is a complete KvHints envelope. Returns false with a sentence in @why if not. */

@@ -36,6 +36,7 @@ static struct {
 	const struct config_prestage *config;
 	struct sessions *sessions;
 	uint64_t requests[PRESTAGE_OUTCOMES];
+	uint32_t hint_keys;		/* keys at which the present request may still hint */
 } prestage;
 
 /**
@@ -136,25 +137,35 @@ static bool judge_order(struct verdict *verdict, int err)
 	return !err || judge(verdict, PRESTAGE_DEFERRED, "%s", strerror(-err));
 }
 
-/*
- * Find the keys of a request that names only a session. They are copied only if the prefetcher
- * has space for the order.
- */
-static bool find_chain(struct want *want, uid_t uid, struct verdict *verdict)
+/* Find the keys of a request: its own, or its session's, whose pool it takes. Returns NULL if none. */
+static const struct chain *chain_of(struct want *want, uid_t uid, struct verdict *verdict)
 {
 	const struct session *session;
 
 	if (want->chain.nr)
-		return true;
+		return &want->chain;
 	session = sessions_get(prestage.sessions, uid, want->session);
-	if (!session)
-		return judge(verdict, PRESTAGE_MISSING, "unknown session %s", want->session);
-	if (*want->pool && strcmp(want->pool, session->pool) != 0)
-		return judge(verdict, PRESTAGE_REJECTED, "session %s belongs to pool %s", want->session, session->pool);
+	if (!session) {
+		judge(verdict, PRESTAGE_MISSING, "unknown session %s", want->session);
+		return NULL;
+	}
+	if (*want->pool && strcmp(want->pool, session->pool) != 0) {
+		judge(verdict, PRESTAGE_REJECTED, "session %s belongs to pool %s", want->session, session->pool);
+		return NULL;
+	}
 	snprintf(want->pool, sizeof(want->pool), "%s", session->pool);
-	return judge_order(verdict, prefetcher_room(&session->chain, uid)) &&
-	       (chain_copy(&session->chain, &want->chain) ||
-		judge(verdict, PRESTAGE_DEFERRED, "out of memory"));
+	return &session->chain;
+}
+
+/* Find the keys of an order. A session's are copied only if the prefetcher has space for it. */
+static bool find_chain(struct want *want, uid_t uid, struct verdict *verdict)
+{
+	const struct chain *chain = chain_of(want, uid, verdict);
+
+	if (!chain || chain == &want->chain)
+		return chain;
+	return judge_order(verdict, prefetcher_room(chain, uid)) &&
+	       (chain_copy(chain, &want->chain) || judge(verdict, PRESTAGE_DEFERRED, "out of memory"));
 }
 
 static bool remember(const struct want *want, uid_t uid, struct verdict *verdict)
@@ -197,6 +208,52 @@ static void take(const json_t *json, uid_t uid, struct verdict *verdict)
 		if (find_chain(&want, uid, verdict) && check_pool(&want, verdict) &&
 		    (!given || remember(&want, uid, verdict)))
 			order(&want, uid, verdict);
+	}
+	want_free(&want);
+	prestage.requests[verdict->outcome]++;
+}
+
+/* Pass a hint on @chain to the pool, which does no I/O for it. */
+static bool pass_on(const struct want *want, const struct chain *chain, uint32_t flags, struct verdict *verdict)
+{
+	const struct kvblk_hint hint = {
+		.size = sizeof(hint),
+		.flags = flags,
+		.retain_s = (uint32_t)want->retain_s,
+	};
+	unsigned int nr = 0;
+	struct kvblk *kv;
+	int err = kvblk_open(want->pool, 0, &kv);
+
+	if (!err) {
+		err = kvblk_hint_keys(kv, chain->keys, chain->lens, chain->nr, &hint, &nr);
+		kvblk_close(kv);
+	}
+	if (err == -EOPNOTSUPP)
+		return judge(verdict, PRESTAGE_REJECTED, "not supported by the kernel module");
+	if (err)
+		return judge(verdict, PRESTAGE_DEFERRED, "pool %s: %s", want->pool, strerror(-err));
+	return nr || judge(verdict, PRESTAGE_MISSING, "the pool has none of the blocks");
+}
+
+/* Handle a hint on stored blocks, of flags KVBLK_OPF_*. */
+static void take_hint(const json_t *json, uid_t uid, uint32_t flags, struct verdict *verdict)
+{
+	const struct chain *chain;
+	struct want want;
+
+	*verdict = (struct verdict){ .outcome = PRESTAGE_ACCEPTED };
+	if (!want_read_hint(json, flags & KVBLK_OPF_RETAIN, &want, verdict->why)) {
+		verdict->outcome = PRESTAGE_REJECTED;
+	} else {
+		chain = chain_of(&want, uid, verdict);
+		if (chain && chain->nr > prestage.hint_keys) {
+			judge(verdict, PRESTAGE_DEFERRED, "hints on more than %u keys in a request", VALUES_MAX);
+		} else if (chain && check_pool(&want, verdict)) {
+			/* or else the main loop would stand still for many sessions */
+			prestage.hint_keys -= chain->nr;
+			pass_on(&want, chain, flags, verdict);
+		}
 	}
 	want_free(&want);
 	prestage.requests[verdict->outcome]++;
@@ -250,22 +307,50 @@ static bool is_version_1(const char *version)
 	return version[0] == '1' && (!version[1] || version[1] == '.');
 }
 
+/**
+ * struct action - a known action
+ * @flags: hint on stored blocks, KVBLK_OPF_*; 0: a prefetch
+ */
+static const struct action {
+	const char *type;
+	uint32_t flags;
+} actions[] = {
+	{ "kv_hint.prefetch.v1", 0 },
+	{ "kv_hint.demote.v1", KVBLK_OPF_DEMOTE },
+	{ "kv_hint.deref.v1", KVBLK_OPF_RELEASE },
+	{ "kv_hint.retain.v1", KVBLK_OPF_RETAIN },
+};
+
+static const struct action *action_of(const char *type)
+{
+	for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
+		if (!strcmp(type, actions[i].type))
+			return &actions[i];
+	}
+	return NULL;
+}
+
 static void take_action(const json_t *action, uid_t uid, struct verdict *verdict)
 {
 	const char *type = json_string_value(json_object_get(action, "action_type"));
 	const char *version = json_string_value(json_object_get(action, "action_version"));
+	const json_t *payload = json_object_get(action, "payload");
+	const struct action *known = action_of(type);
 
 	*verdict = (struct verdict){ .outcome = PRESTAGE_ACCEPTED };
-	if (!strcmp(type, "kv_hint.demote.v1") || !strcmp(type, "kv_hint.deref.v1"))
-		judge(verdict, PRESTAGE_REJECTED, "not supported: the policy of the pool decides what leaves memory");
-	else if (strcmp(type, "kv_hint.prefetch.v1") != 0)
-		judge(verdict, PRESTAGE_REJECTED, "unknown action_type %.60s; known: kv_hint.prefetch.v1", type);
-	else if (!is_version_1(version))
+	if (!known) {
+		judge(verdict, PRESTAGE_REJECTED, "unknown action_type %.60s; known: kv_hint.prefetch.v1, .demote.v1, .deref.v1, .retain.v1",
+		      type);
+	} else if (!is_version_1(version)) {
 		judge(verdict, PRESTAGE_REJECTED, "unknown action_version %.40s; known: 1", version);
-	if (verdict->outcome == PRESTAGE_REJECTED)
-		prestage.requests[PRESTAGE_REJECTED]++;
-	else
-		take(json_object_get(action, "payload"), uid, verdict);
+	} else if (known->flags) {
+		take_hint(payload, uid, known->flags, verdict);
+		return;
+	} else {
+		take(payload, uid, verdict);
+		return;
+	}
+	prestage.requests[PRESTAGE_REJECTED]++;
 }
 
 static json_t *outcome_json(const json_t *action, const struct verdict *verdict)
@@ -295,6 +380,7 @@ static void on_hints(const struct http_request *request, const char *rest, struc
 		return;
 	}
 	list = json_array();
+	prestage.hint_keys = VALUES_MAX;
 	json_array_foreach(json_object_get(json, "actions"), i, action) {
 		take_action(action, request->uid, &verdict);
 		json_array_append_new(list, outcome_json(action, &verdict));

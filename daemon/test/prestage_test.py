@@ -250,12 +250,55 @@ class Prestage(unittest.TestCase):
                          [None, "a key has a character that is not a hex digit", "unknown session t", "clipped to 2000 bytes",
                           "session s belongs to pool fake"])
         self.assertNotIn("request_id", outcomes[1])
-        for action, why in (({"action_type": "kv_hint.demote.v1"}, "not supported: the policy of the pool decides what leaves memory"),
-                            ({"action_type": "kv_hint.deref.v1"}, "not supported: the policy of the pool decides what leaves memory"),
-                            ({"action_type": "kv_hint.pin.v1"}, "unknown action_type kv_hint.pin.v1; known: kv_hint.prefetch.v1"),
+        for action, why in (({"action_type": "kv_hint.pin.v1"},
+                             "unknown action_type kv_hint.pin.v1; known: kv_hint.prefetch.v1, .demote.v1, .deref.v1, .retain.v1"),
+                            ({"action_type": "kv_hint.deref.v1", "action_version": "2"}, "unknown action_version 2; known: 1"),
                             ({"action_version": "2.0"}, "unknown action_version 2.0; known: 1")):
             outcome = daemon.hint({"keys": CHAIN}, **action)[0]
             self.assertEqual((outcome["outcome"], outcome["reason"]), ("rejected", why))
+
+    def test_block_hints(self):
+        """Hints on stored blocks arrive at the pool, for keys or for a session's chain."""
+        log = self.dir.name + "/hints"
+        daemon = self.start(KVBLK_FAKE_HINTS=log)
+
+        def told(kind, *payloads):
+            with open(log, "w"):
+                pass
+            outcomes = daemon.hint(*payloads, action_type=f"kv_hint.{kind}.v1")
+            with open(log) as lines:
+                return [(o["outcome"], o.get("reason", "")) for o in outcomes], [line.strip() for line in lines]
+
+        daemon.run(keys=CHAIN[:4], session_id="s")
+        good, missing = ("accepted", ""), ("missing", "the pool has none of the blocks")
+        self.assertEqual(told("deref", {"keys": CHAIN[3:6]}, {"keys": CHAIN[4:5], "pool": "fake"}),
+                         ([good, missing], [f"{key} release" for key in (CHAIN[3], CHAIN[5])]))
+        self.assertEqual(told("retain", {"session_id": "s", "seconds": 60}, {"keys": CHAIN[:1], "seconds": 0}),
+                         ([good, good], [f"{key} retain=60" for key in CHAIN[:4]] + [f"{CHAIN[0]} retain=0"]))
+        self.assertEqual(told("demote", {"keys": CHAIN[:2]}), ([good], [f"{key} demote" for key in CHAIN[:2]]))
+        self.assertEqual(daemon.run(keys=CHAIN[:4])["results"], ["loaded"] * 2 + ["resident"] * 2)
+        for kind, payload, outcome, why in (
+                ("deref", {}, "rejected", "keys or session_id is missing"),
+                ("deref", {"keys": ["zz"]}, "rejected", "a key has a character that is not a hex digit"),
+                ("deref", {"keys": CHAIN, "seconds": 1}, "rejected", "unknown field; known fields: pool, keys, session_id"),
+                ("demote", {"keys": CHAIN, "mode": "warm"}, "rejected", "unknown field; known fields: pool, keys, session_id"),
+                ("retain", {"keys": CHAIN}, "rejected", "seconds is missing"),
+                ("retain", {"keys": CHAIN, "seconds": 86401}, "rejected", "seconds must be a number from 0 to 86400"),
+                ("retain", {"keys": CHAIN, "seconds": "1"}, "rejected", "seconds must be a number from 0 to 86400"),
+                ("retain", {"keys": CHAIN, "seconds": 1, "x": 1}, "rejected", "unknown field; known fields: pool, keys, session_id, seconds"),
+                ("demote", {"session_id": "a b"}, "rejected", "session_id must be a string of 1 to 128 characters without blanks and slashes"),
+                ("demote", {"session_id": "t"}, "missing", "unknown session t"),
+                ("demote", {"session_id": "s", "pool": "kv0"}, "rejected", "session s belongs to pool fake"),
+                ("demote", {"keys": CHAIN, "pool": "kv0"}, "rejected", "pool kv0 is not available at this socket")):
+            self.assertEqual(told(kind, payload), ([(outcome, why)], []))
+
+    def test_hint_keys(self):
+        """A request hints at no more keys than the main loop passes on at once."""
+        daemon = self.start()
+        status, _ = daemon.ask("POST", "/v1/sessions/s", {"keys": [f"{i:08x}" for i in range(65536)]})
+        self.assertEqual(status, 200)
+        outcomes = [o["outcome"] for o in daemon.hint(*[{"session_id": "s"}] * 5, action_type="kv_hint.demote.v1")]
+        self.assertEqual(outcomes, ["missing"] * 4 + ["deferred"])
 
     def test_sessions(self):
         daemon = self.start("sessions = 2;")

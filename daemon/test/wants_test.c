@@ -174,6 +174,8 @@ static bool taken(const json_t *json)
 	want_free(&want);
 	is |= want_read_keys(json, &want, why);
 	want_free(&want);
+	is |= json_is_object(json) && want_read_hint(json, true, &want, why);
+	want_free(&want);
 	is |= hints_check(json, why);
 	assert_true(is || *why);
 	return is;
