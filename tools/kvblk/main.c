@@ -15,6 +15,7 @@ static const struct cli_verb commands[] = {
 	{ "exists", exists_main, "show whether blocks are present" },
 	{ "rm", rm_main, "remove blocks" },
 	{ "prefetch", prefetch_main, "load blocks into memory before they are needed" },
+	{ "hint", hint_main, "tell a pool what is known of blocks' future" },
 	{ "keyspace", keyspace_main, "the secret salt of this deployment's keys" },
 	{ "del", rm_main, NULL },
 	{ "delete", rm_main, NULL },

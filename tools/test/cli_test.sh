@@ -142,7 +142,7 @@ usage 'must be a path' member add kv0 nvme1n1
 usage 'unexpected argument' member add kv0 /dev/null /dev/zero
 usage 'missing MEMBER' member remove kv0
 usage 'unexpected argument' member list kv0 kv1
-for verb in put get exists rm prefetch; do
+for verb in put get exists rm prefetch hint; do
 	usage 'missing POOL' $verb
 	usage 'missing KEY' $verb kv0
 	usage 'odd number' $verb kv0 --hex abc
@@ -315,6 +315,11 @@ usage '1 to 31 letters' bench 'a b' --op put
 usage 'unexpected argument "kv0"' keyspace kv0
 usage '--group .*--new' keyspace --group kvblk
 usage 'no such group' keyspace --new --group no-such-group --salt-file salt
+usage 'missing --priority, --retain, --demote or --release' hint kv0 key
+usage '--release excludes' hint kv0 key --release --demote
+usage 'from 0 to 3' hint kv0 key --priority 4
+usage 'time from 0 ' hint kv0 key --retain 25h
+usage 'odd number' hint kv0 --demote --hex aa abc
 usage '--new needs a --salt-file' keyspace --new --salt-file ''
 usage '--model .*--runtime' keyspace --model tiny
 usage 'a key space needs --runtime, --model' keyspace --runtime a --model b --dtype c --layout d
@@ -322,7 +327,7 @@ usage 'each rank must be below' keyspace --runtime a --model b --dtype c --layou
 usage 'must be a number from 1 to' keyspace --runtime a --model b --dtype c --layout d --block-tokens 0
 
 echo "# help and version"
-verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' put get exists rm prefetch keyspace status stat iostat top
+verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' put get exists rm prefetch hint keyspace status stat iostat top
 	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
 for noun in '' pool member policy; do
@@ -571,7 +576,20 @@ has leading 1
 has loaded_bytes 1000
 has clipped 1
 KVBLK_FAKE_DELAY_MS=500 expect_fake 0 ' 2 expired, the first 0 in memory' prefetch fake a b --deadline 10ms
-unset KVBLK_FAKE_STORE KVBLK_FAKE_DRAM
+unset KVBLK_FAKE_DRAM
+
+echo "# hint"
+export KVBLK_FAKE_HINTS=$dir/hints
+expect_fake 0 '' hint fake a b --priority 2 --retain 1.5m --demote
+expect_fake 3 'c: .*no such block' hint fake a c --release
+expect_fake 0 '' hint fake --hex 62 --retain 0
+expect_fake 3 '' hint fake a c --priority 0 -o json
+has 0.key a
+has 0.present True
+has 1.present False
+printf '%s\n' '61 priority=2 retain=90 demote' '62 priority=2 retain=90 demote' '61 release' '62 retain=0' '61 priority=0' | diff - "$dir/hints" > err
+verdict $? "hint: the pool gets each hint"
+unset KVBLK_FAKE_STORE KVBLK_FAKE_HINTS
 
 echo "# plan"
 expect 0 '^index .*--index-slots 18552800 holds 100 % of them; the default, 4194304, 23 %$' pool plan --block-size 64K --capacity 1T

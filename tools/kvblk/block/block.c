@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk put, get, exists, rm: single blocks, to and from files. get opens its file only
+ * kvblk put, get, exists, rm, hint: single blocks, to and from files. get opens its file only
  * after the block has arrived and was checked.
  */
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 
-/* put and get use @key_text, exists and rm use @keys */
+/* put and get use @key_text, exists, rm and hint use @keys */
 struct block_args {
 	struct cli_list list;
 	bool hex;
@@ -30,6 +30,9 @@ struct block_args {
 	uint32_t length;	/* bytes of a part; 0: up to the end */
 	uint64_t caller_tag;
 	uint64_t layout_tag;
+	double retain_s;	/* below 0: not given; then @priority may be UINT8_MAX, too */
+	bool demote;
+	bool release;
 };
 
 #define AT(field) CLI_FIELD(struct block_args, field)
@@ -334,6 +337,47 @@ static const struct cli_option key_options[] = {
 	{ 0 },
 };
 
+static const struct cli_option hint_options[] = {
+	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEYs are hex digits" },
+	{ "priority", 0, CLI_NUMBER, AT(priority), "N", "New priority, 0 (evicted first) to 3", 0,
+	  KVBLK_PRIORITY_MAX },
+	{ "retain", 0, CLI_TIME, AT(retain_s), "TIME",
+	  "Keep the blocks for this time, as far as there is space; 0: no longer", 0, KVBLK_RETAIN_MAX },
+	{ "demote", 0, CLI_FLAG, AT(demote), NULL, "The blocks need not be in memory" },
+	{ "release", 0, CLI_FLAG, AT(release), NULL, "The blocks will not be used: evict them first" },
+	{ 0 },
+};
+
+/* Returns the flags of the hint. */
+static unsigned int hint_flags(const struct block_args *args)
+{
+	return (args->priority != UINT8_MAX ? KVBLK_OPF_PRIORITY : 0) |
+	       (args->retain_s >= 0 ? KVBLK_OPF_RETAIN : 0) | (args->demote ? KVBLK_OPF_DEMOTE : 0) |
+	       (args->release ? KVBLK_OPF_RELEASE : 0);
+}
+
+static void check_hint(const struct argp_state *state, void *values)
+{
+	const struct block_args *args = values;
+	unsigned int flags = hint_flags(args);
+
+	check_keys(state, values);
+	if (!flags)
+		cli_usage(state, "missing --priority, --retain, --demote or --release");
+	if (args->release && flags != KVBLK_OPF_RELEASE)
+		cli_usage(state, "--release excludes other hints");
+}
+
+static const struct cli_syntax hint_syntax = {
+	.options = hint_options,
+	.arguments = many_keys,
+	.check = check_hint,
+	.usage = "POOL KEY...",
+	.doc = "Tell POOL what is known of the future of the blocks KEY. Does no I/O.\v"
+	       "Example:\n  kvblk hint kv0 prefix/42 --retain 1h\n\n"
+	       "Exits with 3 if a block is absent.",
+};
+
 static const struct cli_syntax exists_syntax = {
 	.options = key_options,
 	.arguments = many_keys,
@@ -402,11 +446,34 @@ static int rm_one(struct kvblk *kv, const struct block_args *args, const struct 
 	return err;
 }
 
+static int hint_one(struct kvblk *kv, const struct block_args *args, const struct cli_key *key,
+		    json_t *list)
+{
+	const struct kvblk_hint hint = {
+		.size = sizeof(hint),
+		.flags = hint_flags(args),
+		.priority = args->priority != UINT8_MAX ? args->priority : 0,
+		.retain_s = args->retain_s > 0 ? (uint32_t)ceil(args->retain_s) : 0,
+	};
+	uint16_t len = (uint16_t)key->len;
+	unsigned int present;
+	int err = kvblk_hint_keys(kv, key->bytes, &len, 1, &hint, &present);
+
+	if (err)
+		return err;
+	if (args->list.json)
+		json_array_append_new(list, json_pack("{s:o, s:b}",
+			"key", json_key(args, key->text), "present", present != 0));
+	else if (!present)
+		cli_fail("%s: %s", key->text, kvblk_result_text(-ENOENT));
+	return present ? 0 : -ENOENT;
+}
+
 static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 		    int (*one)(struct kvblk *kv, const struct block_args *args,
 			       const struct cli_key *key, json_t *list))
 {
-	struct block_args args = { 0 };
+	struct block_args args = { .priority = UINT8_MAX, .retain_s = -1 };
 	json_t *list = NULL;
 	struct kvblk *kv;
 	int ret = CLI_OK, err;
@@ -436,4 +503,9 @@ int exists_main(int argc, char **argv)
 int rm_main(int argc, char **argv)
 {
 	return each_key(&rm_syntax, argc, argv, rm_one);
+}
+
+int hint_main(int argc, char **argv)
+{
+	return each_key(&hint_syntax, argc, argv, hint_one);
 }

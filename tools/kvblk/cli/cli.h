@@ -24,7 +24,7 @@
  * @CLI_OK: done
  * @CLI_ERROR: refused or failed; the reason is on stderr
  * @CLI_USAGE: wrong option or argument; nothing was tried
- * @CLI_MISS: get, exists, rm, prefetch: no such block
+ * @CLI_MISS: get, exists, rm, prefetch, hint: no such block
  * @CLI_DEGRADED: status, doctor: a part of a pool does not serve, or something needs a
  *	change; keyspace: there is no salt; pool destroy, member remove: done, with a warning
  * @CLI_DOWN: status, doctor: a pool serves nothing, or kvblk cannot work
@@ -46,6 +46,7 @@ int get_main(int argc, char **argv);
 int exists_main(int argc, char **argv);
 int rm_main(int argc, char **argv);
 int prefetch_main(int argc, char **argv);
+int hint_main(int argc, char **argv);
 int keyspace_main(int argc, char **argv);
 int status_main(int argc, char **argv);
 int stat_main(int argc, char **argv);

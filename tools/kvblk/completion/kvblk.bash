@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member apply policy put get exists rm prefetch keyspace status stat iostat top topo doctor events replay report bench --help --version' "$cur"
+		_kvblk_words 'pool member apply policy put get exists rm prefetch hint keyspace status stat iostat top topo doctor events replay report bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -109,7 +109,7 @@ _kvblk() {
 		_kvblk_words 'through evict touched' "$cur"
 		return
 		;;
-	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
+	--segment-size | --index-slots | --parent | --priority | --ttl | --retain | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | --batch | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
 		--pod | --fresh | --span | --hints | --kill | --adopt | --restart-rack | --bandwidth | \
@@ -137,6 +137,7 @@ _kvblk() {
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;
 	keyspace) options='--new --group --salt-file --runtime --model --tokenizer --dtype --layout --salt --block-tokens --tp-rank --tp-size --pp-rank --pp-size --cp-rank --cp-size' ;;
+	hint) options='--hex --priority --retain --demote --release' ;;
 	prefetch) options='--hex --keys --max-bytes --stop --deadline --priority' ;;
 	stat) options='--watch --count' ;;
 	topo) options='--lines' ;;
