@@ -32,6 +32,10 @@
 #define KVBLK_OPF_LAYOUT ...
 #define KVBLK_OPF_HARD_DEADLINE ...
 #define KVBLK_OPF_DURABLE ...
+#define KVBLK_OPF_PRIORITY ...
+#define KVBLK_OPF_RETAIN ...
+#define KVBLK_OPF_DEMOTE ...
+#define KVBLK_OPF_RELEASE ...
 #define KVBLK_HINT_CONTINUES ...
 #define KVBLK_HINT_MISSED ...
 #define KVBLK_RES_LEN_DIFFERS ...
@@ -90,6 +94,14 @@ struct kvblk_prestage_options {
 	...;
 };
 
+struct kvblk_hint {
+	uint32_t size;
+	uint32_t flags;
+	uint32_t priority;
+	uint32_t retain_s;
+	...;
+};
+
 struct kvblk_prestaged {
 	uint32_t state;
 	uint32_t length;
@@ -128,6 +140,9 @@ const char *kvblk_prestage_state_name(unsigned int state);
 int kvblk_prestage(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
 		   unsigned int nr_keys, const struct kvblk_prestage_options *options,
 		   struct kvblk_prestaged *prestaged, struct kvblk_prestage_sum *sum);
+int kvblk_hint_keys(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
+		    unsigned int nr_keys, const struct kvblk_hint *hint,
+		    unsigned int *nr_present);
 int kvblk_keyspace_salt(const char *path, char *salt, const char **why);
 #endif
 

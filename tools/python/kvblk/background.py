@@ -387,6 +387,12 @@ class AsyncPool(OfProcess):
         """As Pool.prefetch()."""
         return raised((await self.prefetch_many((key,), timeout=timeout, priority=priority))[0])
 
+    async def hint(self, keys: Sequence[bytes], *, priority: int | None = None, retain: float | None = None,
+                   demote: bool = False, release: bool = False) -> int:
+        """As Pool.hint(), which does no I/O."""
+        return await asyncio.to_thread(self.pool.hint, keys, priority=priority, retain=retain, demote=demote,
+                                       release=release)
+
     async def prestage(self, keys: Sequence[bytes], *, lease: float = 0, max_bytes: int = 0, stop_at_miss: bool = False,
                        timeout: float | None = None, priority: int = 0) -> Prestaged:
         """As Pool.prestage()."""

@@ -497,6 +497,32 @@ class Pool(OfProcess):
             raise
         return Prestaged(states, leading, here, leased, loaded, Lease(self, leases))
 
+    def hint(self, keys: Sequence[bytes], *, priority: int | None = None, retain: float | None = None,
+             demote: bool = False, release: bool = False) -> int:
+        """Tell the pool what is known of the blocks' future; returns the number of blocks that the pool has. Does no I/O.
+
+        - ``priority``: 0 (evicted first) to 3, as of a put
+        - ``retain``: seconds, up to a day, for which the blocks have the highest priority; 0: no longer
+        - ``demote=True``: the blocks need not be in host memory
+        - ``release=True``: no one will ask for the blocks, so they are evicted first; not with another hint
+
+        Name the keys of a chain first block first. Hints are advice; to be sure that blocks stay, lease them.
+        """
+        handle = self.handle
+        flags = ((lib.KVBLK_OPF_PRIORITY if priority is not None else 0)
+                 | (lib.KVBLK_OPF_RETAIN if retain is not None else 0)
+                 | (lib.KVBLK_OPF_DEMOTE if demote else 0) | (lib.KVBLK_OPF_RELEASE if release else 0))
+        hint = ffi.new("struct kvblk_hint *", {"size": ffi.sizeof("struct kvblk_hint"), "flags": flags,
+                                               "priority": priority or 0, "retain_s": _seconds(retain or 0)})
+        out = ffi.new("unsigned int *")
+        present = 0
+        for start in range(0, len(keys), LOOKUP_MAX):
+            part = keys[start:start + LOOKUP_MAX]
+            lens = [*map(len, part)]
+            check(lib.kvblk_hint_keys(handle, _joined(part, lens, sum(lens)), lens, len(part), hint, out))
+            present += out[0]
+        return present
+
     def cancel(self, cookie: int) -> int:
         """Cancel operations of this pool object with this cookie; returns the number found in flight."""
         out = ffi.new("unsigned int *")

@@ -220,6 +220,32 @@ class OneBlock(TestPool):
             with self.assertRaises(error, msg=(len(keys), options)):
                 self.pool.prestage(keys, **options)
 
+    def test_hint(self):
+        names = [key() for _ in range(4)]
+        self.pool.put_many(names[:3], [b"x" * 100] * 3)
+        self.assertEqual(self.pool.hint(names, release=True), 3)
+        self.assertEqual(self.pool.hint(names[3:], demote=True), 0)
+        self.assertEqual(self.pool.hint([], demote=True), 0)
+        for keys, options, error in ((names, {}, kvblk.KvblkError), (names, {"release": True, "demote": True}, kvblk.KvblkError),
+                                     (names, {"priority": 4}, kvblk.KvblkError), (names, {"priority": -1}, OverflowError),
+                                     (names, {"retain": -1}, ValueError), (names, {"retain": 86401}, kvblk.KvblkError),
+                                     ([b""], {"demote": True}, ValueError), (["x"], {"demote": True}, TypeError)):
+            with self.assertRaises(error, msg=options):
+                self.pool.hint(keys, **options)
+        with kvblk.Pool(POOL, rdonly=True) as reader, self.assertRaises(kvblk.KvblkError) as caught:
+            reader.hint(names, demote=True)
+        self.assertEqual(caught.exception.errno, errno.EBADF)
+
+    @unittest.skipUnless(FAKE, "only the fake pool reports hints")
+    def test_hint_values(self):
+        names = [key() for _ in range(3)]
+        self.pool.put_many(names, [b"x" * 100] * 3)
+        with tempfile.NamedTemporaryFile() as log, fault(HINTS=log.name), mock.patch.object(kvblk.pool, "LOOKUP_MAX", 2):
+            self.assertEqual(self.pool.hint(names, priority=0, retain=1.5, demote=True), 3)
+            self.pool.hint(names[:1], retain=0)
+            self.assertEqual(log.read().decode().splitlines(), [f"{name.hex()} priority=0 retain=2 demote" for name in names]
+                             + [f"{names[0].hex()} retain=0"])
+
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_gil(self):
         """The GIL is released in the kernel: the get completes only when another thread opens the gate."""
@@ -996,6 +1022,7 @@ class Background(TestPool):
                         await call
                     except kvblk.KvblkError as e:
                         self.assertEqual(e.errno, errno.EOPNOTSUPP)
+                self.assertEqual(await pool.hint([*keys, key()], priority=1, retain=60), 2)
                 many = [key() for _ in range(1500)]
                 self.assertEqual(await pool.put_many(many, many), [kvblk.Put.STORED] * 1500)
                 self.assertEqual(await pool.get_many([], []), [])
