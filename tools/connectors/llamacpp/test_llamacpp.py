@@ -389,6 +389,15 @@ class Restoring(Case):
         self.assertGreaterEqual(cache.prestage(PROMPT), WHOLE)
         self.assertEqual(set(self.pool.lookup(cache.keys(PROMPT)[:WHOLE], tiers=True).tiers), {"memory"})
 
+    def test_hint(self) -> None:
+        """a hint on a prompt is one on each of its blocks; a refused one is counted"""
+        cache, _ = self.stored()
+        self.assertEqual(cache.hint(PROMPT, retain=60), WHOLE)
+        self.assertEqual(cache.hint(PROMPT, release=True), WHOLE)
+        self.assertEqual(cache.hint([1] * len(PROMPT), demote=True), 0)
+        self.assertEqual(cache.hint(PROMPT, priority=9), 0)
+        self.assertEqual(cache.report.counts()["hint_errors"], 1)
+
     def test_lease(self) -> None:
         """blocks are fetched under a lease, which is released"""
         self.stored()

@@ -205,6 +205,18 @@ class PrefixCache:
             self.report.trouble("prestage_errors", "prestage", e)
             return 0
 
+    def hint(self, tokens: Sequence[int], **hint: Any) -> int:
+        """Tell the pool what is known of the future of a prompt's blocks; returns how many of them the pool has.
+
+        ``hint`` are the arguments of kvblk.Pool.hint(): ``retain=600`` while a tool runs, ``release=True`` when the
+        session is over. Any thread may call it.
+        """
+        try:
+            return self._pool.hint(self.keys(tokens), **hint)
+        except kvblk.KvblkError as e:
+            self.report.trouble("hint_errors", "hint", e)
+            return 0
+
     def _lookup(self, keys: list[bytes]) -> adapter.Found:
         self.report.count("lookup_calls")
         self.report.count("lookup_blocks", len(keys))
