@@ -44,12 +44,33 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
 }
 
+/* Returns at most @most contiguous bytes at byte @at of a region. */
+static struct bio_vec region_stretch(const struct kvblk_region *region, u64 at, u32 most)
+{
+	struct bio_vec bv;
+
+	at += offset_in_page(region->addr);
+	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
+		      min_t(u64, ((u64)region->run[at >> PAGE_SHIFT] << PAGE_SHIFT) -
+				 offset_in_page(at), most),
+		      offset_in_page(at));
+	return bv;
+}
+
+/* Returns the rest of the first vector of the ring's buffer. */
+static struct bio_vec fixed_stretch(const struct kvblk_src *src)
+{
+	struct bio_vec bv = *src->fixed->bvec;
+
+	bv.bv_len -= src->fixed->iov_offset;
+	bv.bv_offset += src->fixed->iov_offset;
+	return bv;
+}
+
 /* Returns up to @most contiguous bytes and advances. */
 static struct bio_vec stretch_next(struct stretch *s, u32 most)
 {
-	const struct kvblk_region *region = s->part->region;
 	struct bio_vec bv;
-	u64 at;
 
 	if (s->part->kind == KVBLK_PART_FIXED) {
 		bv = mp_bvec_iter_bvec(s->src->fixed->bvec, s->fixed);
@@ -57,11 +78,7 @@ static struct bio_vec stretch_next(struct stretch *s, u32 most)
 		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bv.bv_len);
 		return bv;
 	}
-	at = offset_in_page(region->addr) + s->at;
-	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
-		      min_t(u64, ((u64)region->run[at >> PAGE_SHIFT] << PAGE_SHIFT) -
-				 offset_in_page(at), most),
-		      offset_in_page(at));
+	bv = region_stretch(s->part->region, s->at, most);
 	s->at += bv.bv_len;
 	return bv;
 }
@@ -73,6 +90,8 @@ bool kvblk_fixed_whole(const struct kvblk_src *src)
 	struct stretch s;
 	bool first = true;
 
+	if (fixed_stretch(src).bv_len >= len)
+		return true;
 	stretch_begin(&s, src, &src->parts[0]);
 	for (; len; len -= bv.bv_len, first = false) {
 		bv = stretch_next(&s, min_t(u64, len, U32_MAX));
@@ -264,14 +283,20 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 	return 0;
 }
 
+/* Returns whether others may use the part, which is no user memory, after the caller has exited. */
+static bool part_shared(const struct kvblk_part *part)
+{
+	return part->kind == KVBLK_PART_FIXED || !part->region->private ||
+	       part->region->mm != current->mm;
+}
+
 static noinline int mem_add_region(struct kvblk_mem *mem, const struct kvblk_src *src,
 				   const struct kvblk_part *part, u32 len, u32 *left)
 {
 	struct bio_vec bv;
 	struct stretch s;
 
-	mem->shared |= mem->dirty && (part->kind == KVBLK_PART_FIXED || !part->region->private ||
-				      part->region->mm != current->mm);
+	mem->shared |= mem->dirty && part_shared(part);
 	if (part_is_device(part)) {
 		if (!kvblk_region_use(part->region))
 			return -ENXIO;
@@ -312,6 +337,35 @@ static bool mm_is_shared(void)
 			      atomic_read(&current->signal->live);
 }
 
+/*
+ * Maps the usual part of a region or of a ring's buffer: whole units in one stretch. Returns false,
+ * with nothing mapped, if it is not.
+ */
+static bool mem_map_single(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
+			   bool write, struct kvblk_align align)
+{
+	const struct kvblk_part *part = src->parts;
+	struct bio_vec bv;
+
+	if (part->kind == KVBLK_PART_USER || part_is_device(part) || part->length < bytes ||
+	    !bytes || bytes & (align.len_mask | (KVBLK_UNIT - 1)))
+		return false;
+	bv = part->kind == KVBLK_PART_FIXED ? fixed_stretch(src) :
+					      region_stretch(part->region, part->addr, bytes);
+	if (bv.bv_len < bytes)
+		return false;
+	mem->bytes = bytes;
+	mem->media_bytes = bytes;
+	mem->direct = true;
+	mem->dirty = write;
+	mem->shared = write && (part_shared(part) || mm_is_shared());
+	mem->pages = mem->few_pages;
+	mem->bv = mem->few_bv;
+	mem->nr = 2;
+	bvec_set_page(&mem->bv[1], bv.bv_page, bytes, bv.bv_offset);
+	return true;
+}
+
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align)
 {
@@ -321,6 +375,8 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 	u32 i, rest, max_vecs, max_pages;
 	int err;
 
+	if (mem_map_single(mem, src, bytes, write, align))
+		return 0;
 	/* each part may begin and end within a page */
 	max_vecs = (bytes + src->nr * 2 * (PAGE_SIZE - 1)) >> PAGE_SHIFT;
 	max_pages = max_vecs;
