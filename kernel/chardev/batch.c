@@ -95,7 +95,12 @@ static void batch_expire(struct kvblk_batch *batch)
 	u64 now = ktime_get_ns();
 	u32 i;
 
-	WRITE_ONCE(batch->kicked, false);
+	if (READ_ONCE(batch->kicked)) {
+		WRITE_ONCE(batch->kicked, false);
+		batch->first_detach = 0;
+	}
+	if (now < batch->first_detach)
+		return;
 	for (i = 0; i < batch->nr_reqs; i++) {
 		struct kvblk_req *req = batch->reqs[i];
 
@@ -142,14 +147,17 @@ static bool batch_interrupted(const struct kvblk_batch *batch)
 
 static long batch_timeout(struct kvblk_batch *batch)
 {
-	u64 first = U64_MAX, now = ktime_get_ns();
+	u64 first = batch->first_detach, now = ktime_get_ns();
 	long most = MAX_SCHEDULE_TIMEOUT;
 	u32 i;
 
-	/* only requests that batch_expire() detaches, or else the wait would spin */
-	for (i = 0; i < batch->nr_reqs; i++)
-		if (req_detachable(batch->reqs[i]))
-			first = min(first, req_deadline(batch->reqs[i]));
+	if (first <= now) {
+		first = U64_MAX;
+		/* only requests that batch_expire() detaches, or else the wait would spin */
+		for (i = 0; i < batch->nr_reqs; i++)
+			if (req_detachable(batch->reqs[i]))
+				first = min(first, req_deadline(batch->reqs[i]));
+	}
 	/*
 	 * Poll, because a ring's worker is asked to stop without being woken, and because task work
 	 * and the freezer would end an interruptible sleep at once, again and again.
@@ -221,6 +229,7 @@ static int batch_cancel(struct kvblk_batch *batch)
 	u32 i;
 
 	batch->interruptible = false;
+	batch->first_detach = 0;
 	for (i = 0; i < batch->nr_reqs; i++)
 		WRITE_ONCE(batch->reqs[i]->canceled, true);
 	while (!err && batch->nr_inflight) {
@@ -367,6 +376,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 		.interruptible = flags & KVBLK_SUBMIT_INTERRUPTIBLE,
 		.done = LIST_HEAD_INIT(batch.done),
 		.faulting = LIST_HEAD_INIT(batch.faulting),
+		.first_detach = U64_MAX,
 		.nr_reqs = nr,
 		.reqs = reqs,
 	};
@@ -382,6 +392,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 		reqs[i]->completed = batch_completed;
 		reqs[i]->release = kvblk_req_free;
 		reqs[i]->cancel = batch_kick;
+		batch.first_detach = min(batch.first_detach, req_deadline(reqs[i]));
 	}
 	err = chain ? kvblk_puts_admit(file->pool, reqs, nr) : 0;
 	if (err)

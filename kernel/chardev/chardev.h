@@ -17,6 +17,7 @@ struct kvblk_batch {
 	u32 nr_inflight;		/* includes nr_faulting */
 	u32 nr_reqs;
 	u64 bytes_inflight;
+	u64 first_detach;	/* least hard deadline; 0 once an operation was canceled */
 	struct kvblk_req **reqs;
 };
 
