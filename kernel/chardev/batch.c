@@ -382,6 +382,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 	};
 	bool prefetches = batch_prefetches(&batch), chain = flags & KVBLK_SUBMIT_CHAIN;
 	struct kvblk_sigpipe sigpipe;
+	struct blk_plug plug;
 	int err;
 	u32 i;
 
@@ -403,6 +404,9 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 			if (reqs[i]->op.cookie)
 				list_add_tail(&reqs[i]->file_link, &file->reqs);
 	kvblk_sigpipe_block(&sigpipe);
+	/* issue the commands together; a sleep issues those so far */
+	if (nr > 1)
+		blk_start_plug(&plug);
 	/* last block first, because a chain's prefix must outlive the rest */
 	for (i = 0; i < nr; i++) {
 		struct kvblk_req *req = reqs[chain ? nr - 1 - i : i];
@@ -415,6 +419,8 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, u3
 		if (prefetches)
 			batch_reap(&batch);
 	}
+	if (nr > 1)
+		blk_finish_plug(&plug);
 	if (prefetches)
 		batch_unpark(&batch);
 	while (!err && batch.nr_inflight)
