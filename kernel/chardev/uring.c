@@ -164,9 +164,28 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 
 KVBLK_TASK_WORK(uring_finish)
 
+#define LAZY_BYTES	(16u << 10)	/* verified in less time than a wakeup takes */
+
+/*
+ * Returns whether to wake a task that waits for more completions than this one: others may wait for
+ * an entry, for space or the file's budget, or finishing takes long or submits I/O. If the works of
+ * kvblk_rescue_work() change the request meanwhile, only a wakeup is early or late.
+ */
+static bool uring_urgent(const struct kvblk_req *req)
+{
+	if (!req->type->writes || !req->mem.direct || req->media.bounce || req->media.foreign ||
+	    (req->mem.bytes > LAZY_BYTES && !req->media.sums))
+		return true;
+	/* no barrier: if a task begins to wait now, kvblk_rescue_work() ends the media half */
+	return waitqueue_active(&req->pool->space_wait);
+}
+
 static void uring_completed(struct kvblk_req *req)
 {
-	io_uring_cmd_complete_in_task(req->cmd, uring_finish);
+	if (uring_urgent(req))
+		io_uring_cmd_complete_in_task(req->cmd, uring_finish);
+	else
+		io_uring_cmd_do_in_task_lazy(req->cmd, uring_finish);
 }
 
 static void uring_cancel_one(struct kvblk_req *req)

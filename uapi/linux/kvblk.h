@@ -737,7 +737,9 @@ struct kvblk_cancel_arg {
  *
  * An operation of a ring is complete when the ring's task has run its task work. With
  * IORING_SETUP_DEFER_TASKRUN the task does so when reaping: a task that drains while its
- * own such ring has operations in flight waits until the deadline.
+ * own such ring has operations in flight waits until the deadline. A task that waits for
+ * n completions of such a ring reaps gets when there are n, so that wait must not depend
+ * on a task that drains, or that unregisters with KVBLK_UNREG_WAIT.
  *
  * Return: 0; -ETIME: the deadline passed first; -EINTR: a signal.
  *
