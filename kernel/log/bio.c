@@ -342,7 +342,8 @@ void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		iter.bi_size = left;
 		part = io_fits(io, bv, iter);
 		iter.bi_size = part;
-		io_submit_bio(io, opf, bv, iter);
+		/* a bio that a limit cut cannot merge with the next: do not look for a merge */
+		io_submit_bio(io, part < left ? opf | REQ_NOMERGE : opf, bv, iter);
 		bvec_iter_advance(bv, &iter, part);
 		iter.bi_sector += part >> SECTOR_SHIFT;
 	}
