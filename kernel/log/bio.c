@@ -183,6 +183,7 @@ static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 	struct block_device *bdev = io->flash->bdev;
 	struct request_queue *queue = bdev_get_queue(bdev);
 	u32 longest = queue_max_segment_size(queue), segments = 0, bytes = 0;
+	u32 size = iter.bi_size >> SECTOR_SHIFT, even;
 	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
 	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
 	sector_t start = iter.bi_sector + get_start_sect(bdev);
@@ -194,6 +195,11 @@ static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 	start &= physical - 1;
 	if (round_down(start + most, physical) > start)
 		most = round_down(start + most, physical) - start;
+	/* cut evenly, or else the last unit or two would take a command of their own */
+	even = start + DIV_ROUND_UP(size, DIV_ROUND_UP(size, most));
+	even = round_up(even, max(physical, KVBLK_UNIT >> SECTOR_SHIFT)) - start;
+	if (!queue->limits.chunk_sectors)
+		most = min(most, even);
 	iter.bi_size = min(iter.bi_size, max(most << SECTOR_SHIFT, KVBLK_UNIT));
 	while (iter.bi_size) {
 		u32 part = mp_bvec_iter_len(bv, iter);
