@@ -52,6 +52,13 @@ static inline bool kvblk_sqe_own(const struct io_uring_cmd *cmd)
 #define io_uring_cmd_done32	io_uring_cmd_done
 #endif
 
+/* 6.18: a cache keeps as many free objects for each CPU as it asks for */
+#ifdef KVBLK_HAVE_SHEAF_CAPACITY
+#define KVBLK_SHEAF_CAPACITY(nr)	.sheaf_capacity = (nr),
+#else
+#define KVBLK_SHEAF_CAPACITY(nr)
+#endif
+
 /* 6.19: task work gets a struct io_tw_req. KVBLK_TASK_WORK(name) makes name_cmd() task work. */
 #ifdef KVBLK_HAVE_IO_TW_REQ
 #define KVBLK_TASK_WORK(name)						\

@@ -111,6 +111,8 @@ int kvblk_req_init(void)
 		/* results are copied to callers in lengths that hardened usercopy checks */
 		.useroffset = offsetof(struct req_block, req.result),
 		.usersize = sizeof_field(struct kvblk_req, result),
+		/* or else a deep queue would free and clear pages all the time */
+		KVBLK_SHEAF_CAPACITY(32)
 	};
 
 	req_blocks = kmem_cache_create("kvblk_req", sizeof(struct req_block), &args, SLAB_ACCOUNT);
