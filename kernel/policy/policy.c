@@ -43,6 +43,7 @@
 #define ALL_MEMORY	(32 * RATE_MEMORY)	/* blocks that the rate of all kinds remembers */
 #define LEARN_SEEN	20	/* verdicts needed before a kind is judged */
 #define POOR_PERMILLE	485	/* see poor_permille() */
+#define POOR_FLOOR	30	/* permille of requests again below which every kind is poor */
 #define CROWDED_PERMILLE	300	/* largest effect of requests for dropped blocks */
 #define SALT_ADMIT	0x9e3779b9U
 #define SALT_FIRST	0x7f4a7c15U
@@ -291,6 +292,8 @@ static bool kind_poor(const struct kvblk_policy *p, u32 kind)
 	u64 all = max(READ_ONCE(p->all.seen), 1U);
 	u64 need = div64_u64((u64)seen * READ_ONCE(p->all.again) * poor_permille(p), 1000 * all);
 
+	/* if all are poor, none is poorer than the average */
+	need = max(need, div_u64((u64)seen * POOR_FLOOR, 1000));
 	return seen >= LEARN_SEEN && again < need && (need - again) * (need - again) > need;
 }
 

@@ -151,6 +151,28 @@ POLICY_TEST(test_poor_kind_is_declined_whole)
 	}
 }
 
+/* Blocks that are never requested again are not worth a write, although no kind is worse. */
+POLICY_TEST(test_all_poor_are_declined)
+{
+	struct kvblk_id ids[8];
+	u32 none = 0;
+
+	teach(400, 8, 0, 0);
+	for (u32 k = 0; k < 100; k++) {
+		fresh_ids(ids, 8);
+		none += !offer(ids, 8, 0);
+	}
+	assert_true(none >= 90);
+	/* a part is tried, and found good again */
+	teach(20000, 8, 60, 60);
+	none = 0;
+	for (u32 k = 0; k < 100; k++) {
+		fresh_ids(ids, 8);
+		none += !offer(ids, 8, 0);
+	}
+	assert_true(none <= 10);
+}
+
 POLICY_TEST(test_ghost_remembers)
 {
 	struct kvblk_id ids[64];
