@@ -847,13 +847,15 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx, const struct kvblk_id *
 	return found;
 }
 
-void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick)
+bool kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick)
 {
 	struct place at = place_unpack(slot->place);
 
 	/* most touches of a hot block have the same tick: do not dirty its line */
-	if (slot->heat != tick)
-		WRITE_ONCE(*slot_heat(idx, at), tick);
+	if (slot->heat == tick)
+		return false;
+	WRITE_ONCE(*slot_heat(idx, at), tick);
+	return true;
 }
 
 /* Find @home's LIVE or MOVING slot. Stripe's lock held. */

@@ -157,7 +157,7 @@ void kvblk_index_unlease(struct kvblk_index *idx, struct kvblk_id id);
  * Touch the entry of a found @slot at @tick, 1 to 255; 0: as if never. Without a lock: may touch
  * another entry.
  */
-void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick);
+bool kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot, u8 tick);
 /* Set the prio of @id's LIVE or MOVING entry. Returns false if it has none. */
 bool kvblk_index_prioritize(struct kvblk_index *idx, struct kvblk_id id, u8 prio);
 /*

@@ -27,6 +27,7 @@
 #define GHOST_MIN	1024
 #define GHOST_MAX	BIT(30)
 #define BLOCKS_PER_GHOST	2
+#define GHOSTS_PER_MINI	2	/* for each block of a miniature, because each is watched */
 #define OFFER_LINE	32	/* a cache line: the position of the oldest print, then prints */
 #define OFFER_WAYS	(OFFER_LINE - 1)
 #define OFFERS_PER_BLOCK	6	/* about what comes in a turn if few are admitted */
@@ -62,10 +63,8 @@
 #define GHOST_KIND	GENMASK(12, 8)
 #define GHOST_TICK	GENMASK(7, 0)
 
-int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
+static int policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_offers, u64 nr_ghosts)
 {
-	u64 ghosts = clamp_t(u64, nr_blocks / BLOCKS_PER_GHOST, GHOST_MIN, GHOST_MAX);
-
 	memset(p, 0, sizeof(*p));
 	p->admit_permille = KVBLK_POLICY_ADMIT;
 	p->first_permille = KVBLK_POLICY_FIRST;
@@ -74,14 +73,34 @@ int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
 	spin_lock_init(&p->lock);
 	p->capacity = capacity;
 	p->now = 1;
-	p->nr_ghosts = roundup_pow_of_two((unsigned long)ghosts);
-	p->nr_offers = round_up(max(nr_blocks, GHOST_MIN) * OFFERS_PER_BLOCK, OFFER_LINE);
+	p->nr_ghosts = roundup_pow_of_two((unsigned long)nr_ghosts);
+	p->nr_offers = round_up(nr_offers, OFFER_LINE);
 	p->ghost = kvcalloc(p->nr_ghosts, sizeof(*p->ghost), GFP_KERNEL);
 	p->forks = kvcalloc(KVBLK_POLICY_FORKS, sizeof(*p->forks), GFP_KERNEL);
 	if (p->ghost && p->forks)
 		return 0;
 	kvblk_policy_destroy(p);
 	return -ENOMEM;
+}
+
+int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
+{
+	return policy_init(p, capacity, max(nr_blocks, GHOST_MIN) * OFFERS_PER_BLOCK,
+			   clamp_t(u64, nr_blocks / BLOCKS_PER_GHOST, GHOST_MIN, GHOST_MAX));
+}
+
+int kvblk_policy_init_mini(struct kvblk_policy *p, u32 nr_blocks, bool second_only)
+{
+	int err = policy_init(p, nr_blocks, nr_blocks * OFFERS_PER_BLOCK,
+			      nr_blocks * GHOSTS_PER_MINI);
+
+	if (err)
+		return err;
+	p->mini = true;
+	err = kvblk_policy_set_second_only(p, second_only);
+	if (err)
+		kvblk_policy_destroy(p);
+	return err;
 }
 
 void kvblk_policy_destroy(struct kvblk_policy *p)
@@ -93,19 +112,38 @@ void kvblk_policy_destroy(struct kvblk_policy *p)
 	p->forks = NULL;
 }
 
-int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille)
+/* Allocate the memory of offers, unless it exists. Returns 0 or -ENOMEM. */
+static int offers_init(struct kvblk_policy *p)
 {
 	u16 *offers;
 
-	if (permille < KVBLK_POLICY_FIRST && !p->offers) {
-		offers = kvcalloc(p->nr_offers, sizeof(*offers), GFP_KERNEL);
-		if (!offers)
-			return -ENOMEM;
-		/* pairs with admit_first() */
-		smp_store_release(&p->offers, offers);
-	}
-	WRITE_ONCE(p->first_permille, permille);
+	if (READ_ONCE(p->offers))
+		return 0;
+	offers = kvcalloc(p->nr_offers, sizeof(*offers), GFP_KERNEL | __GFP_NOWARN);
+	if (!offers)
+		return -ENOMEM;
+	/* pairs with admit_first(); the other one that allocates may have been faster */
+	if (cmpxchg(&p->offers, NULL, offers))
+		kvfree(offers);
 	return 0;
+}
+
+int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille)
+{
+	int err = permille < KVBLK_POLICY_FIRST ? offers_init(p) : 0;
+
+	if (!err)
+		WRITE_ONCE(p->first_permille, permille);
+	return err;
+}
+
+int kvblk_policy_set_second_only(struct kvblk_policy *p, bool only)
+{
+	int err = only ? offers_init(p) : 0;
+
+	if (!err)
+		WRITE_ONCE(p->second_only, only);
+	return err;
 }
 
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
@@ -170,7 +208,7 @@ static void rate_add(struct kvblk_policy_rate *rate, u32 seen, u32 again, u32 me
 static void ghost_verdict(struct kvblk_policy *p, u32 ghost, bool again)
 {
 	u32 kind = FIELD_GET(GHOST_KIND, ghost);
-	u32 blocks = 1 << (kind % KIND_LENGTHS);
+	u32 blocks = p->mini ? 1 : 1 << (kind % KIND_LENGTHS);
 
 	if (!(ghost & GHOST_WATCHED) || kind > KIND_DROPPED)
 		return;
@@ -260,7 +298,7 @@ static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
 	return i;
 }
 
-static u32 chain_kind(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+u32 kvblk_policy_kind(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
 	u32 kind = min(fls(chain->nr) - 1, KIND_LENGTHS - 1);
 
@@ -363,7 +401,10 @@ static bool decline(struct kvblk_policy *p, u32 kind)
 /* Admit all blocks of a chain but the last, or none; decide on the last, if any, separately. */
 static u32 admit_chain(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
-	u32 nr = chain->nr, last = nr - 1, kind = chain_kind(p, chain), declined = 0, i;
+	u32 nr = chain->nr, last = nr - 1, declined = 0, i;
+	u32 kind = p->mini ? chain->kind : kvblk_policy_kind(p, chain);
+	/* a single block of a miniature is the chain's last one, or an inner one */
+	u32 inner = p->mini && chain->goes_on ? nr : last;
 	bool known = chain->priority || chain->wanted, known_last = known;
 
 	for (i = 0; i < chain->nr; i++) {
@@ -385,8 +426,8 @@ static u32 admit_chain(struct kvblk_policy *p, const struct kvblk_policy_chain *
 		declined = GHOST_DECLINED;
 		ghost_put(p, chain->ids[0].lo, declined, 0);
 	}
-	if (last)
-		ghost_put(p, chain->ids[(last - 1) / 2].lo, GHOST_WATCHED | declined, kind);
+	if (inner)
+		ghost_put(p, chain->ids[(inner - 1) / 2].lo, GHOST_WATCHED | declined, kind);
 	if (chain->goes_on)
 		return nr;
 	if (nr && !known_last && decline(p, KIND_LAST)) {
@@ -416,9 +457,10 @@ static u32 admit_single(struct kvblk_policy *p, const struct kvblk_policy_chain 
 /* Return how many leading blocks of @chain the memory of offers permits. */
 static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
-	u32 first = READ_ONCE(p->first_permille);
+	/* about puts outside chains too little is known to decline them by default */
+	u32 first = chain->chain && READ_ONCE(p->second_only) ? 0 : READ_ONCE(p->first_permille);
 	u64 lo = chain->ids[0].lo;
-	/* pairs with kvblk_policy_set_first() */
+	/* pairs with offers_init() */
 	u16 *offers = smp_load_acquire(&p->offers);
 
 	/* nothing is declined until reclaim has begun */
@@ -433,7 +475,8 @@ u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *
 {
 	u32 nr = admit_first(p, chain);
 
-	if (nr == chain->nr)
+	/* where a block of a miniature is a second offer, the whole chain has new ones, too */
+	if (nr == chain->nr && !(p->mini && p->second_only))
 		nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
 	atomic64_add(chain->nr - nr, &p->stats.declined);
 	return nr;
@@ -545,13 +588,20 @@ int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 			  struct kvblk_policy_rec *recs, u32 nr, bool force)
 {
 	u32 kept = 0, i;
-	u64 hot = 0;
+	u64 hot = 0, bytes = 0;
 
 	if (!READ_ONCE(p->reclaims))
 		WRITE_ONCE(p->reclaims, true);
 	for (i = 0; i < nr; i++) {
 		recs[i].keep = recs[i].leased || rec_hot(p, seg, &recs[i]);
 		hot += recs[i].keep ? recs[i].bytes : 0;
+		bytes += recs[i].bytes;
+	}
+	if (nr) {
+		u64 old = READ_ONCE(p->rec_bytes) ?: div_u64(bytes, nr);
+
+		/* of many segments, or else one with odd records would begin a duel anew */
+		WRITE_ONCE(p->rec_bytes, div_u64(old * RATE_MEMORY + bytes, RATE_MEMORY + nr));
 	}
 	if (!force && hot * 1000 > seg->bytes * RENEW_PERMILLE) {
 		seg_renew(p, seg, recs, nr);

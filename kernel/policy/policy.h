@@ -25,7 +25,8 @@
 
 #define KVBLK_POLICY_TURN	64	/* ticks in which the log turns over */
 
-#define KVBLK_POLICY_KINDS	18	/* number of chain kinds; see policy.c */
+#define KVBLK_POLICY_ANY	18	/* a chain of an unknown kind, which is never judged */
+#define KVBLK_POLICY_KINDS	19	/* number of chain kinds; see policy.c */
 #define KVBLK_POLICY_FORKS	4096	/* parents whose children are counted */
 
 /*
@@ -62,6 +63,7 @@ struct kvblk_policy_chain {
 	bool chain;			/* flagged as one chain; otherwise a single put */
 	bool goes_on;			/* the chain's next blocks come in another batch */
 	bool wanted;			/* the blocks have been requested before */
+	u8 kind;			/* for @mini: kvblk_policy_kind() of the whole chain */
 };
 
 /* A sealed segment that could be reclaimed. */
@@ -105,6 +107,9 @@ struct kvblk_policy {
 	u32 second_permille;	/* see KVBLK_POLICY_SECOND; tunable, any time, WRITE_ONCE() */
 	u32 reinsert_permille;	/* bytes written again for each 1000 put; tunable, WRITE_ONCE() */
 	bool reclaims;		/* reclaim has begun, so that a put displaces other blocks */
+	bool mini;		/* of a miniature, whose chains are single blocks of a whole one */
+	bool second_only;	/* @first_permille counts as 0; kvblk_policy_set_second_only() */
+	u32 rec_bytes;		/* mean size of the records that reclaim saw; racy */
 	u32 *ghost;		/* prints of declined and of watched blocks; racy, lossy */
 	u32 nr_ghosts;		/* entries of @ghost, a power of two */
 	u16 *offers;	/* of blocks declined at first offer; NULL if never used; racy, lossy */
@@ -131,6 +136,8 @@ struct kvblk_policy {
  * blocks, for two to four bytes each. Returns 0 or -ENOMEM. May sleep.
  */
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks);
+/* Likewise, a policy with @mini for @nr_blocks of size 1; see kvblk_policy_set_second_only(). */
+int kvblk_policy_init_mini(struct kvblk_policy *p, u32 nr_blocks, bool second_only);
 void kvblk_policy_destroy(struct kvblk_policy *p);
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
 /*
@@ -138,6 +145,11 @@ void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
  * for good. Returns 0, or -ENOMEM with nothing changed. May sleep; the caller serializes calls.
  */
 int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille);
+/*
+ * Let @first_permille count as 0, or as it is. The first call with @only allocates as above.
+ * Returns 0, or -ENOMEM with nothing changed. May sleep.
+ */
+int kvblk_policy_set_second_only(struct kvblk_policy *p, bool only);
 /* Return the heat of a block that is touched now, 1 to 255. Any context, no lock. */
 static inline u8 kvblk_policy_tick(const struct kvblk_policy *p)
 {
@@ -165,6 +177,8 @@ static inline u64 kvblk_policy_rank(u64 stamp, bool empty)
 	return empty ? stamp : stamp | BIT_ULL(63);
 }
 
+/* Return the kind of @chain, below KVBLK_POLICY_KINDS; a second call returns the same. */
+u32 kvblk_policy_kind(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
 /* Return how many of @nr sealed segments may be left in place in a row, to spare young ones. */
 static inline u32 kvblk_policy_tries(u32 nr)
 {

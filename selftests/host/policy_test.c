@@ -785,6 +785,166 @@ TEST(test_existing_block_is_touched)
 	sim_destroy(&s);
 }
 
+#define DUEL_CAPACITY	4096
+#define DUEL_CHAIN	10
+#define DUEL_REQS	24000
+
+/* Add requests for a set that fits the pool, among five times as many that come once. */
+static void add_flood(struct trace_builder *b, u64 *fresh)
+{
+	for (u32 i = 0; i < DUEL_REQS; i++) {
+		u64 first = i % 6 ? (*fresh += DUEL_CHAIN) : (i / 6 % 250 + 1) * DUEL_CHAIN;
+
+		for (u32 j = 0; j < DUEL_CHAIN; j++)
+			assert_int_equal(trace_add_id(b, first + j), 0);
+		assert_int_equal(trace_add_req(b, 0), 0);
+	}
+}
+
+/* Add chains that are requested twice, the second time 100 requests later. */
+static void add_pairs(struct trace_builder *b, u64 *fresh)
+{
+	u64 start = *fresh;
+
+	for (u32 i = 0; i < DUEL_REQS; i++) {
+		u64 nr = i / 200 * 100 + i % 100;
+
+		for (u32 j = 0; j < DUEL_CHAIN; j++)
+			assert_int_equal(trace_add_id(b, start + nr * DUEL_CHAIN + j), 0);
+		assert_int_equal(trace_add_req(b, 0), 0);
+	}
+	*fresh += DUEL_REQS * DUEL_CHAIN;
+}
+
+/* The duel finds the better side, and changes its mind with the traffic. */
+TEST(test_duel)
+{
+	static const bool floods[] = { true, false, true, false };
+	struct trace_builder b = { 0 };
+	struct renamed n = { 0 };
+	struct sim_opts o = SIM_OPTS_DEFAULT;
+	/* by duel, and by hand */
+	static const int fixed[] = { -1, 1000, 0 };
+	struct sim_result r[3] = {};
+	struct sim *s[3];
+	u64 fresh = 1 << 20;
+	const u32 *names;
+	struct trace t;
+
+	for (u32 i = 0; i < ARRAY_SIZE(floods); i++)
+		(floods[i] ? add_flood : add_pairs)(&b, &fresh);
+	assert_int_equal(trace_finish(&b, &t), 0);
+	assert_int_equal(rename_ids(&t, 0, &n), 0);
+	for (u32 i = 0; i < 3; i++) {
+		o.first_permille = fixed[i];
+		r[i].capacity_blocks = DUEL_CAPACITY;
+		assert_int_equal(sim_open(&s[i], &n, &o, &no_peers, NULL, &r[i]), 0);
+	}
+	names = n.names;
+	for (u32 phase = 0; phase < ARRAY_SIZE(floods); phase++) {
+		u64 before[3], better;
+
+		for (u32 i = 0; i < DUEL_REQS; i++, names += DUEL_CHAIN) {
+			for (u32 k = 0; k < 3; k++) {
+				/* the last quarter shows the verdict */
+				if (i == DUEL_REQS / 4 * 3)
+					before[k] = r[k].hits;
+				assert_int_equal(sim_request(s[k], names, DUEL_CHAIN), 0);
+			}
+		}
+		for (u32 k = 0; k < 3; k++)
+			before[k] = r[k].hits - before[k];
+		better = floods[phase] ? before[2] : before[1];
+		print_message("  %s: hits %llu by duel, %llu first, %llu second\n",
+			      floods[phase] ? "flood" : "pairs", before[0], before[1], before[2]);
+		assert_true(2 * better > 3 * (floods[phase] ? before[1] : before[2]));
+		assert_true(before[0] * 10 >= better * 8);
+		assert_int_equal(s[0]->policy.second_only, floods[phase]);
+		assert_false(s[1]->policy.second_only);
+	}
+	/* nothing is sampled if the tunable is fixed by hand */
+	assert_true(s[0]->duel.all.refs > 1000);
+	assert_int_equal(s[1]->duel.all.refs, 0);
+	for (u32 k = 0; k < 3; k++)
+		sim_close(s[k]);
+	renamed_free(&n);
+	trace_free(&t);
+}
+
+/* Offer @nr blocks that never come again. */
+static void duel_flood(struct kvblk_duel *d, u32 nr)
+{
+	struct kvblk_policy_chain chain = { .nr = 1, .chain = true };
+	struct kvblk_id id;
+
+	chain.ids = &id;
+	while (nr--) {
+		id = fresh_id();
+		kvblk_duel_offer(d, &chain);
+	}
+}
+
+POLICY_TEST(test_duel_fits_the_pool)
+{
+	struct kvblk_policy_rec recs[SEG_BLOCKS];
+	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
+	const u32 blocks = NR_SEGS * SEG_BLOCKS;
+	struct kvblk_duel d;
+	struct kvblk_id id;
+	u32 sampled, nr = 0;
+
+	kvblk_duel_init(&d, &policy);
+	/* the size of records is not known before the first reclaim */
+	kvblk_duel_judge(&d, 0);
+	assert_int_equal(d.sampled, 0);
+	fill(recs, SEG_BLOCKS);
+	kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, true);
+	shim_fail_alloc = 0;
+	kvblk_duel_judge(&d, 0);
+	shim_fail_alloc = -1;
+	assert_int_equal(d.sampled, 0);
+	for (int i = 0; i < 7; i++) {
+		shim_fail_alloc = i;
+		kvblk_duel_judge(&d, 0);
+		shim_fail_alloc = -1;
+		if (d.sampled)
+			break;
+	}
+	/* a few hundred blocks, in proportion to the pool */
+	for (u32 i = 0; i < blocks; i++) {
+		id = fresh_id();
+		nr += kvblk_duel_samples(&d, id);
+	}
+	assert_in_range(nr, 300, 500);
+	sampled = d.sampled;
+
+	/* the same pool, the same miniatures; with memory or another size, new ones */
+	duel_flood(&d, 100 * blocks / 10);
+	assert_true(d.recent.refs > 0);
+	kvblk_duel_judge(&d, 0);
+	assert_int_equal(d.sampled, sampled);
+	assert_true(policy.second_only);
+	kvblk_duel_judge(&d, CAPACITY / 2);
+	assert_int_equal(d.recent.refs, 0);
+	kvblk_policy_resize(&policy, CAPACITY / 2);
+	kvblk_duel_judge(&d, CAPACITY / 2);
+	assert_in_range(d.sampled / 2, sampled - sampled / 10, sampled + sampled / 10);
+	/* requests in memory of the miniature, too */
+	duel_flood(&d, 100 * blocks / 10);
+	assert_int_equal(d.all.hits[KVBLK_DUEL_FIRST], 0);
+
+	/* off: the tunable counts as it is, and nothing is sampled */
+	kvblk_duel_set(&d, false);
+	assert_false(policy.second_only);
+	kvblk_duel_judge(&d, 0);
+	assert_int_equal(d.sampled, 0);
+	duel_flood(&d, 1000);
+	kvblk_duel_set(&d, true);
+	kvblk_duel_judge(&d, 0);
+	assert_int_not_equal(d.sampled, 0);
+	kvblk_duel_destroy(&d);
+}
+
 static struct sim_result run(const struct trace *t, double capacity, uint32_t segments,
 			     enum sim_cache cache, int admit_permille)
 {
@@ -830,9 +990,9 @@ TEST(test_made_up_traffic)
 		assert_int_equal(trace_synthetic_preset(kinds[i], &so), 0);
 		assert_int_equal(trace_synthetic(&so, &t), 0);
 		print_message("%s:\n", kinds[i]);
-		check_against_lru(&t, 0.05, 256, -1, 0.985, 1.25);
-		check_against_lru(&t, 0.1, 256, -1, 0.985, 1.25);
-		check_against_lru(&t, 0.2, 256, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.05, 1024, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.1, 1024, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.2, 1024, -1, 0.985, 1.25);
 		trace_free(&t);
 	}
 	assert_int_equal(trace_synthetic_preset("nonsense", &so), -ENOENT);

@@ -14,6 +14,7 @@
 
 #include "../../../daemon/policy/governor.h"
 #include "index/index.h"
+#include "policy/duel.h"
 #include "policy/policy.h"
 #include "replay/sim_log.h"
 #include "replay/simulate.h"
@@ -228,6 +229,7 @@ struct dram {
 /**
  * struct sim - a simulation
  * @policy: the module's policy
+ * @duel: the module's choice between first and second offers
  * @index: the module's index
  * @gens: generation of each segment, for @index
  * @n: names of the trace
@@ -249,6 +251,7 @@ struct dram {
  */
 struct sim {
 	struct kvblk_policy policy;
+	struct kvblk_duel duel;
 	struct kvblk_index index;
 	uint16_t *gens;
 	const struct renamed *n;
@@ -421,6 +424,12 @@ static uint32_t list_live(struct sim *s, uint32_t index)
 	return nr;
 }
 
+/* Returns whether blocks are put to memory, and to the log when they leave it. */
+static bool memory_first(const struct sim *s)
+{
+	return s->dram.mode == SIM_DRAM_EVICT || s->dram.mode == SIM_DRAM_TOUCHED;
+}
+
 static int reclaim(struct sim *s)
 {
 	uint32_t nr, index, sealed, tries = 0;
@@ -441,6 +450,7 @@ static int reclaim(struct sim *s)
 					    tries++ >= kvblk_policy_tries(sealed));
 		s->segs[index].stamp = victim.stamp;
 	} while (ret == -EAGAIN);
+	kvblk_duel_judge(&s->duel, memory_first(s) ? s->dram.limit * BLOCK_BYTES : 0);
 	for (uint32_t i = 0; i < nr; i++) {
 		if (!s->recs[i].keep) {
 			s->peers->dropped(s->node, s->names[i]);
@@ -473,11 +483,6 @@ static int put(struct sim *s, uint32_t name, const struct kvblk_slot *old)
 	return append(s, name, KVBLK_CLASS_NEW, old);
 }
 
-static void touch(struct sim *s, const struct kvblk_slot *slot)
-{
-	kvblk_index_touch(&s->index, slot, kvblk_policy_tick(&s->policy));
-}
-
 static bool user_has(const struct dram *d, uint32_t name)
 {
 	return d->limit && d->mode == SIM_DRAM_USER && ring_has(&d->lru, name);
@@ -497,23 +502,6 @@ static void user_keep(struct dram *d, const uint32_t *names, uint32_t nr)
 	}
 }
 
-/* Touch the leading blocks of @names that are present. Returns their number. */
-static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
-{
-	struct kvblk_slot slot;
-	uint32_t lead;
-
-	for (lead = 0; lead < nr; lead++) {
-		if (user_has(&s->dram, names[lead]))
-			s->r->dram_hits++;
-		else if (present(s, names[lead], &slot))
-			touch(s, &slot);
-		else if (!s->peers->get(s->node, names + lead, nr - lead))
-			break;
-	}
-	return lead;
-}
-
 static bool object_is(const struct object *obj, const struct kvblk_slot *slot)
 {
 	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen;
@@ -524,6 +512,29 @@ static bool in_memory(const struct sim *s, uint32_t name, const struct kvblk_slo
 {
 	return s->dram.limit && ring_has(&s->dram.lru, name) &&
 	       object_is(&s->dram.objects[name], slot);
+}
+
+static void touch(struct sim *s, uint32_t name, const struct kvblk_slot *slot)
+{
+	if (kvblk_index_touch(&s->index, slot, kvblk_policy_tick(&s->policy)))
+		kvblk_duel_touch(&s->duel, id_of(s, name));
+}
+
+/* Touch the leading blocks of @names that are present. Returns their number. */
+static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	struct kvblk_slot slot;
+	uint32_t lead;
+
+	for (lead = 0; lead < nr; lead++) {
+		if (user_has(&s->dram, names[lead]))
+			s->r->dram_hits++;
+		else if (present(s, names[lead], &slot))
+			touch(s, names[lead], &slot);
+		else if (!s->peers->get(s->node, names + lead, nr - lead))
+			break;
+	}
+	return lead;
 }
 
 static void dram_remove(struct sim *s, uint32_t name)
@@ -756,7 +767,7 @@ static int put_chain(struct sim *s, const struct offer *o)
 	for (i = o->from; i < o->from + o->nr; i++) {
 		if (present(s, o->names[i], &slot)) {
 			/* the block exists behind a hole that this request fills */
-			touch(s, &slot);
+			touch(s, o->names[i], &slot);
 			continue;
 		}
 		if (user_has(&s->dram, o->names[i]) || s->peers->exists(s->node, o->names[i]))
@@ -772,8 +783,8 @@ static int put_chain(struct sim *s, const struct offer *o)
 					  s->peers->exists(s->node, o->names[before - 1]));
 	chain.parent = before ? s->n->hashes[o->names[before - 1]] : 0;
 	s->r->puts += chain.nr;
-	if ((s->dram.mode == SIM_DRAM_EVICT || s->dram.mode == SIM_DRAM_TOUCHED) &&
-	    s->dram.used + chain.nr <= s->dram.limit)
+	kvblk_duel_offer(&s->duel, &chain);
+	if (memory_first(s) && s->dram.used + chain.nr <= s->dram.limit)
 		return put_to_memory(s, &chain);
 	return put_to_flash(s, &chain);
 }
@@ -854,6 +865,8 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	if (kvblk_policy_init(&s->policy,
 			      s->nr_segs * s->seg_blocks * BLOCK_BYTES, cap))
 		return -ENOMEM;
+	kvblk_duel_init(&s->duel, &s->policy);
+	kvblk_duel_set(&s->duel, o->first_permille < 0);
 	if (o->admit_permille >= 0)
 		s->policy.admit_permille = o->admit_permille;
 	if (o->first_permille >= 0 &&
@@ -867,6 +880,7 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 /* Free what sim_init() allocated, also after a failure. */
 static void sim_destroy(struct sim *s)
 {
+	kvblk_duel_destroy(&s->duel);
 	kvblk_policy_destroy(&s->policy);
 	kvblk_index_destroy(&s->index);
 	for (uint32_t i = 0; s->segs && i < s->nr_segs; i++)
@@ -936,7 +950,7 @@ void sim_touch(struct sim *s, uint32_t name)
 	struct kvblk_slot slot;
 
 	if (present(s, name, &slot))
-		touch(s, &slot);
+		touch(s, name, &slot);
 }
 
 uint32_t sim_visit(struct sim *s, uint32_t seg, sim_visitor *visit, void *data)

@@ -69,7 +69,7 @@ struct sim_found {
  * @dram_promote: keep a copy of blocks read from flash
  * @nr_segments: segments of the log; 0: 256
  * @admit_permille: of struct kvblk_policy; negative: the default
- * @first_permille: of struct kvblk_policy; negative: the default
+ * @first_permille: of struct kvblk_policy, without the duel; negative: by duel
  * @reinsert_permille: of struct kvblk_policy; negative: the default
  * @budget: writes allowed in a day of the trace, in capacities of the cache: the daemon's
  *	governor then lowers @admit_permille from its value, and moves @first_permille. 0:

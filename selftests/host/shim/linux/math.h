@@ -9,6 +9,7 @@
 #define round_mask_(x, y)	((__typeof__(x))((y) - 1))
 #define round_up(x, y)		((((x) - 1) | round_mask_(x, y)) + 1)
 #define round_down(x, y)	((x) & ~round_mask_(x, y))
+#define abs_diff(a, b)		((a) > (b) ? (a) - (b) : (b) - (a))
 #define DIV_ROUND_UP_ULL(n, d)	DIV_ROUND_UP((u64)(n), d)
 
 #endif

@@ -20,6 +20,11 @@ static inline void mutex_lock(struct mutex *lock)
 	pthread_mutex_lock(&lock->mutex);
 }
 
+static inline int mutex_trylock(struct mutex *lock)
+{
+	return !pthread_mutex_trylock(&lock->mutex);
+}
+
 static inline void mutex_unlock(struct mutex *lock)
 {
 	pthread_mutex_unlock(&lock->mutex);
