@@ -57,6 +57,9 @@
  *   file->lock        spinlock: operations in flight of an open file
  *   pool->bounce.lock spinlock: bounce chunks and their gets; a leaf
  *   throttle->lock    spinlock, irq-safe: write throttle
+ *   duel.judge        mutex: the duel's sizes and verdict; trylock, or by a tunable's store
+ *   duel.lock         spinlock: the miniatures; requests only try it
+ *   policy.lock       spinlock, bh-safe: the log's clock and budget; a leaf
  *   dram node->idle_lock spinlock, irq-safe: folios without a DRAM block; a leaf
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
  *   completions->lock spinlock, irq-safe: completed operations of rings
@@ -100,6 +103,7 @@
 #include "format/record.h"
 #include "index/index.h"
 #include "log/cursor.h"
+#include "policy/duel.h"
 #include "policy/policy.h"
 #include "tunables.h"
 

@@ -20,6 +20,7 @@
 	X(reinsert_permille, u32, KVBLK_POLICY_REINSERT, 0, KVBLK_POLICY_REINSERT_MAX) \
 	X(admit_permille, u32, KVBLK_POLICY_ADMIT, 0, KVBLK_POLICY_ADMIT_MAX)	\
 	X(first_permille, u32, KVBLK_POLICY_FIRST, 0, KVBLK_POLICY_FIRST)	\
+	X(first_duel, u32, 1, 0, 1)						\
 	X(second_permille, u32, KVBLK_POLICY_SECOND, 0, KVBLK_POLICY_SECOND)	\
 	X(integrity, u32, KVBLK_CHECK_FULL, 0, KVBLK_CHECK_PRODUCER)		\
 	X(queue_bytes, u64, 256u << 20, 1u << 20, 1ull << 36)			\

@@ -714,6 +714,7 @@ struct kvblk_pool {
 
 	struct kvblk_index index;
 	struct kvblk_policy policy;
+	struct kvblk_duel duel;
 	struct kvblk_tunables tun;
 	struct kvblk_dram dram;
 	struct kvblk_pool_stats __percpu *stats;
@@ -879,6 +880,16 @@ static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 
 static inline bool kvblk_slot_foreign(const struct kvblk_slot *slot)
 {
 	return slot->seg >= KVBLK_FOREIGN_SEG;
+}
+
+/* Touches the index entry of a requested block that is present. Process context, pool entered. */
+static inline void kvblk_block_touch(struct kvblk_pool *pool, struct kvblk_id id,
+				     const struct kvblk_slot *slot)
+{
+	/* a lookup and the get that follows it are one request */
+	if (kvblk_index_touch(&pool->index, slot, kvblk_policy_tick(&pool->policy)) &&
+	    !kvblk_slot_foreign(slot))
+		kvblk_duel_touch(&pool->duel, id);
 }
 
 /* Returns the foreign member of a pool-wide segment number, or NULL. Context: RCU. */

@@ -48,6 +48,10 @@ static const char *pool_state(struct kvblk_pool *pool)
 	X(free, 0440, "%llu", kvblk_pool_space(pool).free_bytes)			\
 	X(leased_bytes, 0440, "%llu", atomic64_read(&pool->lease.total))		\
 	X(dram_used, 0440, "%llu", atomic64_read(&pool->dram.bytes))			\
+	X(duel_winner, 0440, "%s", READ_ONCE(pool->policy.second_only) ? "second" : "first") \
+	X(duel_refs, 0440, "%llu", READ_ONCE(pool->duel.all.refs))			\
+	X(duel_first_hits, 0440, "%llu", READ_ONCE(pool->duel.all.hits[KVBLK_DUEL_FIRST])) \
+	X(duel_second_hits, 0440, "%llu", READ_ONCE(pool->duel.all.hits[KVBLK_DUEL_SECOND])) \
 	X(index_used, 0440, "%llu", kvblk_index_used(&pool->index))
 
 #define POOL_ATTR(_name, _mode, _format, _value)			\
@@ -113,7 +117,7 @@ static const char * const tunable_names[TUNABLES][3] = {
 	},
 };
 
-/* Serializes stores to all pools' tunables; innermost. */
+/* Serializes stores to all pools' tunables; outside kvblk_duel.judge. */
 static DEFINE_MUTEX(tunables_lock);
 
 static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t, u64 value)
@@ -161,6 +165,7 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	if (err)
 		return err;
 	tunable_set(&pool->tun, t, value);
+	kvblk_duel_set(&pool->duel, tun.first_duel);
 	kvblk_bounce_trim(pool, tun.bounce_chunks);
 	WRITE_ONCE(pool->policy.admit_permille, tun.admit_permille);
 	WRITE_ONCE(pool->policy.second_permille, tun.second_permille);

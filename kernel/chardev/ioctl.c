@@ -83,7 +83,6 @@ static int lookup_find(struct lookup *lu, const struct kvblk_id *ids, u32 first,
 {
 	struct kvblk_lookup *arg = lu->arg;
 	struct kvblk_pool *pool = lu->file->pool;
-	u8 tick = kvblk_policy_tick(&pool->policy);
 	u64 entries;
 	u32 i;
 
@@ -116,7 +115,7 @@ static int lookup_find(struct lookup *lu, const struct kvblk_id *ids, u32 first,
 		if (!lu->hole) {
 			arg->nr_leading++;
 			if (!(arg->flags & KVBLK_LOOKUP_QUIET))
-				kvblk_index_touch(&pool->index, slot, tick);
+				kvblk_block_touch(pool, ids[i], slot);
 		}
 		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, ids[i], slot))
 			return -ENOMEM;

@@ -668,6 +668,8 @@ void kvblk_reclaim_work(struct work_struct *work)
 		ret = segment_reclaim(member, seg, tries >=
 				      kvblk_policy_tries(READ_ONCE(member->log.nr_sealed)));
 		tries = ret > 0 ? tries + 1 : 0;
+		kvblk_duel_judge(&pool->duel, READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_THROUGH ?
+					      0 : READ_ONCE(pool->tun.dram_bytes));
 		if (ret)
 			victim_put(member, seg, ret);
 		retired_free(member);

@@ -210,7 +210,7 @@ static int call_look(struct call *call)
 	kvblk_count(pool, KVBLK_C_FOREIGN_LOOKUP_HITS, there && kvblk_slot_foreign(&slot) ? 1 : 0);
 	if (!there || !kvblk_pool_enter(pool))
 		return SC_NO_KEY;
-	kvblk_index_touch(&pool->index, &slot, kvblk_policy_tick(&pool->policy));
+	kvblk_block_touch(pool, call->id, &slot);
 	kvblk_pool_leave(pool);
 	if (call->type->op == KVBLK_OP_GET)
 		call->result = slot.len;

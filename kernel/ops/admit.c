@@ -21,6 +21,8 @@ static void put_ask(struct kvblk_req *req)
 	};
 	struct kvblk_slot slot;
 
+	if (pool)
+		kvblk_duel_touch(&pool->duel, req->id);
 	/* with these settings the policy admits all such puts */
 	if (!pool || (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
 		      READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST))
@@ -103,6 +105,7 @@ static bool chain_to_dram(struct kvblk_pool *pool, struct kvblk_req **puts, u32 
 static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr,
 			const struct kvblk_req *before, struct kvblk_policy_chain *chain)
 {
+	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
 	const struct kvblk_id parent = before ? before->id : puts[0]->write.parent;
 	struct kvblk_slot slot;
 	u32 admitted = nr;
@@ -111,10 +114,10 @@ static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 	chain->parent = parent.lo;
 	chain->parent_present = before ||
 		(parent.lo && kvblk_block_present(pool, parent, puts[0]->tenant, &slot));
-	if (!chain_to_dram(pool, puts, nr, chain) && kvblk_pool_enter(pool)) {
+	if (entered)
+		kvblk_duel_offer(&pool->duel, chain);
+	if (!chain_to_dram(pool, puts, nr, chain) && entered)
 		admitted = kvblk_policy_admit(&pool->policy, chain);
-		kvblk_pool_leave(pool);
-	}
 	while (admitted < nr)
 		puts[admitted++]->write.declined = true;
 }

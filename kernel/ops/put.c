@@ -273,7 +273,7 @@ static enum put_step put_exists(struct kvblk_req *req, const struct kvblk_slot *
 	req->result.value_len = slot->len;
 	if (slot->len != req->bytes)
 		req->result.flags |= KVBLK_RES_LEN_DIFFERS;
-	kvblk_index_touch(&req->pool->index, slot, kvblk_policy_tick(&req->pool->policy));
+	kvblk_block_touch(req->pool, req->id, slot);
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS_BYTES, req->bytes);
 	if (kvblk_slot_foreign(slot))
@@ -677,6 +677,8 @@ static enum put_step put_keep(struct kvblk_req *req)
 	/* for kvblk_dram_block_enter() */
 	refcount_inc(&req->block->refs);
 	err = kvblk_dram_block_enter(req->pool, req->block);
+	if (!err && !req->write.chain)
+		kvblk_duel_touch(&req->pool->duel, req->id);
 	kvblk_req_mem_drop(req);
 	kvblk_media_end(req);
 	/* the write to a member meets any other error, too */

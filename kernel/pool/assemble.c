@@ -222,6 +222,7 @@ static void pool_memory_free(struct kvblk_pool *pool)
 	kvblk_missing_exit(pool);
 	kvblk_dram_exit(pool);
 	kvblk_index_destroy(&pool->index);
+	kvblk_duel_destroy(&pool->duel);
 	kvblk_policy_destroy(&pool->policy);
 	kvblk_touches_exit(pool);
 	vfree(pool->seg_gen);
@@ -283,6 +284,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 #undef X
 	};
 
+	kvblk_duel_init(&pool->duel, &pool->policy);
 	pool->seg_gen = vzalloc(KVBLK_OWN_SEGS * sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
 	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places ||

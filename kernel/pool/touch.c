@@ -128,7 +128,7 @@ static bool touch_block(struct kvblk_pool *pool, struct kvblk_id id)
 	if (!kvblk_index_find(&pool->index, id, &slot) || slot.state == KVBLK_SLOT_WRITING ||
 	    kvblk_slot_foreign(&slot) || kvblk_expired(slot.expiry, kvblk_now(pool)))
 		return false;
-	kvblk_index_touch(&pool->index, &slot, kvblk_policy_tick(&pool->policy));
+	kvblk_block_touch(pool, id, &slot);
 	if (READ_ONCE(pool->dram.used))
 		obj = kvblk_dram_block_get(pool, id, &slot);
 	if (obj)

@@ -197,8 +197,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 
 	if (!err) {
 		/* before kvblk_media_end(), because the index may be freed afterwards */
-		kvblk_index_touch(&req->pool->index, &req->slot,
-				  kvblk_policy_tick(&req->pool->policy));
+		kvblk_block_touch(req->pool, req->id, &req->slot);
 		req->read.state = req->read.sink->deliver ? KVBLK_READ_COPY : KVBLK_READ_SUMS;
 		/* count later, or else a get that is read again would count twice */
 		if (!req->read.sink->deliver && !get_loses_tail(req, by))

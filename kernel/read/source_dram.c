@@ -124,7 +124,7 @@ static int dram_start(struct kvblk_req *req)
 	if (err)
 		return kvblk_read_over(req, err);
 	kvblk_req_dram_block_drop(req);
-	kvblk_index_touch(&req->pool->index, &req->slot, kvblk_policy_tick(&req->pool->policy));
+	kvblk_block_touch(req->pool, req->id, &req->slot);
 	kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
 	req->result.flags |= KVBLK_RES_MEMORY;
 	if (req->read.state == KVBLK_READ_SUMS)

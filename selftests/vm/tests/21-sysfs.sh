@@ -15,7 +15,7 @@ ranges() {
 
 		RANGES = {
 		    "low_permille": (1, 998), "high_permille": (2, 999), "reinsert_permille": (0, 4000), "admit_permille": (0, 1000),
-		    "first_permille": (0, 1000), "second_permille": (0, 1000),
+		    "first_permille": (0, 1000), "first_duel": (0, 1), "second_permille": (0, 1000),
 		    "integrity": (0, 2), "queue_bytes": (1 << 20, 1 << 36), "put_window_bytes": (0, 1 << 36),
 		    "suspect_ms": (100, 3600000), "failing_run": (0, 1000000),
 		    "failing_permille": (0, 1000), "discard": (0, 1), "lease_permille": (0, 1000), "lease_keys_max": (0, 1 << 24), "reclaim_event_rate": (0, 1000000),

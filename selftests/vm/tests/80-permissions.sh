@@ -10,7 +10,7 @@ monitor=(setpriv --reuid 65534 --regid 65534 --groups 4343 --inh-caps -all --bou
 both=(setpriv --reuid 65534 --regid 65534 --groups "4242,4343" --inh-caps -all --bounding-set -all)
 monitor_gid=/sys/module/kvblk/parameters/monitor_gid
 # files that move with the use of the pool
-use=(free leased_bytes dram_used index_used counters/{gets,get_misses,lookup_hits}
+use=(free leased_bytes dram_used duel_{winner,refs,first_hits,second_hits} index_used counters/{gets,get_misses,lookup_hits}
 	members/flash0/{free_segments,sealed_segments,inflight,restored,unread_segments})
 
 # blind USER...: the user learns that there is a pool, and nothing of its use
