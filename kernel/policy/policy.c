@@ -31,6 +31,8 @@
 #define OFFER_LINE	32	/* a cache line: the position of the oldest print, then prints */
 #define OFFER_WAYS	(OFFER_LINE - 1)
 #define OFFERS_PER_BLOCK	6	/* about what comes in a turn if few are admitted */
+/* Fewer, because a chain is admitted only as far as all its blocks are remembered. */
+#define OFFERS_PER_MINI	3
 #define STALE_PERMILLE	150	/* first part of a segment's stay: touches do not earn a copy */
 #define RENEW_PERMILLE	500	/* share of hot bytes above which a segment is left in place */
 #define YOUNG_PERMILLE	250	/* share whose touches give the new age; at most RENEW_PERMILLE */
@@ -91,7 +93,7 @@ int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
 
 int kvblk_policy_init_mini(struct kvblk_policy *p, u32 nr_blocks, bool second_only)
 {
-	int err = policy_init(p, nr_blocks, nr_blocks * OFFERS_PER_BLOCK,
+	int err = policy_init(p, nr_blocks, nr_blocks * OFFERS_PER_MINI,
 			      nr_blocks * GHOSTS_PER_MINI);
 
 	if (err)

@@ -786,14 +786,14 @@ TEST(test_existing_block_is_touched)
 }
 
 #define DUEL_CAPACITY	4096
-#define DUEL_CHAIN	10
-#define DUEL_REQS	24000
+#define DUEL_CHAIN	5
+#define DUEL_REQS	48000
 
-/* Add requests for a set that fits the pool, among five times as many that come once. */
+/* Add requests for a set that fits the pool, among three times as many that come once. */
 static void add_flood(struct trace_builder *b, u64 *fresh)
 {
 	for (u32 i = 0; i < DUEL_REQS; i++) {
-		u64 first = i % 6 ? (*fresh += DUEL_CHAIN) : (i / 6 % 250 + 1) * DUEL_CHAIN;
+		u64 first = i % 4 ? (*fresh += DUEL_CHAIN) : (i / 4 % 500 + 1) * DUEL_CHAIN;
 
 		for (u32 j = 0; j < DUEL_CHAIN; j++)
 			assert_int_equal(trace_add_id(b, first + j), 0);
