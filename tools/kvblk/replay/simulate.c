@@ -20,7 +20,7 @@
 #include "replay/simulate.h"
 
 #define BLOCK_BYTES	4096ULL
-#define NR_SEGMENTS	256
+#define NR_SEGMENTS	1024
 #define FREE_SEGMENTS	2	/* free segments that reclaim maintains */
 #define SLOTS_PER_BLOCK	2	/* large enough that the index never evicts */
 #define NOWHERE		UINT32_MAX

@@ -67,7 +67,7 @@ struct sim_found {
  *	such tier
  * @dram_mode: &enum sim_dram_mode
  * @dram_promote: keep a copy of blocks read from flash
- * @nr_segments: segments of the log; 0: 256
+ * @nr_segments: segments of the log; 0: 1024
  * @admit_permille: of struct kvblk_policy; negative: the default
  * @first_permille: of struct kvblk_policy, without the duel; negative: by duel
  * @reinsert_permille: of struct kvblk_policy; negative: the default
