@@ -38,7 +38,7 @@ struct kvblk_duel {
 	/* protects @off to @pool_memory, and the choice of the pool; outside @lock */
 	struct mutex judge;
 	bool off;
-	u64 pool_blocks;		/* sizes of the pool and its memory that the miniatures fit */
+	u64 pool_blocks;		/* sizes of the pool and its memory, for the miniatures */
 	u64 pool_memory;
 
 	/* protects what follows; requests only try it, because the sample may lose some; a leaf */
