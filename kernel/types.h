@@ -590,6 +590,7 @@ struct kvblk_tunables {
 #define KVBLK_LEASE_MEMORY	0
 #define KVBLK_LEASE_FOREIGN	(KVBLK_MEMBERS_MAX + 1)
 #define KVBLK_LEASE_PLACES	(KVBLK_MEMBERS_MAX + 2)
+#define KVBLK_LEASE_LOCKS	64 /* not by ARRAY_SIZE(): on one CPU, a lock may have no bytes */
 
 /* Alignment that every member of a pool can transfer directly. */
 struct kvblk_align {
@@ -647,7 +648,7 @@ struct kvblk_leases {
 	u32 nr_in_memory;		/* number of @in_memory; READ_ONCE() without @lock */
 	u32 key_mask;			/* number of lists in @keys - 1 */
 	struct hlist_head *keys;	/* leased ids; NULL before the first lease */
-	spinlock_t key_locks[64];	/* each protects the ids of some lists of @keys */
+	spinlock_t key_locks[KVBLK_LEASE_LOCKS]; /* each protects the ids of some of @keys */
 	atomic64_t bytes[KVBLK_LEASE_PLACES];	/* leased bytes by place, see ops/lease.c */
 	atomic64_t total;		/* sum of @bytes */
 	struct work_struct work;	/* ends leases at their deadlines */

@@ -104,7 +104,7 @@ static void step_free(struct lease_step *step)
 /* Returns the lock of @id and of the list of @id: there are more lists than locks. */
 static spinlock_t *key_lock(struct kvblk_pool *pool, struct kvblk_id id)
 {
-	return &pool->lease.key_locks[id.lo % ARRAY_SIZE(pool->lease.key_locks)];
+	return &pool->lease.key_locks[id.lo % KVBLK_LEASE_LOCKS];
 }
 
 /* Returns the list of @id. An id is a keyed hash, so callers cannot choose its list. */
@@ -434,7 +434,7 @@ static int lists_need(struct kvblk_pool *pool)
 	if (smp_load_acquire(&pool->lease.keys))
 		return 0;
 	nr = roundup_pow_of_two(clamp(kvblk_index_slots(&pool->index) / LEASE_CHAIN,
-				      ARRAY_SIZE(pool->lease.key_locks), LEASE_LISTS));
+				      KVBLK_LEASE_LOCKS, LEASE_LISTS));
 	lists = kvcalloc(nr, sizeof(*lists), GFP_KERNEL | __GFP_NOWARN);
 	if (!lists)
 		return -ENOMEM;
@@ -591,7 +591,7 @@ void kvblk_lease_pool_init(struct kvblk_pool *pool)
 	u32 i;
 
 	spin_lock_init(&pool->lease.lock);
-	for (i = 0; i < ARRAY_SIZE(pool->lease.key_locks); i++)
+	for (i = 0; i < KVBLK_LEASE_LOCKS; i++)
 		spin_lock_init(&pool->lease.key_locks[i]);
 	pool->lease.by_end = RB_ROOT_CACHED;
 	INIT_LIST_HEAD(&pool->lease.in_memory);

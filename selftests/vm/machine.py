@@ -13,7 +13,7 @@ import subprocess
 VM_DIR = os.path.dirname(os.path.realpath(__file__))
 REPO = os.path.realpath(os.path.join(VM_DIR, "../.."))
 CACHE = os.environ.setdefault("KVBLK_CACHE", os.path.expanduser("~/.cache/kvblk"))
-KERNELS = ["newest", "6.12", "6.12-p2p", "debug", "debug-smp"]
+KERNELS = ["newest", "6.12", "6.12-p2p", "debug", "debug-smp", "uml"]
 SHAPE = {"disks": "0", "disk-size": "512M", "mem": "2G", "cpus": "2", "net": "0", "pci": "", "append": "", "share": ""}
 # pci=: the devices behind each PCIe switch, each switch on a root port of its own. The last entry is the CPU, which
 # decides whether the kernel permits P2P through the host bridge: on AMD from family 23 on. QEMU's bridge is not on the
@@ -52,7 +52,7 @@ def amount(text):
 
 
 class Kernel:
-    """A kernel of KERNELS, or uml: the image, and what its machines need in addition."""
+    """A kernel of KERNELS: the image, and what its machines need in addition."""
 
     def __init__(self, name, tmp):
         self.name = name

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 check=newest,6.12,debug takes=41 kernels=newest,6.12,debug,debug-smp
+# vm: timeout=150 check=newest,6.12,debug,uml takes=41 kernels=newest,6.12,debug,debug-smp,uml
 # Blocks of all lengths, alignments and scatters are returned as they were put; also in a strict pool, and up to 64 MiB.
 # slow: 26 tests by both interfaces, with blocks of up to 64 MiB, copied by an emulated CPU.
 . "${0%/*}/pool.bash"
