@@ -13,7 +13,6 @@
 #include <linux/build_bug.h>
 #include <linux/bug.h>
 #include <linux/errno.h>
-#include <linux/gfp.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
@@ -1037,14 +1036,6 @@ void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots)
 	idx->nr_buckets = (u64)idx->nr_stripes << idx->stripe_shift;
 }
 
-/* Allocate with huge pages if possible, because each lookup is a TLB miss, too. */
-static void *array_alloc(u64 nr, size_t size)
-{
-	/* too large an index must fail with -ENOMEM, not invoke the OOM killer */
-	return vmalloc_huge(nr * size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN |
-			    __GFP_RETRY_MAYFAIL);
-}
-
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, u32 nr_segs)
 {
 	u32 i;
@@ -1065,11 +1056,11 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, 
 	kvblk_index_shape(idx, nr_slots);
 
 	/* largest first, so that an impossible size fails early */
-	idx->buckets = array_alloc(idx->nr_buckets, sizeof(*idx->buckets));
+	idx->buckets = kvblk_index_array(idx->nr_buckets, sizeof(*idx->buckets));
 	if (idx->buckets)
-		idx->expiry = array_alloc(kvblk_index_slots(idx), sizeof(*idx->expiry));
+		idx->expiry = kvblk_index_array(kvblk_index_slots(idx), sizeof(*idx->expiry));
 	if (idx->expiry)
-		idx->stripes = array_alloc(idx->nr_stripes, sizeof(*idx->stripes));
+		idx->stripes = kvblk_index_array(idx->nr_stripes, sizeof(*idx->stripes));
 	if (!idx->stripes) {
 		kvblk_index_destroy(idx);
 		return -ENOMEM;
@@ -1091,7 +1082,7 @@ int kvblk_index_keep_tags(struct kvblk_index *idx)
 	guard(mutex)(&idx->tags_lock);
 	if (idx->tags)
 		return 0;
-	tags = array_alloc(kvblk_index_slots(idx), sizeof(*tags));
+	tags = kvblk_index_array(kvblk_index_slots(idx), sizeof(*tags));
 	if (!tags)
 		return -ENOMEM;
 	/* zeroes must be visible first, because writers that still see NULL had no tags */

@@ -99,6 +99,11 @@ struct kvblk_index {
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
 };
 
+/*
+ * Allocate a zeroed array, from all NUMA nodes if the caller is a kernel thread. Returns NULL
+ * without memory. May sleep. Free with vfree().
+ */
+void *kvblk_index_array(u64 nr, size_t size);
 void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots);	/* set the sizes */
 /* Initialize an index of at least @nr_slots. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen, u32 nr_segs);
