@@ -285,7 +285,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	};
 
 	kvblk_duel_init(&pool->duel, &pool->policy);
-	pool->seg_gen = vzalloc(KVBLK_OWN_SEGS * sizeof(*pool->seg_gen));
+	pool->seg_gen = kvblk_index_array(KVBLK_OWN_SEGS, sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
 	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places ||
 	    percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL) || kvblk_dram_init(pool))
@@ -786,7 +786,7 @@ static int pool_foreign(struct kvblk_pool *pool)
 
 	if (!kvblk_pool_in_pod(pool))
 		return 0;
-	gens = vzalloc(KVBLK_INDEX_SEGS * sizeof(*gens));
+	gens = kvblk_index_array(KVBLK_INDEX_SEGS, sizeof(*gens));
 	/* polls of members that do not respond must not use up the pool's works */
 	pool->foreign.wq = alloc_workqueue("kvblk-%s-follow", WQ_UNBOUND | WQ_FREEZABLE,
 					   WQ_MAX_ACTIVE, pool->name);
