@@ -10,6 +10,7 @@
 
 #include "policy/policy.h"
 
+#define KVBLK_DRAM_NODE_MAX	1023	/* the largest number of a NUMA node on any host */
 #define KVBLK_BOUNCES_MAX	64
 #define KVBLK_BOUNCES		8
 
@@ -36,6 +37,7 @@
 	X(dram_bytes, u64, 0, 0, 1ull << 44)					\
 	X(dram_mode, u32, KVBLK_DRAM_EVICT, 0, KVBLK_DRAM_TOUCHED)		\
 	X(dram_promote, u32, 0, 0, 1)						\
+	X(dram_node, s32, -1, -1, KVBLK_DRAM_NODE_MAX)				\
 	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)		\
 	X(reuse_grace_ms, u32, 10000, 3000, 600000)
 

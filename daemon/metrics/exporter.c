@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The exporter, see exporter.h. Pages use a snapshot taken at most once a second. */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +88,10 @@ static void read_tunables(const struct kvblk_pool_state *pools)
 	}
 }
 
-/* Find the value of a numeric tunable. Returns false for one that is a word, such as integrity. */
+/*
+ * Find the value of a numeric tunable. Returns false for a word, as of integrity, and for -1, which
+ * means no number.
+ */
 static bool tunable_of(const char *pool, const char *name, uint64_t *value)
 {
 	const char *text = "";
@@ -98,7 +102,7 @@ static bool tunable_of(const char *pool, const char *name, uint64_t *value)
 			text = tunables_read[i].text[tunable_find(name) - tunables];
 	}
 	*value = strtoull(text, &rest, 10);
-	return rest != text && (!*rest || *rest == '\n');
+	return isdigit((unsigned char)*text) && (!*rest || *rest == '\n');
 }
 
 static void take(struct exporter *exporter)

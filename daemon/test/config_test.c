@@ -495,6 +495,9 @@ TEST(test_units)
 		{ "dram_bytes", "16M", "16777216" }, { "dram_bytes", "16MB", "16777216" },
 		{ "dram_bytes", "16MiB", "16777216" }, { "dram_bytes", "16m", "16777216" },
 		{ "dram_bytes", "0x1000000", "16777216" }, { "dram_bytes", "16Mb", NULL }, { "dram_bytes", "16MBs", NULL },
+		{ "dram_node", "-1", "-1" }, { "dram_node", "0", "0" }, { "dram_node", "1023", "1023" },
+		{ "dram_node", "-2", NULL }, { "dram_node", "1024", NULL }, { "dram_node", "--1", NULL },
+		{ "dram_node", "-", NULL }, { "dram_node", "- 1", NULL }, { "dram_bytes", "-1", NULL },
 		{ "dram_bytes", "16s", NULL }, { "dram_bytes", "M", NULL }, { "dram_bytes", "99999999999T", NULL },
 	};
 	char value[TUNABLE_LEN];

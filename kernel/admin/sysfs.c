@@ -4,9 +4,11 @@
  * file. A rejected write changes nothing. No file takes pool->admin, so readers never wait for a
  * change of members. Values that move with the pool's use are for monitors: 0440, of monitor_gid.
  */
+#include <linux/build_bug.h>
 #include <linux/cleanup.h>
 #include <linux/kobject.h>
 #include <linux/kstrtox.h>
+#include <linux/nodemask.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
@@ -92,13 +94,13 @@ enum {
 	TUNABLES,
 };
 
-/* A tunable: a u32 or (@wide) u64 in struct kvblk_tunables, from @min to @max. */
+/* A tunable: 32 or (@wide) 64 bits in struct kvblk_tunables, signed or not, from @min to @max. */
 struct tunable {
 	struct device_attribute attr;
 	size_t offset;
 	bool wide;
-	u64 min;
-	u64 max;
+	s64 min;
+	s64 max;
 };
 
 static struct tunable tunables[TUNABLES];
@@ -120,14 +122,14 @@ static const char * const tunable_names[TUNABLES][3] = {
 /* Serializes stores to all pools' tunables; outside kvblk_duel.judge. */
 static DEFINE_MUTEX(tunables_lock);
 
-static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t, u64 value)
+static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t, s64 value)
 {
 	void *p = (void *)tun + t->offset;
 
 	if (t->wide)
-		WRITE_ONCE(*(u64 *)p, value);
+		WRITE_ONCE(*(s64 *)p, value);
 	else
-		WRITE_ONCE(*(u32 *)p, value);
+		WRITE_ONCE(*(s32 *)p, value);
 }
 
 static ssize_t tunable_show(struct device *dev, struct device_attribute *attr, char *buf)
@@ -135,9 +137,9 @@ static ssize_t tunable_show(struct device *dev, struct device_attribute *attr, c
 	struct tunable *t = container_of(attr, struct tunable, attr);
 	const char * const *names = tunable_names[t - tunables];
 	void *p = (void *)&kvblk_dev_pool(dev)->tun + t->offset;
-	u64 value = t->wide ? READ_ONCE(*(u64 *)p) : READ_ONCE(*(u32 *)p);
+	s64 value = t->wide ? READ_ONCE(*(s64 *)p) : READ_ONCE(*(s32 *)p);
 
-	return *names ? sysfs_emit(buf, "%s\n", names[value]) : sysfs_emit(buf, "%llu\n", value);
+	return *names ? sysfs_emit(buf, "%s\n", names[value]) : sysfs_emit(buf, "%lld\n", value);
 }
 
 static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
@@ -148,13 +150,16 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	int err, name = *names ? __sysfs_match_string(names, t->max + 1, buf) : -EINVAL;
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 	struct kvblk_tunables tun;
-	u64 value = name;
+	s64 value = name;
 
-	err = name < 0 ? kstrtou64(buf, 0, &value) : 0;
+	err = name < 0 ? kstrtos64(buf, 0, &value) : 0;
 	if (err)
 		return err;
 	if (value < t->min || value > t->max)
 		return -ERANGE;
+	if (t == &tunables[TUNABLE_dram_node] && value != NUMA_NO_NODE &&
+	    (value >= nr_node_ids || !node_state(value, N_NORMAL_MEMORY)))
+		return -ENODEV;
 
 	guard(mutex)(&tunables_lock);
 	tun = pool->tun;
@@ -179,7 +184,7 @@ static struct tunable tunables[TUNABLES] = {
 	.offset = offsetof(struct kvblk_tunables, _name),		\
 	.wide = sizeof(_type) == sizeof(u64),				\
 	.min = (_least),						\
-	.max = (_most),							\
+	.max = (_most) + BUILD_BUG_ON_ZERO(sizeof(_type) < sizeof(s64) && (_most) > S32_MAX), \
 },
 	KVBLK_TUNABLES(X)
 #undef X

@@ -54,16 +54,6 @@ static void folio_free(struct folio *folio)
 
 /* ---- idle folios: spare the allocator, which may clear what a put overwrites ---- */
 
-/* Returns the node whose idle folios the task may use, or NULL if a memory policy chooses. */
-static struct kvblk_dram_node *idle_node(struct kvblk_dram *dram)
-{
-#ifdef CONFIG_NUMA
-	if (current->mempolicy)
-		return NULL;
-#endif
-	return &dram->nodes[numa_mem_id()];
-}
-
 static struct folio *idle_pop(struct kvblk_dram *dram, struct kvblk_dram_node *node, u32 order)
 {
 	struct folio *folio;
@@ -137,15 +127,31 @@ bool kvblk_dram_idle_trim(struct kvblk_pool *pool, u64 most)
 
 /* ---- blocks ---- */
 
+/* Returns the preferred node of the task's blocks, or NUMA_NO_NODE if a memory policy chooses. */
+static int block_node(const struct kvblk_pool *pool)
+{
+	int nid = READ_ONCE(pool->tun.dram_node);
+
+	/* its memory may have been removed since the tunable was set */
+	if (nid != NUMA_NO_NODE && node_state(nid, N_NORMAL_MEMORY))
+		return nid;
+#ifdef CONFIG_NUMA
+	if (current->mempolicy)
+		return NUMA_NO_NODE;
+#endif
+	return numa_mem_id();
+}
+
 /*
  * Allocates folios, large ones only without a wait. @recycle: also idle ones, as they are. Returns
  * their number; 0 if some are missing.
  */
-static u32 folios_alloc(struct kvblk_dram *dram, struct list_head *folios, u32 bytes, bool recycle)
+static u32 folios_alloc(struct kvblk_pool *pool, struct list_head *folios, u32 bytes, bool recycle)
 {
 	u32 left = DIV_ROUND_UP(bytes, PAGE_SIZE), nr = 0;
 	u32 order = min_t(u32, KVBLK_DRAM_ORDER, MAX_PAGE_ORDER);
-	struct kvblk_dram_node *node = recycle ? idle_node(dram) : NULL;
+	struct kvblk_dram *dram = &pool->dram;
+	int nid = block_node(pool);
 	struct folio *folio;
 
 	while (left) {
@@ -154,9 +160,12 @@ static u32 folios_alloc(struct kvblk_dram *dram, struct list_head *folios, u32 b
 		order = min_t(u32, order, ilog2(left));
 		if (order)
 			gfp &= ~__GFP_DIRECT_RECLAIM;
-		folio = node ? idle_pop(dram, node, order) : NULL;
+		folio = NULL;
+		if (recycle && nid != NUMA_NO_NODE)
+			folio = idle_pop(dram, &dram->nodes[nid], order);
 		if (!folio) {
-			folio = folio_alloc(gfp, order);
+			folio = nid == NUMA_NO_NODE ? folio_alloc(gfp, order) :
+						      __folio_alloc_node(gfp, order, nid);
 			if (folio)
 				folio_count(folio, 1);
 		}
@@ -174,7 +183,7 @@ static u32 folios_alloc(struct kvblk_dram *dram, struct list_head *folios, u32 b
 }
 
 /* Allocates the payload, zeroed after @bytes. Returns false without memory. */
-static bool object_fill(struct kvblk_dram *dram, struct kvblk_dram_block *obj, u32 bytes,
+static bool object_fill(struct kvblk_pool *pool, struct kvblk_dram_block *obj, u32 bytes,
 			bool recycle)
 {
 	u32 left = round_up(bytes, KVBLK_UNIT), padding = left - bytes;
@@ -182,7 +191,7 @@ static bool object_fill(struct kvblk_dram *dram, struct kvblk_dram_block *obj, u
 	struct bio_vec *bv;
 	LIST_HEAD(folios);
 
-	obj->nr = folios_alloc(dram, &folios, bytes, recycle);
+	obj->nr = folios_alloc(pool, &folios, bytes, recycle);
 	if (obj->nr)
 		obj->bv = kvmalloc_array(obj->nr + 1, sizeof(*bv), GFP_KERNEL | __GFP_NOWARN);
 	bv = obj->bv;
@@ -276,7 +285,7 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 		dram_crowded(pool);
 	if (now <= (s64)limit)
 		obj = kzalloc(struct_size(obj, key, key_len), GFP_KERNEL | __GFP_NOWARN);
-	if (!obj || !object_fill(&pool->dram, obj, length, recycle)) {
+	if (!obj || !object_fill(pool, obj, length, recycle)) {
 		atomic64_sub(bytes, &pool->dram.bytes);
 		return NULL;
 	}

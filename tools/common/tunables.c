@@ -121,29 +121,33 @@ bool tunable_parse(const struct tunable *tunable, const char *text,
 {
 	bool (*read)(const char *, uint64_t *) = strcmp(tunable_unit(tunable), "ms") ? tunable_number : read_ms;
 	const char *const *words = words_of(tunable);
+	bool negative = tunable->least < 0 && *text == '-';
 	uint64_t number;
+	int64_t result;
 
-	for (uint64_t i = 0; words && i <= tunable->most; i++) {
+	for (int64_t i = 0; words && i <= tunable->most; i++) {
 		if (!strcmp(words[i], text)) {
 			snprintf(value, TUNABLE_LEN, "%s", text);
 			return true;
 		}
 	}
-	if (words || !read(text, &number) ||
-	    number < tunable->least || number > tunable->most)
+	if (words || !read(text + negative, &number) || number > INT64_MAX)
 		return false;
-	snprintf(value, TUNABLE_LEN, "%" PRIu64, number);
+	result = negative ? -(int64_t)number : (int64_t)number;
+	if (result < tunable->least || result > tunable->most)
+		return false;
+	snprintf(value, TUNABLE_LEN, "%" PRId64, result);
 	return true;
 }
 
-void tunable_show(const struct tunable *tunable, uint64_t number, char value[TUNABLE_LEN])
+void tunable_show(const struct tunable *tunable, int64_t number, char value[TUNABLE_LEN])
 {
 	const char *const *words = words_of(tunable);
 
 	if (words)
 		snprintf(value, TUNABLE_LEN, "%s", words[number]);
 	else
-		snprintf(value, TUNABLE_LEN, "%" PRIu64, number);
+		snprintf(value, TUNABLE_LEN, "%" PRId64, number);
 }
 
 char *tunable_allowed(const struct tunable *tunable, char *buf, size_t len)
@@ -153,7 +157,7 @@ char *tunable_allowed(const struct tunable *tunable, char *buf, size_t len)
 	if (words)
 		snprintf(buf, len, "%s, %s or %s", words[0], words[1], words[2]);
 	else
-		snprintf(buf, len, "a number from %" PRIu64 " to %" PRIu64 "%s",
+		snprintf(buf, len, "a number from %" PRId64 " to %" PRId64 "%s",
 			 tunable->least, tunable->most,
 			 !strcmp(unit, "ms") ? ", or with a unit, as 3s" :
 			 !strcmp(unit, "bytes") ? ", or with a suffix, as 16M" : "");

@@ -19,9 +19,9 @@
  */
 struct tunable {
 	const char *name;
-	uint64_t standard;
-	uint64_t least;
-	uint64_t most;
+	int64_t standard;
+	int64_t least;
+	int64_t most;
 };
 
 #define TUNABLES_MAX	32
@@ -42,7 +42,7 @@ bool tunable_parse(const struct tunable *tunable, const char *text,
 		   char value[TUNABLE_LEN]);
 
 /* Format @number as sysfs shows it. */
-void tunable_show(const struct tunable *tunable, uint64_t number, char value[TUNABLE_LEN]);
+void tunable_show(const struct tunable *tunable, int64_t number, char value[TUNABLE_LEN]);
 
 /* Describe the allowed values in @buf. Returns @buf. */
 char *tunable_allowed(const struct tunable *tunable, char *buf, size_t len);

@@ -19,7 +19,7 @@ ranges() {
 		    "integrity": (0, 2), "queue_bytes": (1 << 20, 1 << 36), "put_window_bytes": (0, 1 << 36),
 		    "suspect_ms": (100, 3600000), "failing_run": (0, 1000000),
 		    "failing_permille": (0, 1000), "discard": (0, 1), "lease_permille": (0, 1000), "lease_keys_max": (0, 1 << 24), "reclaim_event_rate": (0, 1000000),
-		    "dram_bytes": (0, 1 << 44), "dram_mode": (0, 2), "dram_promote": (0, 1), "bounce_chunks": (0, 64), "stats_seconds": (0, 86400), "reuse_grace_ms": (3000, 600000)}
+		    "dram_bytes": (0, 1 << 44), "dram_mode": (0, 2), "dram_promote": (0, 1), "dram_node": (-1, 0), "bounce_chunks": (0, 64), "stats_seconds": (0, 86400), "reuse_grace_ms": (3000, 600000)}
 		NAMES = {"integrity": ["header", "full", "producer"], "dram_mode": ["through", "evict", "touched"]}
 		os.chdir(sys.argv[1])
 
@@ -67,13 +67,13 @@ ranges() {
 		    for text in NAMES.get(name, []):
 		        accepts(name, text)
 		    accepts(name, str(high))
-		    for n in low - 1, high + 1, 1 << 45, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, (1 << 64) + low, 10 ** 40:
-		        if n >= 0:
-		            refuses(name, str(n), errno.ERANGE)
+		    for n in low - 1, high + 1, 1 << 45, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, (1 << 64) + low, 10 ** 40, -(1 << 32), -(1 << 64):
+		        # the bed has one node
+		        refuses(name, str(n), errno.ENODEV if (name, n) == ("dram_node", 1) else errno.ERANGE)
 		    if high < 1 << 32:
 		        for n in (1 << 32), (1 << 32) + low, (1 << 32) + high:
 		            refuses(name, str(n), errno.ERANGE)
-		    for text in (" ", "\n", "\0", "-1", f"-{high}", "x", f"{low}x", "0x", "0xg", "1.5", "1 2", "1e3", "1,000", "true", "y",
+		    for text in (" ", "\n", "\0", "-", "--1", "+-1", "x", f"{low}x", "0x", "0xg", "1.5", "1 2", "1e3", "1,000", "true", "y",
 		                 "%d", f"{low} ", f" {low}", f"{low}\n\n", f"{low}\n1", "\u0661", "9" * 4096, "x" * 4096):
 		        refuses(name, text, errno.ERANGE if text[0] == "9" else errno.EINVAL)
 		    write(name, "")

@@ -147,16 +147,18 @@ static void print_one(const struct cli_list *list, const struct tunable *tunable
 /* Returns @value as a number if it is one, else as a string. */
 static json_t *json_value(const char *value)
 {
+	bool negative = *value == '-';
 	uint64_t number;
 
-	return tunable_number(value, &number) ? json_integer((json_int_t)number) :
-						json_string(value);
+	if (!tunable_number(value + negative, &number))
+		return json_string(value);
+	return json_integer(negative ? -(json_int_t)number : (json_int_t)number);
 }
 
 int tunable_get_main(int argc, char **argv)
 {
 	struct tunable_args args = { 0 };
-	char value[TUNABLE_LEN];
+	char value[TUNABLE_LEN] = "";
 	json_t *object;
 	int err;
 
