@@ -4,7 +4,7 @@
 # Blocks in DRAM on a host of two nodes with little memory: they count as reclaimable on each node, programs get the
 # memory without an OOM kill, no cgroup is charged, puts use the memory that other blocks have left, and every byte of a
 # get is right.
-. "${0%/*}/pool.bash"
+. "${0%/*}/numa.bash"
 
 kv_load
 flash 1 74
@@ -19,26 +19,6 @@ kib() {
 # hog MIB: run a program that uses this much memory and ends
 hog() {
 	check python3 -c 'import sys; x = bytearray(b"\1") * (int(sys.argv[1]) << 20)' "$1"
-}
-
-# on_node N COMMAND...: run a command with memory of that node only (MPOL_BIND)
-on_node() {
-	python3 -c 'import ctypes, os, sys
-node = ctypes.c_ulong(1 << int(sys.argv[1]))
-if ctypes.CDLL(None).syscall(238, 2, ctypes.byref(node), ctypes.c_ulong(64)):
-	sys.exit("set_mempolicy")
-os.execvp(sys.argv[2], sys.argv[2:])' "$@"
-}
-
-# nodes: print MiB of reclaimable memory of each node
-nodes() {
-	awk '$3 == "KReclaimable:" { print int($4 / 1024) }' /sys/devices/system/node/node[01]/meminfo
-}
-
-# node_has N MIB: node N has at most MIB reclaimable MiB; for wait_for
-node_has() {
-	mapfile -t now < <(nodes)
-	[ "${now[$1]}" -le "$2" ]
 }
 
 reclaimable=$(kib KReclaimable)
