@@ -319,6 +319,17 @@ void kvblk_duel_destroy(struct kvblk_duel *d)
 	d->minis = NULL;
 }
 
+/* Exchange the miniatures for @minis, or for none, and forget the requests so far. */
+static void duel_exchange(struct kvblk_duel *d, struct kvblk_mini *minis, u32 sampled)
+{
+	spin_lock(&d->lock);
+	swap(d->minis, minis);
+	WRITE_ONCE(d->sampled, sampled);
+	memset(&d->recent, 0, sizeof(d->recent));
+	spin_unlock(&d->lock);
+	minis_free(minis);
+}
+
 /*
  * Begin anew, for a pool of @blocks with @memory blocks in front of it. If the allocation fails, go
  * on as before.
@@ -331,14 +342,9 @@ static void duel_fit(struct kvblk_duel *d, u64 blocks, u64 memory)
 
 	if (!minis)
 		return;
-	spin_lock(&d->lock);
-	swap(d->minis, minis);
-	WRITE_ONCE(d->sampled, min(div64_u64((u64)size << 32, blocks), U32_MAX));
-	memset(&d->recent, 0, sizeof(d->recent));
-	spin_unlock(&d->lock);
+	duel_exchange(d, minis, min(div64_u64((u64)size << 32, blocks), U32_MAX));
 	d->pool_blocks = blocks;
 	d->pool_memory = memory;
-	minis_free(minis);
 }
 
 /* Return whether @now and @then differ too much for the same miniatures. */
@@ -392,18 +398,11 @@ void kvblk_duel_judge(struct kvblk_duel *d, u64 memory)
 
 void kvblk_duel_set(struct kvblk_duel *d, bool on)
 {
-	struct kvblk_mini *minis = NULL;
-
 	guard(mutex)(&d->judge);
 	d->off = !on;
 	if (on)
 		return;
-	spin_lock(&d->lock);
-	swap(d->minis, minis);
-	WRITE_ONCE(d->sampled, 0);
-	memset(&d->recent, 0, sizeof(d->recent));
-	spin_unlock(&d->lock);
+	duel_exchange(d, NULL, 0);
 	d->pool_blocks = 0;
-	minis_free(minis);
 	kvblk_policy_set_second_only(d->policy, false);
 }
