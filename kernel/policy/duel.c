@@ -49,6 +49,7 @@ struct kvblk_mini {
 	u32 nr_memory;
 	u32 cold;			/* the coldest place of the memory's ring */
 	struct kvblk_policy_seg segs[BLOCKS];		/* one for each block of the log */
+	u16 order[BLOCKS];		/* a heap of used places of the log, oldest stamp first */
 	struct mini_block blocks[BLOCKS + MEMORY];	/* the log, then the ring */
 	u16 heads[HEADS];
 };
@@ -95,15 +96,20 @@ static void seg_open(struct kvblk_mini *m, u32 at, enum kvblk_policy_class class
 	};
 }
 
-/* Return the place of the block to reclaim next. None is dead, so this is the oldest. */
-static u32 mini_oldest(const struct kvblk_mini *m)
+/* Restore the heap after the stamp of its first place, the oldest, grew. */
+static void mini_sift(struct kvblk_mini *m)
 {
-	u32 at, oldest = 0;
+	u32 at = 0, child;
 
-	for (at = 1; at < m->size; at++)
-		if (m->segs[at].stamp < m->segs[oldest].stamp)
-			oldest = at;
-	return oldest;
+	while ((child = 2 * at + 1) < m->nr_written) {
+		if (child + 1 < m->nr_written &&
+		    m->segs[m->order[child + 1]].stamp < m->segs[m->order[child]].stamp)
+			child++;
+		if (m->segs[m->order[at]].stamp < m->segs[m->order[child]].stamp)
+			return;
+		swap(m->order[at], m->order[child]);
+		at = child;
+	}
 }
 
 /* Drop a block of the full log. Returns its place. */
@@ -113,7 +119,7 @@ static u32 mini_reclaim(struct kvblk_mini *m)
 
 	/* ends, because copies use up the budget */
 	while (true) {
-		u32 at = mini_oldest(m);
+		u32 at = m->order[0];	/* none is dead, so the oldest is next */
 		struct kvblk_policy_rec rec = {
 			.id.lo = m->blocks[at].lo,
 			.bytes = 1,
@@ -129,15 +135,22 @@ static u32 mini_reclaim(struct kvblk_mini *m)
 		/* left in place, or copied there */
 		if (tries++ >= kvblk_policy_tries(m->size))
 			seg_open(m, at, KVBLK_CLASS_HOT);
+		mini_sift(m);
 	}
 }
 
 static void mini_write(struct kvblk_mini *m, u64 lo)
 {
 	const struct mini_block block = { .lo = lo };
-	u32 at = m->nr_written < m->size ? m->nr_written++ : mini_reclaim(m);
+	u32 at = m->nr_written;
 
+	if (at < m->size)
+		/* the newest stamp belongs at the heap's end */
+		m->order[m->nr_written++] = at;
+	else
+		at = mini_reclaim(m);
 	seg_open(m, at, KVBLK_CLASS_NEW);
+	mini_sift(m);
 	mini_link(m, at, &block);
 }
 
