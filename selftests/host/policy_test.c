@@ -116,6 +116,29 @@ static void teach(u32 nr, u32 len, u32 hot_body, u32 hot_last)
 	}
 }
 
+/* Offer a new chain, stored to @ids. Returns whether it is declined as a whole. */
+static bool offer_declined(struct kvblk_id *ids, u32 len)
+{
+	u32 n;
+
+	fresh_ids(ids, len);
+	n = offer(ids, len, 0);
+	/* a hole would make the following blocks worthless */
+	assert_true(n == 0 || n >= len - 1);
+	return !n;
+}
+
+/* Returns how many of @nr new chains are declined. */
+static u32 count_declined(u32 nr, u32 len)
+{
+	struct kvblk_id ids[CHAIN_MAX];
+	u32 declined = 0;
+
+	while (nr--)
+		declined += offer_declined(ids, len);
+	return declined;
+}
+
 #define POLICY_TEST(test)	TEST_WITH(test, setup, teardown)
 
 POLICY_TEST(test_new_pool_admits_all)
@@ -131,46 +154,21 @@ POLICY_TEST(test_new_pool_admits_all)
 
 POLICY_TEST(test_poor_kind_is_declined_whole)
 {
-	struct kvblk_id ids[64];
-	u32 none = 0, n;
-
 	teach(400, 8, 60, 60);
 	teach(400, 64, 2, 2);
-	for (u32 k = 0; k < 100; k++) {
-		fresh_ids(ids, 64);
-		n = offer(ids, 64, 0);
-		/* a hole would make the following blocks worthless */
-		assert_true(n == 0 || n >= 63);
-		none += !n;
-	}
-	assert_true(none >= 90);
+	assert_in_range(count_declined(100, 64), 90, 100);
 	/* chains of the other kind are unaffected */
-	for (u32 k = 0; k < 50; k++) {
-		fresh_ids(ids, 8);
-		assert_true(offer(ids, 8, 0) >= 7);
-	}
+	assert_int_equal(count_declined(50, 8), 0);
 }
 
 /* Blocks that are never requested again are not worth a write, although no kind is worse. */
 POLICY_TEST(test_all_poor_are_declined)
 {
-	struct kvblk_id ids[8];
-	u32 none = 0;
-
 	teach(400, 8, 0, 0);
-	for (u32 k = 0; k < 100; k++) {
-		fresh_ids(ids, 8);
-		none += !offer(ids, 8, 0);
-	}
-	assert_true(none >= 90);
+	assert_in_range(count_declined(100, 8), 90, 100);
 	/* a part is tried, and found good again */
 	teach(20000, 8, 60, 60);
-	none = 0;
-	for (u32 k = 0; k < 100; k++) {
-		fresh_ids(ids, 8);
-		none += !offer(ids, 8, 0);
-	}
-	assert_true(none <= 10);
+	assert_in_range(count_declined(100, 8), 0, 10);
 }
 
 POLICY_TEST(test_ghost_remembers)
@@ -181,8 +179,7 @@ POLICY_TEST(test_ghost_remembers)
 	teach(400, 8, 60, 60);
 	teach(400, 64, 2, 2);
 	for (u32 k = 0; k < 50; k++) {
-		fresh_ids(ids, 64);
-		if (offer(ids, 64, 0))
+		if (!offer_declined(ids, 64))
 			continue;
 		declined++;
 		/* offer the same prefix with another end */
@@ -942,6 +939,51 @@ POLICY_TEST(test_duel_fits_the_pool)
 	kvblk_duel_set(&d, true);
 	kvblk_duel_judge(&d, 0);
 	assert_int_not_equal(d.sampled, 0);
+	kvblk_duel_destroy(&d);
+}
+
+/* Offer @nr chains of a block twice, the second time after @apart others. */
+static void duel_pairs(struct kvblk_duel *d, u32 nr, u32 apart)
+{
+	struct kvblk_policy_chain chain = { .nr = 1, .chain = true };
+	struct kvblk_id id;
+
+	chain.ids = &id;
+	for (u64 first = serial; nr--; ) {
+		id = fresh_id();
+		kvblk_duel_offer(d, &chain);
+		if (serial <= first + apart)
+			continue;
+		id.lo = mix(serial - apart);
+		id.hi = ~id.lo;
+		kvblk_duel_offer(d, &chain);
+	}
+}
+
+/* A verdict holds for a size of the pool: another one begins a new duel, with another winner. */
+POLICY_TEST(test_duel_follows_the_size)
+{
+	const u32 blocks = NR_SEGS * SEG_BLOCKS, apart = blocks / 4;
+	struct kvblk_policy_rec recs[SEG_BLOCKS];
+	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
+	/* the second offers come too late, in time, and too late */
+	static const u32 shares[] = { 8, 1, 8 };
+	struct kvblk_duel d;
+	u32 sampled = 0;
+
+	kvblk_duel_init(&d, &policy);
+	fill(recs, SEG_BLOCKS);
+	kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, true);
+	for (u32 i = 0; i < ARRAY_SIZE(shares); i++) {
+		kvblk_policy_resize(&policy, CAPACITY / shares[i]);
+		kvblk_duel_judge(&d, 0);
+		assert_int_not_equal(d.sampled, sampled);
+		sampled = d.sampled;
+		duel_pairs(&d, 16 * blocks, apart);
+		kvblk_duel_judge(&d, 0);
+		assert_int_equal(d.sampled, sampled);
+		assert_int_equal(policy.second_only, shares[i] > 1);
+	}
 	kvblk_duel_destroy(&d);
 }
 
