@@ -416,8 +416,7 @@ void kvblk_dram_demote(struct kvblk_pool *pool, struct kvblk_id id, const struct
 	kvblk_dram_block_put(obj);
 }
 
-void kvblk_dram_release(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot,
-			bool released)
+void kvblk_dram_release(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot)
 {
 	struct kvblk_dram_block *obj = dram_block_peek(pool, id, slot);
 	struct kvblk_dram_node *node;
@@ -425,13 +424,22 @@ void kvblk_dram_release(struct kvblk_pool *pool, struct kvblk_id id, const struc
 	if (!obj)
 		return;
 	node = node_of(pool, obj);
-	WRITE_ONCE(obj->released, released);
-	if (released) {
-		WRITE_ONCE(obj->touched, false);
-		scoped_guard(spinlock, &node->lock)
-			if (!list_empty(&obj->lru))
-				list_move(&obj->lru, &node->lru);
-	}
+	WRITE_ONCE(obj->released, true);
+	WRITE_ONCE(obj->touched, false);
+	scoped_guard(spinlock, &node->lock)
+		if (!list_empty(&obj->lru))
+			list_move(&obj->lru, &node->lru);
+	kvblk_dram_block_put(obj);
+}
+
+void kvblk_dram_cancel_release(struct kvblk_pool *pool, struct kvblk_id id,
+			       const struct kvblk_slot *slot)
+{
+	struct kvblk_dram_block *obj = dram_block_peek(pool, id, slot);
+
+	if (!obj)
+		return;
+	WRITE_ONCE(obj->released, false);
 	kvblk_dram_block_put(obj);
 }
 

@@ -41,11 +41,13 @@ struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kv
 void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 /*
  * Let a block leave DRAM. Demote: a copy of a member's block now, other blocks once a member has
- * them. Release: before others, unwritten, unless it is requested again. pool->users is held.
+ * them. Release: before others, unwritten, unless it is requested again or the release is
+ * canceled; a cancel leaves the block's place in the list. pool->users is held.
  */
 void kvblk_dram_demote(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
-void kvblk_dram_release(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot,
-			bool released);
+void kvblk_dram_release(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
+void kvblk_dram_cancel_release(struct kvblk_pool *pool, struct kvblk_id id,
+			       const struct kvblk_slot *slot);
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *slot);
 /*
  * Drop a reference. Return whether it was the last: then the memory is idle or, with _free, the

@@ -33,8 +33,10 @@ static int hint_start(struct kvblk_req *req)
 		return kvblk_req_over(req, -ENOENT);
 	req->result.value_len = req->slot.len;
 	hint_entry(req);
-	if (req->op.flags & ~KVBLK_OPF_DEMOTE)
-		kvblk_dram_release(pool, req->id, &req->slot, req->op.flags & KVBLK_OPF_RELEASE);
+	if (req->op.flags & KVBLK_OPF_RELEASE)
+		kvblk_dram_release(pool, req->id, &req->slot);
+	else if (req->op.flags & ~KVBLK_OPF_DEMOTE)
+		kvblk_dram_cancel_release(pool, req->id, &req->slot);
 	if (req->op.flags & KVBLK_OPF_DEMOTE)
 		kvblk_dram_demote(pool, req->id, &req->slot);
 	return kvblk_req_over(req, 0);
