@@ -711,8 +711,33 @@ has ttft.dram.p99_s '0\.13254[0-9]*' # 2 blocks hold none of the 4
 has ttft.prestage.p50_s '0\.11010[0-9]*' # 60.010 + 24.438 + 25.625 + 0.030
 has ttft.user_lru.p50_s '0\.11791[0-9]*' # 60.010 + 16.625 + 41.25 + 0.030
 has ttft.flash.writes_per_block 0.75
+has ttft.none.light.p50_s '0\.06000[0-9]*' # two servers: no queue
+has ttft.none.light.load '0\.001222[0-9]*'
+has clock_step_s '0\.0' # two times show no step
 expect 0 'mean_s' replay --simulate --capacity 1 --trace pair --ttft llama-3.1-8b --flash-load 4096 --servers 2 --tokens 1024 --mfu 0.25 -o json
 has ttft.none.p50_s '0\.2489[0-9]*' # no queue: 4096 tokens at half the speed
+# The second and the third request load 4 and 2 blocks at once, each at half the rate: the third has 128 MiB after
+# 62.5 ms, the second has 128 MiB left, which take 31.25 ms alone. From memory, twice as fast.
+{ echo '{"timestamp": 0, "hash_ids": [1, 2, 3, 4]}'; for ids in '1, 2, 3, 4' '1, 2'; do echo "{\"timestamp\": 1000, \"hash_ids\": [$ids]}"; done; } > shared
+expect 0 'mean_s' replay --simulate --capacity 4 --dram 1 --trace shared --ttft llama-3.1-8b --flash-load 4096 --dram-load 8192 --servers 2 -o json
+has ttft.flash.p50_s '0\.0625[23][0-9]*'
+has ttft.flash.p99_s '0\.0937[78][0-9]*'
+has ttft.user_lru.mean_s '0\.04606[0-9]*' # (60.010 + 31.28 + 46.905) / 3
+# With one server the third waits 62.53 ms. Nothing is prestaged meanwhile, because the second one loads from flash.
+expect 0 'mean_s' replay --simulate --capacity 4 --dram 1 --trace shared --ttft llama-3.1-8b --flash-load 4096 --dram-load 8192 -o json
+has ttft.prestage.p99_s '0\.0938[0-9]*' # 62.53 + 31.25 + 0.030
+# A clock that steps by a second: the second request of a step arrives half a second later, not in a burst. The time at
+# 5500 is no multiple, so requests came in bursts.
+steps() { for t; do for i in 1 2; do echo "{\"timestamp\": $t, \"hash_ids\": [$((t + i)), $((t + i + 10)), $((t + i + 20)), $((t + i + 30))]}"; done; done; }
+steps 0 1000 2000 2999 > stepped
+expect 0 'mean_s' replay --simulate --capacity 1 --trace stepped --ttft llama-3.1-8b --flash-load 4096 -o json
+has clock_step_s '1\.0'
+has ttft.none.p99_s '0\.06000[0-9]*'
+expect 0 'clock steps by 1 s, arrivals are spread' replay --simulate --capacity 1 --trace stepped --ttft llama-3.1-8b --flash-load 4096
+steps 0 1000 2000 5500 > bursts
+expect 0 'mean_s' replay --simulate --capacity 1 --trace bursts --ttft llama-3.1-8b --flash-load 4096 -o json
+has clock_step_s '0\.0'
+has ttft.none.p99_s '0\.12001[0-9]*'
 expect 0 'flash, a runtime.s LRU' replay --simulate --capacity 1 --dram 0.5 --trace pair --ttft llama-3.1-70b --gpu a100 --gpus 8 --flash-load 4096 --dram-load 8192
 expect 1 'too small' replay --simulate --capacity 0.1 --trace trace
 { cat trace; echo '{"timestamp": 1'; } > broken

@@ -313,7 +313,7 @@ static int run_simulation(const struct replay_args *args,
 		return cli_fail("simulation: %s", strerror(-err));
 	if (args->list.json)
 		return cli_print_json(json_pack(
-			"{s:s, s:f, s:I, s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}",
+			"{s:s, s:f, s:I, s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:f, s:o}",
 			"cache", caches[args->sim.cache],
 			"capacity", args->sim.capacity,
 			"capacity_blocks", (json_int_t)r.capacity_blocks,
@@ -337,6 +337,7 @@ static int run_simulation(const struct replay_args *args,
 			"writes_per_hit", r.writes_per_hit,
 			"writes_per_block", r.writes_per_block,
 			"days", json_days(args, &r),
+			"clock_step_s", ttft.clock_step_s,
 			"ttft", ttft_json(&args->ttft, &ttft)));
 	printf("cache           %s\n", caches[args->sim.cache]);
 	printf("capacity        %" PRIu64 " blocks, %.4g of the trace's %" PRIu64 " distinct ones\n",

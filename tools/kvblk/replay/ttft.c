@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The model of ttft.h: presets, options and arithmetic. */
+/* The model of ttft.h: presets, options, arrivals and arithmetic. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -65,16 +65,18 @@ const struct cli_option ttft_options[] = {
 	  "Model to compute: llama-3.1-8b or llama-3.1-70b",
 	  .words = &models[0].name, .stride = sizeof(models[0]), .with = "simulate" },
 	{ "flash-load", 0, CLI_CALL, AT(flash), "MIB_S[,TIME]",
-	  "Throughput and latency (0) of loads from flash",
+	  "Throughput of all loads from flash, and latency (0)",
 	  .take = take_flash_load, .with = "ttft" },
-	{ "dram-load", 0, CLI_CALL, AT(dram), "MIB_S[,TIME]", "Throughput and latency (0) of loads from memory",
+	{ "dram-load", 0, CLI_CALL, AT(dram), "MIB_S[,TIME]",
+	  "Throughput of all loads from memory, and latency (0)",
 	  .take = take_dram_load, .with = "ttft" },
 	{ "gpu", 0, CLI_ROW, AT(gpu), "NAME", "h100 (the default) or a100",
 	  .words = &gpus[0].name, .stride = sizeof(gpus[0]), .with = "ttft" },
 	{ "gpus", 0, CLI_NUMBER, AT(nr_gpus), "N", "GPUs in each server (1)", 1, 1024,
 	  .with = "ttft" },
 	{ "servers", 0, CLI_NUMBER, AT(nr_servers), "N",
-	  "Servers, each with one request at a time (1)", 1, 1024, .with = "ttft" },
+	  "Servers, each with one request at a time (1); also twice as many", 1, 1024,
+	  .with = "ttft" },
 	{ "mfu", 0, CLI_REAL, AT(mfu), "F", "Share of its peak that the GPU reaches (0.5)",
 	  0.01, 1, .with = "ttft" },
 	{ "tokens", 0, CLI_NUMBER, AT(tokens), "N", "Tokens in a block (512)", 1, 1 << 20,
@@ -116,60 +118,65 @@ static double compute_s(const struct ttft_opts *o, uint32_t nr, uint32_t lead)
 	       (o->gpu->flops * o->nr_gpus * o->mfu);
 }
 
-static double load_s(const struct ttft_load *load, double bytes)
-{
-	return bytes > 0 ? load->latency_s + bytes / load->bytes_s : 0;
-}
+/* smallest step of a clock, the largest deviation from it, and the fewest times that show it */
+#define STEP_MIN_MS	100
+#define STEP_PERMILLE	10
+#define STEP_TIMES	4
 
-/**
- * struct queue - requests that wait for servers
- * @o: options
- * @block: bytes of a block
- * @prestage: load the blocks of waiting requests from flash to memory
- * @staging_s: time when the prestaging so far is complete
- * @free_s: time when each server is free
- * @busy_s: work of all servers
+/*
+ * Returns the step of the clock in seconds, or 0: a clock steps if the times of arrival are
+ * multiples of one, more or less, and each is that of two requests or more on average.
  */
-struct queue {
-	const struct ttft_opts *o;
-	double block;
-	bool prestage;
-	double staging_s;
-	double *free_s;
-	double busy_s;
-};
-
-/* Returns how many of @nr blocks are in memory at @until_s, if loading may begin at @from_s. */
-static double prestaged(struct queue *q, double nr, double from_s, double until_s)
+static double clock_step(const struct trace *t)
 {
-	const struct ttft_load *flash = &q->o->flash;
-	double begin_s = fmax(from_s, q->staging_s), blocks;
+	uint64_t step = UINT64_MAX, steps = 0, span = 0;
+	size_t times = 1;
 
-	if (begin_s >= until_s || !nr)
+	for (size_t i = 1; i < t->nr_reqs; i++) {
+		uint64_t gap = t->reqs[i].timestamp_ms - t->reqs[i - 1].timestamp_ms;
+
+		if (t->reqs[i].timestamp_ms < t->reqs[i - 1].timestamp_ms)
+			return 0;
+		times += gap > 0;
+		if (gap && gap < step)
+			step = gap;
+	}
+	if (times < STEP_TIMES || t->nr_reqs < 2 * times || step < STEP_MIN_MS)
 		return 0;
-	q->staging_s = fmin(begin_s + load_s(flash, nr * q->block), until_s);
-	blocks = floor((until_s - begin_s - flash->latency_s) * flash->bytes_s / q->block);
-	return fmax(0, fmin(nr, blocks));
+	for (size_t i = 1; i < t->nr_reqs; i++) {
+		uint64_t gap = t->reqs[i].timestamp_ms - t->reqs[i - 1].timestamp_ms;
+		uint64_t nr = (gap + step / 2) / step;
+		uint64_t off = gap > nr * step ? gap - nr * step : nr * step - gap;
+
+		if (off * 1000 > nr * step * STEP_PERMILLE)
+			return 0;
+		steps += nr;
+		span += gap;
+	}
+	return round((double)span / (double)steps) / 1000;
 }
 
-/* Returns the time to first token of a request that arrives at @now_s. */
-static double serve(struct queue *q, const struct trace_req *req, const struct sim_found *found)
+/*
+ * Set the time of arrival of each request. Those with the same time are spread over the step of
+ * the clock, because they arrived at any time within it.
+ */
+static void arrive(const struct trace *t, double step_s, double *arrival_s)
 {
-	double now_s = (double)req->timestamp_ms / 1000, start_s, work_s, *server = q->free_s;
-	double dram = found->dram, flash = found->lead - found->dram, staged = 0;
+	double latest_s = 0;
+	size_t first, end;
 
-	for (unsigned int i = 1; i < q->o->nr_servers; i++)
-		if (q->free_s[i] < *server)
-			server = &q->free_s[i];
-	start_s = fmax(now_s, *server);
-	if (q->prestage)
-		staged = prestaged(q, flash, now_s, start_s);
-	work_s = load_s(&q->o->dram, (dram + staged) * q->block) +
-		 load_s(&q->o->flash, (flash - staged) * q->block) +
-		 compute_s(q->o, req->nr, found->lead);
-	*server = start_s + work_s;
-	q->busy_s += work_s;
-	return *server - now_s;
+	for (first = 0; first < t->nr_reqs; first = end) {
+		uint64_t ms = t->reqs[first].timestamp_ms;
+
+		for (end = first; end < t->nr_reqs && t->reqs[end].timestamp_ms == ms; end++)
+			;
+		for (size_t i = first; i < end; i++) {
+			double share = (double)(i - first) / (double)(end - first);
+
+			latest_s = fmax(latest_s, (double)ms / 1000 + step_s * share);
+			arrival_s[i] = latest_s;
+		}
+	}
 }
 
 static int compare_times(const void *a, const void *b)
@@ -179,40 +186,56 @@ static int compare_times(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Fill @row with the results of one case. Returns 0 or -ENOMEM. */
-static int run_queue(const struct ttft_opts *o, const struct trace *t,
-		     const struct sim_found *found, bool prestage, struct ttft_row *row)
+/* Serve @nr jobs, at least one. Returns 0 or -ENOMEM. */
+static int run_queue(const struct ttft_queue_opts *o, const struct ttft_job *jobs, size_t nr,
+		     struct ttft_times *times)
 {
-	uint64_t span_ms = t->reqs[t->nr_reqs - 1].timestamp_ms - t->reqs[0].timestamp_ms;
-	struct queue q = {
-		.o = o, .prestage = prestage,
+	double span_s = jobs[nr - 1].arrival_s - jobs[0].arrival_s, busy_s;
+	double *each = calloc(nr + 1, sizeof(*each));
+	int ret = each ? ttft_queue_run(o, jobs, nr, each, &busy_s) : -ENOMEM;
+
+	if (!ret) {
+		qsort(each, nr, sizeof(*each), compare_times);
+		for (size_t i = 0; i < nr; i++)
+			times->mean_s += each[i] / (double)nr;
+		times->p50_s = each[(nr - 1) / 2];
+		times->p99_s = each[(nr * 99 + 99) / 100 - 1];
+		if (span_s > 0)
+			times->load = busy_s / (span_s * o->nr_servers);
+	}
+	free(each);
+	return ret;
+}
+
+/* Fill @row with the times of a case. Returns 0 or -ENOMEM. */
+static int run_case(const struct ttft_opts *o, const struct trace *t, const double *arrival_s,
+		    const struct sim_found *found, bool prestage, struct ttft_row *row)
+{
+	struct ttft_queue_opts queue = {
 		.block = (double)plan_block_bytes(plan_find_model(o->model->name), o->tokens,
 						  BF16_BYTES, 1),
-		.free_s = calloc(o->nr_servers, sizeof(*q.free_s)),
+		.dram = o->dram, .flash = o->flash, .prestage = prestage,
 	};
-	double *times = calloc(t->nr_reqs, sizeof(*times));
+	struct ttft_job *jobs = calloc(t->nr_reqs, sizeof(*jobs));
+	int ret = jobs ? 0 : -ENOMEM;
 	size_t nr = 0;
 
-	if (!q.free_s || !times) {
-		free(q.free_s);
-		free(times);
-		return -ENOMEM;
-	}
-	for (size_t i = 0; i < t->nr_reqs; i++) {
+	for (size_t i = 0; !ret && i < t->nr_reqs; i++) {
 		if (!t->reqs[i].nr)
 			continue;
-		times[nr] = serve(&q, &t->reqs[i], &found[i]);
-		row->mean_s += times[nr++];
+		jobs[nr++] = (struct ttft_job){
+			.arrival_s = arrival_s[i],
+			.dram = found[i].dram,
+			.flash = found[i].lead - found[i].dram,
+			.compute_s = compute_s(o, t->reqs[i].nr, found[i].lead),
+		};
 	}
-	qsort(times, nr, sizeof(*times), compare_times);
-	row->mean_s /= (double)nr;
-	row->p50_s = times[(nr - 1) / 2];
-	row->p99_s = times[(nr * 99 + 99) / 100 - 1];
-	if (span_ms)
-		row->load = q.busy_s / ((double)span_ms / 1000 * o->nr_servers);
-	free(q.free_s);
-	free(times);
-	return 0;
+	for (unsigned int i = 0; !ret && i < TTFT_LOADS; i++) {
+		queue.nr_servers = o->nr_servers << i;
+		ret = run_queue(&queue, jobs, nr, &row->times[i]);
+	}
+	free(jobs);
+	return ret;
 }
 
 static const struct {
@@ -234,10 +257,14 @@ int ttft_run(const struct ttft_opts *o, const struct trace *t,
 	     const struct sim_opts *sim, struct ttft *ttft)
 {
 	struct sim_found *found = calloc(t->nr_reqs, sizeof(*found));
+	double *arrival_s = calloc(t->nr_reqs, sizeof(*arrival_s));
 	struct sim_result r = { 0 };
-	int ret = found ? 0 : -ENOMEM;
+	int ret = found && arrival_s ? 0 : -ENOMEM;
 
 	ttft->nr = 0;
+	ttft->clock_step_s = clock_step(t);
+	if (!ret)
+		arrive(t, ttft->clock_step_s, arrival_s);
 	for (size_t i = 0; !ret && i < TTFT_ROWS; i++) {
 		struct ttft_row *row = &ttft->rows[ttft->nr];
 		struct sim_opts opts = *sim;
@@ -253,25 +280,32 @@ int ttft_run(const struct ttft_opts *o, const struct trace *t,
 			ret = simulate(t, &opts, &r);
 		*row = (struct ttft_row){ .name = cases[i].name, .title = cases[i].title,
 					  .writes_per_block = r.writes_per_block };
-		ret = ret ?: run_queue(o, t, found, cases[i].prestage, row);
+		ret = ret ?: run_case(o, t, arrival_s, found, cases[i].prestage, row);
 		ttft->nr++;
 	}
 	free(found);
+	free(arrival_s);
 	return ret;
+}
+
+static json_t *json_times(const struct ttft_times *times)
+{
+	return json_pack("{s:f, s:f, s:f, s:f}", "mean_s", times->mean_s, "p50_s", times->p50_s,
+			 "p99_s", times->p99_s, "load", times->load);
 }
 
 json_t *ttft_json(const struct ttft_opts *o, const struct ttft *ttft)
 {
 	json_t *rows = json_object();
 
-	for (size_t i = 0; o->model && i < ttft->nr; i++)
-		json_object_set_new(rows, ttft->rows[i].name,
-			json_pack("{s:f, s:f, s:f, s:f, s:f}",
-				"mean_s", ttft->rows[i].mean_s,
-				"p50_s", ttft->rows[i].p50_s,
-				"p99_s", ttft->rows[i].p99_s,
-				"load", ttft->rows[i].load,
-				"writes_per_block", ttft->rows[i].writes_per_block));
+	for (size_t i = 0; o->model && i < ttft->nr; i++) {
+		const struct ttft_row *row = &ttft->rows[i];
+		json_t *json = json_times(&row->times[TTFT_HEAVY]);
+
+		json_object_set_new(json, "light", json_times(&row->times[TTFT_LIGHT]));
+		json_object_set_new(json, "writes_per_block", json_real(row->writes_per_block));
+		json_object_set_new(rows, row->name, json);
+	}
 	return rows;
 }
 
@@ -282,19 +316,34 @@ void ttft_print(const struct ttft_opts *o, const struct ttft *ttft)
 
 	if (!o->model)
 		return;
-	printf("time to first token, %s, servers: %u of %u x %s\n%-24s", o->model->name,
-	       o->nr_servers, o->nr_gpus, o->gpu->name, "");
-	for (size_t i = 0; i < ARRAY_SIZE(head); i++)
-		printf(" %10s", head[i]);
-	printf(" %8s %12s\n", "load", "writes/block");
+	printf("time to first token, %s, %u x %s a server", o->model->name, o->nr_gpus,
+	       o->gpu->name);
+	if (ttft->clock_step_s > 0)
+		printf("; the trace's clock steps by %g s, arrivals are spread within",
+		       ttft->clock_step_s);
+	printf("\n%-24s", "");
+	for (unsigned int load = 0; load < TTFT_LOADS; load++)
+		printf("  servers: %-29u", o->nr_servers << load);
+	printf("\n%-24s", "");
+	for (unsigned int load = 0; load < TTFT_LOADS; load++) {
+		for (size_t i = 0; i < ARRAY_SIZE(head); i++)
+			printf(" %9s", head[i]);
+		printf(" %8s ", "load");
+	}
+	printf(" writes/block\n");
 	for (size_t i = 0; i < ttft->nr; i++) {
 		const struct ttft_row *row = &ttft->rows[i];
-		const double times[] = { row->mean_s, row->p50_s, row->p99_s };
 
 		printf("  %-22s", row->title);
-		for (size_t j = 0; j < ARRAY_SIZE(times); j++)
-			printf(" %10s", cli_format_ns((uint64_t)(times[j] * 1e9), text,
-						      sizeof(text)));
-		printf(" %8.3f %12.3f\n", row->load, row->writes_per_block);
+		for (unsigned int load = 0; load < TTFT_LOADS; load++) {
+			const struct ttft_times *at = &row->times[load];
+			const double times[] = { at->mean_s, at->p50_s, at->p99_s };
+
+			for (size_t j = 0; j < ARRAY_SIZE(times); j++)
+				printf(" %9s", cli_format_ns((uint64_t)(times[j] * 1e9), text,
+							     sizeof(text)));
+			printf(" %8.3f ", at->load);
+		}
+		printf(" %12.3f\n", row->writes_per_block);
 	}
 }

@@ -5,7 +5,10 @@
  *
  * Requests wait for one of several servers, in order of arrival. A server loads the blocks
  * found, one tier after the other, then computes the remaining tokens of the prompt. The
- * first token is then complete, and the server is free.
+ * first token is then complete, and the server is free. See ttft_queue.h.
+ *
+ * If the servers are nearly busy, the queue decides, and small differences look large. So each
+ * case is run twice, the second time with twice as many servers.
  */
 #ifndef KVBLK_REPLAY_TTFT_H
 #define KVBLK_REPLAY_TTFT_H
@@ -15,23 +18,14 @@
 #include "cli/options.h"
 #include "replay/simulate.h"
 #include "replay/trace.h"
-
-/**
- * struct ttft_load - speed at which a server loads blocks of a tier
- * @bytes_s: bytes a second; 0: not given
- * @latency_s: time until the first block, once a request
- */
-struct ttft_load {
-	double bytes_s;
-	double latency_s;
-};
+#include "replay/ttft_queue.h"
 
 /**
  * struct ttft_opts - options of the model
  * @model: entry of the table in ttft.c; NULL: no model
  * @gpu: entry of the table in ttft.c
  * @nr_gpus: GPUs of each server
- * @nr_servers: number of servers
+ * @nr_servers: number of servers under the heavy load
  * @tokens: tokens in a block
  * @mfu: share of the GPU's peak that a server reaches
  * @flash: loads from flash
@@ -51,22 +45,42 @@ struct ttft_opts {
 #define TTFT_ROWS	5
 
 /**
+ * enum ttft_load_case - loads of the servers
+ * @TTFT_HEAVY: the servers of the options
+ * @TTFT_LIGHT: twice as many
+ * @TTFT_LOADS: number of loads
+ */
+enum ttft_load_case {
+	TTFT_HEAVY,
+	TTFT_LIGHT,
+	TTFT_LOADS,
+};
+
+/**
+ * struct ttft_times - times to first token, from arrival
+ * @mean_s: mean
+ * @p50_s: median
+ * @p99_s: 99th percentile
+ * @load: work for the servers in a second of the trace, as a share of their capacity
+ */
+struct ttft_times {
+	double mean_s;
+	double p50_s;
+	double p99_s;
+	double load;
+};
+
+/**
  * struct ttft_row - results of one case
  * @name: name in JSON
  * @title: name in text
- * @mean_s: mean time to first token, from arrival
- * @p50_s: median time to first token
- * @p99_s: 99th percentile of the time to first token
- * @load: work for the servers in a second of the trace, as a share of their capacity
+ * @times: by &enum ttft_load_case
  * @writes_per_block: of struct sim_result
  */
 struct ttft_row {
 	const char *name;
 	const char *title;
-	double mean_s;
-	double p50_s;
-	double p99_s;
-	double load;
+	struct ttft_times times[TTFT_LOADS];
 	double writes_per_block;
 };
 
@@ -74,10 +88,12 @@ struct ttft_row {
  * struct ttft - results of all cases
  * @rows: the cases
  * @nr: entries of @rows
+ * @clock_step_s: step of the trace's clock; 0: no steps
  */
 struct ttft {
 	struct ttft_row rows[TTFT_ROWS];
 	size_t nr;
+	double clock_step_s;
 };
 
 /* options of a struct ttft_opts; ttft_defaults() fills the struct before */
