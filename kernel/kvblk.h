@@ -57,6 +57,7 @@
  *   file->lock        spinlock: operations in flight of an open file
  *   pool->bounce.lock spinlock: bounce chunks and their gets; a leaf
  *   throttle->lock    spinlock, irq-safe: write throttle
+ *   flash->bandwidth_lock spinlock: samples of the bandwidth; trylock only, a leaf
  *   duel.judge        mutex: the duel's sizes and verdict; trylock, or by a tunable's store
  *   duel.lock         spinlock: the miniatures; requests only try it
  *   policy.lock       spinlock, bh-safe: the log's clock and budget; a leaf
@@ -102,6 +103,7 @@
 #include "format/hash.h"
 #include "format/record.h"
 #include "index/index.h"
+#include "log/bandwidth.h"
 #include "log/cursor.h"
 #include "policy/duel.h"
 #include "policy/policy.h"

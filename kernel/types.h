@@ -158,6 +158,8 @@ struct kvblk_ios {
 	u64 failed;
 	u64 writes;			/* completed writes */
 	u64 writes_failed;
+	u64 bytes;			/* submitted */
+	u64 bytes_done;
 };
 
 /* Bios that the device could not accept at once, in submission order. */
@@ -328,6 +330,8 @@ struct kvblk_flash {
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	struct kvblk_watchdog watchdog;
+	spinlock_t bandwidth_lock;	/* protects writes to @bandwidth */
+	struct kvblk_bandwidth bandwidth;
 	struct kvblk_fence fence;
 	struct kvblk_report reports[KVBLK_ERRORS];
 	struct kvblk_flash_p2p p2p;

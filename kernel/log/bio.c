@@ -69,7 +69,7 @@ static noinline void io_failed(struct kvblk_flash *flash, bool write, bool first
  * unreadable place, pages changed during a get with protection information, another device's memory
  * (p2p), a discard. But an unwritable place is: no spare blocks are left.
  */
-static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
+static void io_unaccount(struct kvblk_io *io, struct bio *bio)
 {
 	struct kvblk_io *whole = io->whole ?: io;
 	struct kvblk_flash *flash = io->flash;
@@ -77,6 +77,7 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 	blk_status_t status = bio->bi_status;
 
 	this_cpu_inc(flash->ios->done);
+	this_cpu_add(flash->ios->bytes_done, io_own(bio)->iter.bi_size);
 	if (write)
 		this_cpu_inc(flash->ios->writes);
 	if (unlikely(status)) {
@@ -106,17 +107,35 @@ u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios)
 
 	for_each_possible_cpu(cpu) {
 		sum.done += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->done);
+		sum.bytes_done += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->bytes_done);
 		sum.failed += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->failed);
 		sum.writes += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->writes);
 		sum.writes_failed += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->writes_failed);
 	}
 	/* read @done first, so that the difference is never negative */
 	smp_rmb();
-	for_each_possible_cpu(cpu)
+	for_each_possible_cpu(cpu) {
 		sum.submitted += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->submitted);
+		sum.bytes += READ_ONCE(per_cpu_ptr(flash->ios, cpu)->bytes);
+	}
 	if (ios)
 		*ios = sum;
 	return sum.submitted - sum.done;
+}
+
+void kvblk_flash_look(struct kvblk_flash *flash)
+{
+	struct kvblk_bandwidth *bw = &flash->bandwidth;
+	struct kvblk_ios ios;
+
+	/* another task's sample will do */
+	if (!kvblk_bandwidth_due(bw, ktime_get_ns()) || !spin_trylock(&flash->bandwidth_lock))
+		return;
+	if (kvblk_bandwidth_due(bw, ktime_get_ns())) {
+		kvblk_flash_inflight(flash, &ios);
+		kvblk_bandwidth_sample(bw, ktime_get_ns(), ios.bytes, ios.bytes_done);
+	}
+	spin_unlock(&flash->bandwidth_lock);
 }
 
 void kvblk_io_end(struct kvblk_io *io)
@@ -270,6 +289,7 @@ int kvblk_io_flash_init(struct kvblk_flash *flash)
 		bio_list_init(&queue->bios);
 		INIT_WORK(&queue->work, io_work);
 	}
+	spin_lock_init(&flash->bandwidth_lock);
 	return bioset_init(&flash->bios, 128, offsetof(struct kvblk_bio, bio), BIOSET_PERCPU_CACHE);
 }
 
@@ -321,6 +341,7 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 	io_fill(bio, io, bv);
 	atomic_inc(&io->pending);
 	this_cpu_inc(flash->ios->submitted);
+	this_cpu_add(flash->ios->bytes, iter.bi_size);
 	kvblk_count_at(flash->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
 							KVBLK_C_READ_BYTES, iter.bi_size);
 	if (unlikely(READ_ONCE(flash->queues[op_is_write(opf)].nr)))
@@ -526,6 +547,7 @@ static int io_sync_bare(struct kvblk_flash *flash, blk_opf_t opf, u64 pos, u32 b
 		return io_wait(&waiter);
 	bio = bio_alloc_bioset(flash->bdev, 0, opf, GFP_NOIO, &flash->bios);
 	io_own(bio)->opf = 0;
+	io_own(bio)->iter.bi_size = 0;
 	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
 	bio->bi_iter.bi_size = bytes;
 	bio->bi_private = &waiter.io;
