@@ -9,8 +9,20 @@
 
 #define LOOKUP_STEP	64u		/* keys in one step of a lookup */
 #define LOOKUP_TOGETHER	8		/* keys hashed before a prefetch: page walks overlap */
+#define LOOKUP_SOURCES	128		/* members with a sum of their own in predicted times */
 
 /* ---- lookups ---- */
+
+/* Predicted times of a lookup's blocks, if they are all read now, in order. */
+struct lookup_times {
+	u32 latest;			/* time of the last block so far, us */
+	u32 nr_sources;
+	struct lookup_source {
+		const void *flash;	/* compared only: no reference is held */
+		u64 bytes;		/* of the blocks so far */
+	} sources[LOOKUP_SOURCES];
+	u32 us[LOOKUP_STEP];		/* of this step */
+};
 
 struct lookup {
 	struct kvblk_file *file;
@@ -32,6 +44,7 @@ struct lookup {
 	u32 hashed;			/* keys whose ids are in @ids */
 	struct kvblk_id *missing;	/* the first ones, KVBLK_ASK_IDS at most, if @asks */
 	u32 nr_missing;
+	struct lookup_times *times;	/* NULL: not asked for */
 };
 
 static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk_slot *slot)
@@ -136,12 +149,72 @@ static int array_out(u64 to, u32 first, u32 n, size_t size, const void *from)
 }
 
 /* Copies @n results, or zeroes without @answer, to the caller. */
-static inline int lookup_out(const struct kvblk_lookup *arg, u32 first, u32 n,
+static inline int lookup_out(const struct lookup *lu, u32 first, u32 n,
 			     const struct lookup_answer *answer)
 {
+	const struct kvblk_lookup *arg = lu->arg;
+
 	return array_out(arg->sizes, first, n, 4, answer ? answer->sizes : NULL) ?:
 	       array_out(arg->caller_tags, first, n, 8, answer ? answer->tags : NULL) ?:
-	       array_out(arg->tiers, first, n, 1, answer ? answer->tiers : NULL);
+	       array_out(arg->tiers, first, n, 1, answer ? answer->tiers : NULL) ?:
+	       array_out(arg->times, first, n, 4, answer && lu->times ? lu->times->us : NULL);
+}
+
+/* Adds the bytes of a block to its member's. Returns the sum. */
+static u64 lookup_source(struct lookup_times *times, const void *flash, u32 bytes)
+{
+	struct lookup_source *source = times->sources;
+
+	while (source < times->sources + times->nr_sources && source->flash != flash)
+		source++;
+	/* members beyond the last have one sum: late rather than early */
+	if (source == times->sources + LOOKUP_SOURCES)
+		source--;
+	else if (source == times->sources + times->nr_sources)
+		times->sources[times->nr_sources++] = (struct lookup_source) { .flash = flash };
+	source->bytes += bytes;
+	return source->bytes;
+}
+
+/* Returns when a present block of an entered pool has come with all before it, us. */
+static u32 lookup_time(struct lookup *lu, struct kvblk_id id, const struct kvblk_slot *slot,
+		       u64 now)
+{
+	struct kvblk_pool *pool = lu->file->pool;
+	struct lookup_times *times = lu->times;
+	struct kvblk_foreign *foreign;
+	struct kvblk_member *member;
+	struct kvblk_flash *flash;
+	u64 bytes;
+
+	guard(rcu)();
+	if (kvblk_slot_foreign(slot)) {
+		foreign = kvblk_foreign_of(pool, slot->seg);
+		flash = foreign ? &foreign->flash : NULL;
+	} else {
+		member = kvblk_dram_holds(pool, id, slot) ? NULL :
+			 kvblk_member_of(pool, slot->seg);
+		flash = member ? &member->flash : NULL;
+	}
+	if (flash) {
+		kvblk_flash_look(flash, now);
+		bytes = lookup_source(times, flash, slot->len);
+		times->latest = max(times->latest,
+				    kvblk_bandwidth_us(&flash->bandwidth, now, bytes));
+	}
+	return times->latest;
+}
+
+/* Predicts the times of the @n keys of @ids, from key @first on, in an entered pool. */
+static noinline void lookup_predict(struct lookup *lu, const struct kvblk_id *ids, u32 first,
+				    u32 n)
+{
+	u64 now = ktime_get_ns();
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		lu->times->us[i] = test_bit(first + i, lu->found) ?
+				   lookup_time(lu, ids[i], &lu->slots[i], now) : 0;
 }
 
 /* Reads the @n keys from key @first on. Returns 0 or an error. */
@@ -218,8 +291,10 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	if (IS_ERR(ids))
 		return PTR_ERR(ids);
 	err = lookup_find(lu, ids, first, n, &answer);
+	if (!err && lu->times)
+		lookup_predict(lu, ids, first, n);
 	kvblk_pool_leave(lu->file->pool);
-	return err ?: lookup_out(lu->arg, first, n, &answer);
+	return err ?: lookup_out(lu, first, n, &answer);
 }
 
 /* Collects missing keys from key @first on, behind the hole of a prefix. Errors end it. */
@@ -255,6 +330,10 @@ static int lookup_pass(struct lookup *lu)
 	lu->foreign = 0;
 	lu->nr_wanted = 0;
 	lu->nr_missing = 0;
+	if (lu->times) {
+		lu->times->latest = 0;
+		lu->times->nr_sources = 0;
+	}
 	bitmap_zero(lu->found, nr);
 	for (i = 0; i < nr && !err; i += n) {
 		n = min(nr - i, LOOKUP_STEP);
@@ -263,7 +342,7 @@ static int lookup_pass(struct lookup *lu)
 		if (!lu->hole || !(arg->flags & KVBLK_LOOKUP_PREFIX))
 			continue;
 		if (!err && i + n < nr)
-			err = lookup_out(arg, i + n, nr - i - n, NULL);
+			err = lookup_out(lu, i + n, nr - i - n, NULL);
 		if (!err && lu->asks)
 			lookup_beyond(lu, i + n);
 		break;
@@ -321,10 +400,12 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	if (lu.asks)
 		lu.missing = kmalloc_array(KVBLK_ASK_IDS, sizeof(*lu.missing), gfp);
 	nr_ids = lu.asks ? nr : nr_slots;
+	if (arg->times)
+		lu.times = kmalloc(sizeof(*lu.times), gfp);
 	/* lookup_pass() clears @found */
 	lu.slots = kvmalloc(nr_slots * sizeof(*lu.slots) + nr_ids * sizeof(*lu.ids) +
 			    BITS_TO_LONGS(nr) * sizeof(*lu.found), gfp);
-	if (!lu.slots || (lu.asks && !lu.missing))
+	if (!lu.slots || (lu.asks && !lu.missing) || !lu.times != !arg->times)
 		goto out;
 	lu.ids = (struct kvblk_id *)(lu.slots + nr_slots);
 	lu.found = (unsigned long *)(lu.ids + nr_ids);
@@ -355,6 +436,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	trace_kvblk_lookup(pool->name, nr, arg->nr_leading);
 out:
 	kfree(lu.missing);
+	kfree(lu.times);
 	kvfree(lu.blob);
 	kvfree(lu.slots);
 	kvfree(lu.wanted);
@@ -384,7 +466,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 	*info = (struct kvblk_info) {
 		.tenant = file->tenant,
 		.pool_flags = pool->flags & KVBLK_POOL_STRICT,
-		.features = KVBLK_FEAT_HINT |
+		.features = KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES |
 			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
 			    (IS_ENABLED(CONFIG_IO_URING) ? KVBLK_FEAT_URING : 0) |
 			    (READ_ONCE(pool->tun.dram_bytes) ? KVBLK_FEAT_DRAM : 0),
@@ -503,7 +585,7 @@ struct ioctl_def {
 /* Least sizes are version 2's. If a structure grows, compare the offset of its first new field. */
 static_assert(sizeof(struct kvblk_info) == KVBLK_INFO_SIZE_VER0);
 static_assert(sizeof(struct kvblk_submit_arg) == KVBLK_SUBMIT_SIZE_VER0);
-static_assert(sizeof(struct kvblk_lookup) == KVBLK_LOOKUP_SIZE_VER0);
+static_assert(offsetof(struct kvblk_lookup, times) == KVBLK_LOOKUP_SIZE_VER0);
 static_assert(sizeof(struct kvblk_lease_release_arg) == KVBLK_LEASE_RELEASE_SIZE_VER0);
 static_assert(sizeof(struct kvblk_cancel_arg) == KVBLK_CANCEL_SIZE_VER0);
 static_assert(sizeof(struct kvblk_reg_buf_arg) == KVBLK_REG_BUF_SIZE_VER0);

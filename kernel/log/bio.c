@@ -123,16 +123,17 @@ u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios)
 	return sum.submitted - sum.done;
 }
 
-void kvblk_flash_look(struct kvblk_flash *flash)
+void kvblk_flash_look(struct kvblk_flash *flash, u64 now)
 {
 	struct kvblk_bandwidth *bw = &flash->bandwidth;
 	struct kvblk_ios ios;
 
 	/* another task's sample will do */
-	if (!kvblk_bandwidth_due(bw, ktime_get_ns()) || !spin_trylock(&flash->bandwidth_lock))
+	if (!kvblk_bandwidth_due(bw, now) || !spin_trylock(&flash->bandwidth_lock))
 		return;
-	if (kvblk_bandwidth_due(bw, ktime_get_ns())) {
+	if (kvblk_bandwidth_due(bw, now)) {
 		kvblk_flash_inflight(flash, &ios);
+		/* @now may be long ago */
 		kvblk_bandwidth_sample(bw, ktime_get_ns(), ios.bytes, ios.bytes_done);
 	}
 	spin_unlock(&flash->bandwidth_lock);

@@ -42,8 +42,8 @@ void kvblk_io_flash_exit(struct kvblk_flash *flash);	/* needs no bio in flight *
 
 /* Returns the number of bios in flight, and in @ios, unless NULL, the sums of all CPUs. */
 u64 kvblk_flash_inflight(const struct kvblk_flash *flash, struct kvblk_ios *ios);
-/* Takes a sample of the flash's bandwidth if one is due. Process context. */
-void kvblk_flash_look(struct kvblk_flash *flash);
+/* Takes a sample of the flash's bandwidth if one is due at @now. Process context. */
+void kvblk_flash_look(struct kvblk_flash *flash, u64 now);
 
 /* Bios in flight for one purpose. */
 struct kvblk_io {

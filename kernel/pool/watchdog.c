@@ -144,7 +144,7 @@ void kvblk_flash_watch(struct kvblk_flash *flash)
 		wd->last_done = jiffies;
 	wd->seen_inflight = inflight;
 	wd->seen = ios;
-	kvblk_flash_look(flash);
+	kvblk_flash_look(flash, ktime_get_ns());
 	silent = jiffies - wd->last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/* I/O may wait for a cgroup's budget: a probe must hang, too, unless a removal stops it */

@@ -4,13 +4,14 @@
  * a get returns is checked. Counts are printed as shell assignments. The exit code is 1 if a byte
  * was wrong or an error unexpected; stderr has the details.
  *
- * usage: guest_blocks NODE put|get|put,get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
+ * usage: guest_blocks NODE put|get|put,get|delete|prefetch|lookup|times|lease FIRST COUNT LEN [TAG]
  *	or: guest_blocks NODE hold  (keeps the node open until stdin ends)
  *
  * TAG: the caller tag to put, or to expect from a get. memory= counts operations served from host
  * memory, or written only there; foreign= gets from another node's member; remote= deletes and
  * prefetches of its blocks. A lease is for an hour, for each block separately, and requires
- * KV_STAY. It reads two lines: at the first it prints the result of a lookup, at the second it
+ * KV_STAY. times prints what one quiet lookup predicts for the first and the last block, in
+ * microseconds. A lease reads two lines: at the first it prints the result of a lookup, at the second it
  * exits.
  *
  * Environment:
@@ -197,6 +198,33 @@ static int look_for(uint64_t nr, uint32_t lease_ms, unsigned int *leased)
 	return err;
 }
 
+/* Print the predicted times of the first and the last of @count blocks from @first on. */
+static int times(uint64_t first, unsigned int count)
+{
+	uint32_t *us = calloc(count, sizeof(*us));
+	uint16_t *lens = calloc(count, sizeof(*lens));
+	uint8_t *keys = malloc((size_t)count * KVBLK_KEY_MAX), *at = keys;
+	struct kvblk_lookup io = {
+		.size = sizeof(io), .flags = KVBLK_LOOKUP_QUIET, .nr_keys = count,
+		.keys = kv_addr(keys), .key_lens = kv_addr(lens), .times = kv_addr(us),
+	};
+
+	for (unsigned int i = 0; i < count; i++) {
+		struct kv_key key = kv_key(first + i);
+
+		lens[i] = key.len;
+		memcpy(at, key.bytes, key.len);
+		at += key.len;
+	}
+	if (kv_ioctl(fd, KVBLK_IOC_LOOKUP, &io))
+		complain(first, "lookup", -1);
+	printf("present=%u first_us=%u last_us=%u\n", io.nr_present, us[0], us[count - 1]);
+	free(us);
+	free(lens);
+	free(keys);
+	return bad != 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const verbs[] = { "", "put", "get", "delete", "prefetch" };
@@ -230,6 +258,8 @@ int main(int argc, char **argv)
 		printf("present=%u\n", present);
 		return 0;
 	}
+	if (!strcmp(argv[2], "times"))
+		return times(first, count);
 	if (!strcmp(argv[2], "lease")) {
 		unsigned int leased = 0;
 

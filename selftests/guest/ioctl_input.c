@@ -660,6 +660,9 @@ SPOIL(l_lease_too_long, l.io.flags = KVBLK_LOOKUP_LEASE;
 SPOIL(l_lease_huge, l.io.flags = KVBLK_LOOKUP_LEASE;
       l.io.lease_ms = UINT32_MAX)
 SPOIL(l_tiers_readonly, l.io.tiers = kv_addr(readonly))
+SPOIL(l_times_readonly, l.io.times = kv_addr(readonly))
+SPOIL(l_times_hole, l.io.times = kv_addr(hole) - 4)
+SPOIL(l_times_kernel, l.io.times = KERNEL_ADDR)
 
 static const struct call_case lookup_cases[] = {
 	{ "size 0", -EINVAL, l_size_0 },
@@ -694,6 +697,9 @@ static const struct call_case lookup_cases[] = {
 	{ "a lease of an hour and 1 ms", -EINVAL, l_lease_too_long },
 	{ "a lease of 2^32 - 1 ms", -EINVAL, l_lease_huge },
 	{ "tiers read-only", -EFAULT, l_tiers_readonly },
+	{ "times read-only", -EFAULT, l_times_readonly },
+	{ "second time unmapped", -EFAULT, l_times_hole },
+	{ "times in the kernel", -EFAULT, l_times_kernel },
 };
 
 /* All cases also ask for a lease: an error must leave none behind. */

@@ -39,6 +39,7 @@ struct answer {
 	uint32_t *sizes;
 	uint64_t *tags;
 	uint8_t *tiers;
+	uint32_t *times;
 };
 
 static bool bit(const struct answer *a, unsigned int i)
@@ -52,6 +53,7 @@ static void free_answer(struct answer *a)
 	free(a->sizes);
 	free(a->tags);
 	free(a->tiers);
+	free(a->times);
 }
 
 static int lookup(int file, struct answer *a, const void *keys,
@@ -62,7 +64,9 @@ static int lookup(int file, struct answer *a, const void *keys,
 	a->sizes = malloc((nr + 1) * sizeof(*a->sizes));
 	a->tags = malloc((nr + 1) * sizeof(*a->tags));
 	a->tiers = malloc(nr + 1);
+	a->times = malloc((nr + 1) * sizeof(*a->times));
 	memset(a->tiers, 0xa5, nr + 1);
+	memset(a->times, 0xa5, (nr + 1) * sizeof(*a->times));
 	memset(a->bitmap, 0xa5, (nr + 7) / 8 + 1);
 	memset(a->sizes, 0xa5, (nr + 1) * sizeof(*a->sizes));
 	memset(a->tags, 0xa5, (nr + 1) * sizeof(*a->tags));
@@ -79,6 +83,7 @@ static int lookup(int file, struct answer *a, const void *keys,
 		.lease_ms = lease_ms,
 		.lease_end_ns = 7,
 		.tiers = kv_addr(a->tiers),
+		.times = kv_addr(a->times),
 	};
 	return kv_ioctl(file, KVBLK_IOC_LOOKUP, &a->io);
 }
@@ -140,6 +145,7 @@ static void check_answer(const struct answer *a, uint64_t nr, unsigned int count
 			 bool (*present)(unsigned int), bool prefix)
 {
 	unsigned int leading = 0, total = 0;
+	uint32_t latest = 0;
 	bool hole = false;
 
 	for (unsigned int i = 0; i < count; i++) {
@@ -156,6 +162,10 @@ static void check_answer(const struct answer *a, uint64_t nr, unsigned int count
 		EXPECT_EQ(a->tiers[i], !here ? KVBLK_TIER_NONE : foreign(i) ?
 			  KVBLK_TIER_FOREIGN : in_memory ? KVBLK_TIER_MEMORY :
 			  KVBLK_TIER_MEMBER, "tier of key %u", i);
+		EXPECT(here ? a->times[i] >= latest : !a->times[i], "time of key %u: %u", i,
+		       a->times[i]);
+		if (here)
+			latest = a->times[i];
 	}
 	for (unsigned int i = count; i % 8; i++)
 		EXPECT_EQ(bit(a, i), 0, "bit behind the last key");
@@ -164,6 +174,7 @@ static void check_answer(const struct answer *a, uint64_t nr, unsigned int count
 	EXPECT_EQ(a->tags[count], (long long)0xa5a5a5a5a5a5a5a5,
 		  "word behind the tags");
 	EXPECT_EQ(a->tiers[count], 0xa5, "byte behind the tiers");
+	EXPECT_EQ(a->times[count], 0xa5a5a5a5, "word behind the times");
 	EXPECT_EQ(a->io.nr_leading, leading, "nr_leading of %u", count);
 	EXPECT_EQ(a->io.nr_present, total, "nr_present of %u", count);
 }

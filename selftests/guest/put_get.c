@@ -180,8 +180,10 @@ TEST(info)
 	EXPECT_EQ(info.pool_flags & ~KVBLK_POOL_STRICT, 0, "flags of the pool");
 	EXPECT(info.integrity <= KVBLK_CHECK_PRODUCER, "integrity %u", info.integrity);
 	EXPECT(!(info.features & ~(KVBLK_FEAT_P2P | KVBLK_FEAT_URING | KVBLK_FEAT_DRAM |
-				   KVBLK_FEAT_HINT)), "features of later versions");
+				   KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES)),
+	       "features of later versions");
 	EXPECT(info.features & KVBLK_FEAT_HINT, "no hints");
+	EXPECT(info.features & KVBLK_FEAT_TIMES, "no predicted times");
 	EXPECT(info.features & KVBLK_FEAT_URING, "no io_uring");
 	EXPECT_EQ(info.tenant, 0, "tenant of the default node");
 	EXPECT_EQ(info.key_max, KVBLK_KEY_MAX, "key_max");

@@ -28,6 +28,7 @@
  * KVBLK_FAKE_LOSE=N		every Nth get of a present block misses
  * KVBLK_FAKE_MEMLOCK=1		no memory can be registered
  * KVBLK_FAKE_NO_RING=1		the module has no io_uring commands
+ * KVBLK_FAKE_RATE=N		lookups predict N bytes a second; default: unknown
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -706,6 +707,8 @@ static int lookup(struct kvblk_lookup *l, int fd)
 	uint32_t *sizes = (void *)(uintptr_t)l->sizes;
 	uint64_t *tags = (void *)(uintptr_t)l->caller_tags;
 	unsigned char *bitmap = (void *)(uintptr_t)l->bitmap, *tiers = (void *)(uintptr_t)l->tiers;
+	uint32_t *times = l->size > KVBLK_LOOKUP_SIZE_VER0 ? (void *)(uintptr_t)l->times : NULL;
+	uint64_t rate = fake_setting("KVBLK_FAKE_RATE"), bytes = 0;
 	bool hole = false;
 
 	if (modes[fd] - 1 == O_WRONLY)
@@ -742,6 +745,9 @@ static int lookup(struct kvblk_lookup *l, int fd)
 		if (tiers)
 			tiers[i] = !block ? KVBLK_TIER_NONE :
 				   block->in_memory ? KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
+		bytes += block && !block->in_memory ? block->len : 0;
+		if (times)
+			times[i] = block && rate ? (uint32_t)(bytes * 1000000 / rate) : 0;
 		if (bitmap && block)
 			bitmap[i / 8] |= 1 << i % 8;
 		hole = hole || !block;
@@ -786,7 +792,7 @@ static int info(struct kvblk_info *to)
 {
 	uint32_t size = to->size;
 	struct kvblk_info own = {
-		.features = KVBLK_FEAT_HINT |
+		.features = KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES |
 			    (fake_setting("KVBLK_FAKE_NO_RING") ? 0 : KVBLK_FEAT_URING) |
 			    (fake_setting("KVBLK_FAKE_DRAM") ? KVBLK_FEAT_DRAM : 0),
 		.value_max = VALUE_MAX,

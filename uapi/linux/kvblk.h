@@ -154,11 +154,13 @@
  *  DRAM   the pool keeps blocks in the host's memory now (tunable dram_bytes): &enum
  *         kvblk_dram_mode, KVBLK_OP_PREFETCH
  *  HINT   KVBLK_OP_HINT: the kernel is of a later version than the first with version 2
+ *  TIMES  &struct kvblk_lookup.times: likewise
  */
 #define KVBLK_FEAT_P2P		_BITULL(0)
 #define KVBLK_FEAT_URING	_BITULL(1)
 #define KVBLK_FEAT_DRAM		_BITULL(2)
 #define KVBLK_FEAT_HINT		_BITULL(3)
+#define KVBLK_FEAT_TIMES	_BITULL(4)
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
@@ -639,6 +641,15 @@ enum kvblk_tier {
  *	KVBLK_IOC_LEASE_RELEASE, at @lease_end_ns, or when the file is closed
  * @lease_end_ns: out: CLOCK_MONOTONIC time, as the caller reads it in its time
  *	namespace, at which the lease ends; 0 without @lease
+ * @times: user address of a __u32 for each key: microseconds until the blocks of all
+ *	present keys up to this one have been read, if gets of all of them are submitted
+ *	now; 0 for an absent one; or 0. See KVBLK_FEAT_TIMES
+ *
+ * A predicted time is what the member has in flight, and the bytes of the blocks, at the
+ * bandwidth that the member had when it was busy last; the slowest member counts. So the
+ * times never decrease from one present key to the next. Blocks in the host's memory add
+ * nothing, nor do those of a member whose bandwidth is unknown, because it was not busy
+ * for some minutes. The prediction is no promise: it knows no later I/O, of others either.
  *
  * Does no I/O; may wait for the daemon of a pod if a key is absent, see &struct
  * kvblk_peers. A leased block stays readable until the lease ends, unless its
@@ -670,6 +681,7 @@ struct kvblk_lookup {
 	__u32 nr_leased;
 	__aligned_u64 lease;
 	__aligned_u64 lease_end_ns;
+	__aligned_u64 times;
 };
 
 /**
