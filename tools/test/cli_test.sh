@@ -867,6 +867,11 @@ verdict $? "exists asks quietly"
 expect_fake 0 'length' exists fake key -o json
 has 0.present True
 has 0.length 100000
+KVBLK_FAKE_RATE=1000000 expect_fake 3 'key  100000  100000 us' exists fake key other --times
+KVBLK_FAKE_RATE=1000000 expect_fake 0 'time_us' exists fake key key --times -o json
+has 0.time_us 100000
+has 1.time_us 200000
+expect_fake 0 'key  100000  0 us' exists fake key --times
 expect_fake 0 '' get fake key copy
 cmp -s block copy
 verdict $? "what was put is got"

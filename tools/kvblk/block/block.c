@@ -33,6 +33,9 @@ struct block_args {
 	double retain_s;	/* below 0: not given; then @priority may be UINT8_MAX, too */
 	bool demote;
 	bool release;
+	bool times;
+	uint32_t *us;		/* predicted time of each key, with @times */
+	size_t at;		/* index of the key that is handled */
 };
 
 #define AT(field) CLI_FIELD(struct block_args, field)
@@ -378,8 +381,15 @@ static const struct cli_syntax hint_syntax = {
 	       "Exits with 3 if a block is absent.",
 };
 
+static const struct cli_option exists_options[] = {
+	{ "hex", 0, CLI_FLAG, AT(hex), NULL, "KEYs are hex digits" },
+	{ "times", 0, CLI_FLAG, AT(times), NULL,
+	  "Show when gets of all blocks up to this one would be complete, too" },
+	{ 0 },
+};
+
 static const struct cli_syntax exists_syntax = {
-	.options = key_options,
+	.options = exists_options,
 	.arguments = many_keys,
 	.check = check_keys,
 	.usage = "POOL KEY...",
@@ -398,6 +408,35 @@ static const struct cli_syntax rm_syntax = {
 	       "Exits with 3 if a block was absent.",
 };
 
+/* Predict the times of all keys by one quiet lookup. Returns 0 or an error. */
+static int exists_times(struct kvblk *kv, struct block_args *args)
+{
+	const unsigned int nr = (unsigned int)args->keys.nr;
+	uint16_t *lens = calloc(nr, sizeof(*lens));
+	char *keys = malloc(args->keys.nr * KVBLK_KEY_MAX), *end = keys;
+	struct kvblk_lookup lookup = {
+		.flags = KVBLK_LOOKUP_QUIET,
+		.nr_keys = nr,
+		.keys = (uintptr_t)keys,
+		.key_lens = (uintptr_t)lens,
+	};
+	int err = -ENOMEM;
+
+	args->us = calloc(nr, sizeof(*args->us));
+	lookup.times = (uintptr_t)args->us;
+	for (unsigned int i = 0; i < nr && lens && keys && args->us; i++) {
+		cli_key(NULL, args->keys.words[i], args->hex, &args->key);
+		lens[i] = (uint16_t)args->key.len;
+		memcpy(end, args->key.bytes, args->key.len);
+		end += args->key.len;
+		err = 0;
+	}
+	err = err ?: kvblk_lookup_keys(kv, &lookup, sizeof(lookup));
+	free(lens);
+	free(keys);
+	return err;
+}
+
 /*
  * Handle one key: print a line, or append an object to @list. Returns 0, -ENOENT for a
  * missing block, or another error, which the caller reports.
@@ -415,19 +454,25 @@ static int exists_one(struct kvblk *kv, const struct block_args *args,
 		.sizes = (uintptr_t)&size,
 	};
 	int err = kvblk_lookup_keys(kv, &lookup, sizeof(lookup));
+	json_t *json;
 
 	if (!err && !lookup.nr_present)
 		err = -ENOENT;
 	if (err && err != -ENOENT)
 		return err;
-	if (args->list.json)
-		json_array_append_new(list, json_pack("{s:o, s:b, s:I}",
-			"key", json_key(args, key->text), "present", !err,
-			"length", (json_int_t)size));
-	else if (!err)
+	if (args->list.json) {
+		json = json_pack("{s:o, s:b, s:I}", "key", json_key(args, key->text),
+				 "present", !err, "length", (json_int_t)size);
+		if (args->times)
+			json_object_set_new(json, "time_us", json_integer(args->us[args->at]));
+		json_array_append_new(list, json);
+	} else if (!err && args->times) {
+		printf("%s  %u  %u us\n", key->text, size, args->us[args->at]);
+	} else if (!err) {
 		printf("%s  %u\n", key->text, size);
-	else
+	} else {
 		printf("%s  absent\n", key->text);
+	}
 	return err;
 }
 
@@ -480,9 +525,16 @@ static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 
 	cli_parse(syntax, argc, argv, &args);
 	kv = cli_open_pool(args.pool);
+	err = args.times ? exists_times(kv, &args) : 0;
+	if (err) {
+		kvblk_close(kv);
+		free(args.us);
+		return cli_fail("no times are predicted: %s", kvblk_result_text(err));
+	}
 	if (args.list.json)
 		list = json_array();
 	for (size_t i = 0; i < args.keys.nr; i++) {
+		args.at = i;
 		cli_key(NULL, args.keys.words[i], args.hex, &args.key);
 		err = one(kv, &args, &args.key, list);
 		if (err == -ENOENT && ret == CLI_OK)
@@ -491,6 +543,7 @@ static int each_key(const struct cli_syntax *syntax, int argc, char **argv,
 			ret = cli_fail("%s: %s", args.key.text, kvblk_result_text(err));
 	}
 	kvblk_close(kv);
+	free(args.us);
 	err = args.list.json ? cli_print_json(list) : cli_flush();
 	return err ? err : ret;
 }

@@ -135,7 +135,8 @@ _kvblk() {
 	'member wipe') options='--yes --force' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
-	exists | rm) options='--hex' ;;
+	exists) options='--hex --times' ;;
+	rm) options='--hex' ;;
 	keyspace) options='--new --group --salt-file --runtime --model --tokenizer --dtype --layout --salt --block-tokens --tp-rank --tp-size --pp-rank --pp-size --cp-rank --cp-size' ;;
 	hint) options='--hex --priority --retain --demote --release' ;;
 	prefetch) options='--hex --keys --max-bytes --stop --deadline --priority' ;;
