@@ -42,6 +42,7 @@
 #define KVBLK_LOOKUP_LEASE ...
 #define KVBLK_LOOKUP_PREFIX ...
 #define KVBLK_LOOKUP_QUIET ...
+#define KVBLK_FEAT_TIMES ...
 #define KVBLK_OPEN_RDONLY ...
 #define KVBLK_DO_NOTHING ...
 #define KVBLK_DO_RETRY ...
@@ -197,7 +198,7 @@ struct kvpy_result {
 KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32_t stride,
 		     const uint16_t *lens, unsigned int flags, unsigned int lease_ms,
 		     uint8_t *bitmap, uint32_t *sizes, uint64_t *tags, uint8_t *tiers,
-		     struct kvpy_lookup *answer);
+		     uint32_t *times, struct kvpy_lookup *answer);
 KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsigned int nr,
 				       const char *keys, const uint16_t *key_lens,
 				       const char *parent, unsigned int parent_len,
@@ -657,7 +658,7 @@ KVPY void kvpy_queue_destroy(struct kvpy_queue *q)
 KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32_t stride,
 		     const uint16_t *lens, unsigned int flags, unsigned int lease_ms,
 		     uint8_t *bitmap, uint32_t *sizes, uint64_t *tags, uint8_t *tiers,
-		     struct kvpy_lookup *answer)
+		     uint32_t *times, struct kvpy_lookup *answer)
 {
 	struct kvblk_lookup lookup = {
 		.flags = flags,
@@ -670,6 +671,7 @@ KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32
 		.caller_tags = (uintptr_t)tags,
 		.tiers = (uintptr_t)tiers,
 		.lease_ms = lease_ms,
+		.times = (uintptr_t)times,
 	};
 	int err = kvblk_lookup_keys(kv, &lookup, sizeof(lookup));
 

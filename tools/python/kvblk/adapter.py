@@ -373,6 +373,24 @@ class Leases:
                 self._report.tell("a lease was not released, it ends by itself", e)
 
 
+def worth_loading(times: Sequence[float], compute_s: float) -> int:
+    """Return how many leading blocks to load, and to compute the others, so that both together take least.
+
+    ``times``: seconds until the blocks up to each are loaded. ``compute_s``: seconds to compute one block.
+
+    >>> worth_loading([0.1, 0.2, 0.3, 2.0, 2.1], 1.0), worth_loading([0.1, 0.2, 0.3, 2.0, 2.1], 0.5)
+    (5, 3)
+    >>> worth_loading([3.0, 3.1], 0.5), worth_loading([0.0, 0.0], 0.5)
+    (0, 2)
+    """
+    best, least = 0, 0.0
+    for number, loaded in enumerate(times, 1):
+        saved = loaded - number * compute_s
+        if saved <= least:
+            best, least = number, saved
+    return best
+
+
 class Found(NamedTuple):
     """Result of :meth:`Checked.look_up`."""
 
@@ -381,6 +399,8 @@ class Found(NamedTuple):
     #: for each key: its block is present and leased
     leased: list[bool]
     lease: Lease
+    #: number of leading keys whose blocks to load; of a prefix ``leading`` or, if computing is faster, less; else all
+    worth: int
 
     @property
     def leading(self) -> int:
@@ -402,13 +422,19 @@ class Checked:
     ([False], False)
     """
 
-    def __init__(self, pool: Pool, report: Report):
+    def __init__(self, pool: Pool, report: Report, compute_s: float = 0):
+        """``compute_s``: seconds to compute one block; 0: load all blocks of a prefix, however long it takes."""
         self._pool = pool
         self.report = report
+        self._compute_s = compute_s
+        if compute_s and not pool.get_info().predicts:
+            raise ValueError("kvblk: the option block_compute_ms needs a kernel module that predicts times: update it, or "
+                             "leave the option out")
 
     def look_up(self, keys: Sequence[bytes], lengths: Sequence[int], *, lease: float = 0, prefix: bool = False) -> Found:
         """Like Pool.lookup(), with the expected ``lengths`` of the blocks; 0 if unknown."""
-        answer = self._pool.lookup(keys, lease=lease, prefix=prefix, sizes=True)
+        times = {"times": True} if prefix and self._compute_s else {}
+        answer = self._pool.lookup(keys, lease=lease, prefix=prefix, sizes=True, **times)
         sizes = answer.sizes or []
         there = [size > 0 for size in sizes]
         leased = there
@@ -423,10 +449,13 @@ class Checked:
                 there = there.copy()
                 for i in wrong:
                     there[i] = False
+        worth = len(there)
         if prefix and False in there:
-            end = there.index(False)
-            there = there[:end] + [False] * (len(there) - end)
-        return Found(there, [a and b for a, b in zip(there, leased)], answer.lease)
+            worth = there.index(False)
+            there = there[:worth] + [False] * (len(there) - worth)
+        if answer.times is not None:
+            worth = worth_loading(answer.times[:worth], self._compute_s)
+        return Found(there, [a and b for a, b in zip(there, leased)], answer.lease, worth)
 
     def stored(self, keys: Sequence[bytes], results: Sequence[Put | KvblkError], sizes: Sequence[int]) -> list[bool]:
         """Report.stored(), and delete blocks of another length."""

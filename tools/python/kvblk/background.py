@@ -416,9 +416,10 @@ class AsyncPool(OfProcess):
         return self.pool.exists(key)
 
     def lookup(self, keys: Sequence[bytes], *, lease: float = 0, prefix: bool = False, quiet: bool = False,
-               sizes: bool = False, tags: bool = False, tiers: bool = False) -> Lookup:
+               sizes: bool = False, tags: bool = False, tiers: bool = False, times: bool = False) -> Lookup:
         """As Pool.lookup()."""
-        return self.pool.lookup(keys, lease=lease, prefix=prefix, quiet=quiet, sizes=sizes, tags=tags, tiers=tiers)
+        return self.pool.lookup(keys, lease=lease, prefix=prefix, quiet=quiet, sizes=sizes, tags=tags, tiers=tiers,
+                                times=times)
 
     def lookup_prefix(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
         """As Pool.lookup_prefix()."""

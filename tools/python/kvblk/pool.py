@@ -394,13 +394,16 @@ class Pool(OfProcess):
     # Lookups
 
     def lookup(self, keys: Sequence[bytes], *, lease: float = 0, prefix: bool = False, quiet: bool = False,
-               sizes: bool = False, tags: bool = False, tiers: bool = False) -> Lookup:
+               sizes: bool = False, tags: bool = False, tiers: bool = False, times: bool = False) -> Lookup:
         """Look up many blocks, without I/O.
 
         ``lease``: seconds for which the blocks found stay readable. ``prefix``: stop at the first missing key.
         A lookup refreshes the present blocks before the first missing one: as after a get, the pool evicts them later.
         ``quiet``: leave their age as it is. ``tiers``: where each block is: "member", "memory", None for a missing
-        block, or "unknown" for a place that only a later version of the package knows.
+        block, or "unknown" for a place that only a later version of the package knows. ``times``: for each present
+        key the seconds until gets of all present keys up to this one would be complete, if they were submitted now. 0.0
+        if the blocks are in memory, or nothing is known of the bandwidth. Raises KvblkError if the kernel module can't
+        predict times, see ``Info.predicts``.
 
         >>> with Pool(POOL) as pool:
         ...     pool.put(b"one", b"1")
@@ -416,6 +419,7 @@ class Pool(OfProcess):
         room = ffi.new("uint32_t[]", count) if sizes else ffi.NULL
         tag_room = ffi.new("uint64_t[]", count) if tags else ffi.NULL
         tier_room = ffi.new("uint8_t[]", count) if tiers else ffi.NULL
+        time_room = ffi.new("uint32_t[]", count) if times else ffi.NULL
         out = ffi.new("struct kvpy_lookup *")
         leading = present = leased = 0
         leases = []
@@ -428,7 +432,8 @@ class Pool(OfProcess):
             check(lib.kvpy_lookup(handle, len(part), joined, max(lengths) if same else 0, ffi.NULL if same else lens,
                                   flags | (lib.KVBLK_LOOKUP_LEASE if lease_ms else 0), lease_ms,
                                   ffi.from_buffer("uint8_t[]", bits) + start // 8, room + start if sizes else room,
-                                  tag_room + start if tags else tag_room, tier_room + start if tiers else tier_room, out))
+                                  tag_room + start if tags else tag_room, tier_room + start if tiers else tier_room,
+                                  time_room + start if times else time_room, out))
             leading += out.nr_leading if leading == start else 0
             present += out.nr_present
             leased += out.nr_leased
@@ -440,7 +445,8 @@ class Pool(OfProcess):
                 lease_ms = 0
         return Lookup(count, bits, leading, present, leased, Lease(self, leases),
                       ffi.unpack(room, count) if sizes else None, ffi.unpack(tag_room, count) if tags else None,
-                      [_tier(number) for number in ffi.unpack(tier_room, count)] if tiers else None)
+                      [_tier(number) for number in ffi.unpack(tier_room, count)] if tiers else None,
+                      _times(ffi.unpack(time_room, count), bits) if times else None)
 
     def lookup_prefix(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
         """Count the leading keys that are present (``leading`` of the result), and lease their blocks. With a lease,
@@ -556,6 +562,16 @@ def get_options(offset: int | None, layout_tag: int | None, timeout: float | Non
     if hard_deadline:
         flags |= lib.KVBLK_OPF_HARD_DEADLINE
     return {"op_flags": flags, "offset": offset or 0, "layout_tag": layout_tag or 0, "timeout": timeout}
+
+
+def _times(us: list[int], bits: bytearray) -> list[float]:
+    """Return seconds. Each part of a lookup has times as if it were the first, so add those of the parts before it."""
+    before = 0
+    for start in range(LOOKUP_MAX, len(us), LOOKUP_MAX):
+        before = max(before, *us[start - LOOKUP_MAX:start])
+        for i in range(start, min(start + LOOKUP_MAX, len(us))):
+            us[i] += before if bits[i // 8] >> i % 8 & 1 else 0
+    return [time / 1e6 for time in us]
 
 
 def _tier(number: int) -> str | None:

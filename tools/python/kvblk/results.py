@@ -85,6 +85,11 @@ class Info(NamedTuple):
     checksum: int
     integrity: int
 
+    @property
+    def predicts(self) -> bool:
+        """Whether lookups can predict times."""
+        return bool(self.features & lib.KVBLK_FEAT_TIMES)
+
 
 class Lease(OfProcess):
     """A lease: the blocks found stay readable until ``release()``, the end of the ``with``, or the time ``end``.
@@ -124,14 +129,15 @@ class Lease(OfProcess):
 class Lookup:
     """Result of a lookup: ``leading``, ``present`` and ``leased`` are numbers of keys.
 
-    ``lookup[i]`` is true if key i is present. ``sizes``, ``tags`` and ``tiers`` are lists if the caller requested them.
-    Leaving a ``with`` ends the lease.
+    ``lookup[i]`` is true if key i is present. ``sizes``, ``tags``, ``tiers`` and ``times`` are lists if the caller
+    requested them. Leaving a ``with`` ends the lease.
     """
 
-    __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "tiers", "_bits", "_count")
+    __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "tiers", "times", "_bits", "_count")
 
     def __init__(self, count: int, bits: bytes | bytearray, leading: int, present: int, leased: int, lease: Lease,
-                 sizes: list[int] | None, tags: list[int] | None, tiers: list[str | None] | None):
+                 sizes: list[int] | None, tags: list[int] | None, tiers: list[str | None] | None,
+                 times: list[float] | None = None):
         self.leading = leading
         self.present = present
         self.leased = leased
@@ -139,6 +145,7 @@ class Lookup:
         self.sizes = sizes
         self.tags = tags
         self.tiers = tiers
+        self.times = times
         self._bits = bits
         self._count = count
 

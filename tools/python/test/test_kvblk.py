@@ -406,6 +406,31 @@ class Lookups(TestPool):
         with mock.patch.object(kvblk.pool, "_TIERS", (None,)):
             self.assertEqual(self.pool.lookup(keys, quiet=True, tiers=True).tiers, ["unknown", None])
 
+    def test_times(self):
+        keys = [key() for _ in range(5)]
+        self.pool.put_many([*keys[:2], *keys[3:]], [b"x" * 1000] * 4)
+        self.assertIsNone(self.pool.lookup(keys, quiet=True).times)
+        times = self.pool.lookup(keys, quiet=True, times=True).times
+        self.assertEqual((len(times), times[2]), (5, 0))
+        self.assertTrue(self.pool.get_info().predicts)
+        if FAKE:
+            with fault(RATE=10000):
+                self.assertEqual(self.pool.lookup(keys, quiet=True, times=True).times, [0.1, 0.2, 0, 0.3, 0.4])
+                with mock.patch.object(kvblk.pool, "LOOKUP_MAX", 8):
+                    # parts of present, of absent and of both kinds of keys
+                    parts = [*[keys[0]] * 8, *[keys[2]] * 8, keys[0], keys[2], keys[1]]
+                    self.assertEqual(self.pool.lookup(parts, quiet=True, times=True).times,
+                                     [*(i / 10 for i in range(1, 9)), *[0] * 8, 0.9, 0, 1.0])
+                report = kvblk.adapter.Report(logging.getLogger("test"))
+                # a block takes 100 ms to load
+                for compute_s, worth in ((0, 2), (0.2, 2), (0.05, 0)):
+                    found = kvblk.adapter.Checked(self.pool, report, compute_s).look_up(keys, [0] * 5, prefix=True)
+                    self.assertEqual((found.leading, found.worth), (2, worth))
+                    found = kvblk.adapter.Checked(self.pool, report, compute_s).look_up(keys, [0] * 5)
+                    self.assertEqual((found.leading, found.worth), (2, 5))
+                with mock.patch.object(kvblk.results.Info, "predicts", False), self.assertRaisesRegex(ValueError, "predicts"):
+                    kvblk.adapter.Checked(self.pool, report, 0.05)
+
     def test_layout_tag(self):
         k = key()
         self.pool.put(k, b"x", layout_tag=5)
