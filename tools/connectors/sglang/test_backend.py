@@ -403,6 +403,19 @@ class Lookups(Case):
         self.assertEqual(backend.batch_exists([]), 0)
         self.assertEqual([len(args[0]) for args, _ in backend._pool.of("lookup")], [5, 5], "one call each")
 
+    def test_load_or_compute(self):
+        backend, keys = self.stored(4, extra={"block_compute_ms": 100})
+        lookup = backend._pool.pool.lookup
+
+        def slow(*args, **options):
+            found = lookup(*args, **options)
+            found.times = [0.05, 0.06, 2, 2]
+            return found
+
+        self.assertEqual(backend.batch_exists(keys), 4)
+        with unittest.mock.patch.object(backend._pool.pool, "lookup", slow):
+            self.assertEqual(backend.batch_exists(keys), 2)
+
     def test_load_ends_lease(self):
         backend, keys = self.stored(4, extra={"lease_s": 7})
         self.assertEqual(backend.batch_exists(keys + hashes(3)), 4)

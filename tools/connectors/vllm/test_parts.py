@@ -314,6 +314,42 @@ class FinderTest(WithPool):
         self.find.loaded("r", ())
         self.assertEqual(self.find.leases(), 0)
 
+    def test_load_or_compute(self):
+        """With block_compute_ms only blocks that are faster to load are hits; the others are not announced as removed"""
+        self.put(self.KEYS, self.blocks[:4])
+        find = Finder(self.pool, self.KEYS, Options(pool=POOL, block_compute_ms=100), report.Report("test"), events=True)
+        find.announce(self.blocks[:4])
+        find.told()
+        lookup = self.pool.lookup
+        values = self.KEYS.values
+
+        def slow(*args, **kwargs):
+            answer = lookup(*args, **kwargs)
+            # two blocks come soon, the others from a loaded member
+            if kwargs.get("times"):
+                answer.times = [0.05 if i < near * values else 2 for i in range(len(answer))]
+            return answer
+
+        def ask(request, prefix=True):
+            # up to the third: vLLM asks for no block behind a miss
+            return [find.hit(request, self.blocks[i], lambda i=i: self.blocks[i:], prefix) for i in range(3)]
+
+        with mock.patch.object(self.pool, "lookup", slow):
+            near = 2
+            self.assertEqual(ask("slow"), [True, True, False])
+            near = 0
+            # a waiting request keeps the lease of what it will load, and no more
+            for _ in range(3):
+                find.next_step()
+                self.assertEqual(ask("slow"), [True, True, False])
+                self.assertEqual(ask("none"), [False] * 3)
+                self.assertEqual(find.leases(), 1)
+            self.assertEqual(ask("backwards", prefix=False), [True] * 3)
+        find.next_step()
+        self.assertEqual(ask("fast"), [True] * 3)
+        self.assertEqual(find.told(), [])
+        find.reset()
+
     def test_waiting(self):
         """A waiting request keeps its hits, and looks up missing blocks again once per step"""
         self.put(self.KEYS, self.blocks[:2])

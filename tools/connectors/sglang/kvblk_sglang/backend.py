@@ -59,7 +59,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         self._unusable: dict[str, str] = {}
         self._memory: list[tuple[int, int]] = []
         self._pool = self.options.open()
-        self._checked = adapter.Checked(self._pool, self.report)
+        self._checked = adapter.Checked(self._pool, self.report, self.options.block_compute_ms / 1000)
         self._limits = self._pool.get_info()
         if not self._zero_copy:
             logger.warning("kvblk: \"interface_v1\": 1 is not in the extra config, so SGLang copies each page")
@@ -181,10 +181,10 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         return PoolTransferResult(longest, hits, sorted(lengths))
 
     def _leading(self, keys: list[bytes], length: int) -> tuple[int, kvblk.Lease]:
-        """Count the leading keys that are present, and lease their pages."""
+        """Count the leading keys that are present and worth their load, and lease their pages."""
         found = self._checked.look_up(keys, [length] * len(keys), lease=self.options.lease_s, prefix=True)
-        self._looked_up(len(keys), found.leading)
-        return found.leading, found.lease
+        self._looked_up(len(keys), found.worth)
+        return found.worth, found.lease
 
     def _present(self, transfers: Sequence[Any], hashes: list[str]) -> tuple[list[list[bool]], kvblk.Lease | None]:
         """Return which pages of side pools are present, with a lease; one call for all pools."""

@@ -46,7 +46,7 @@ class Finder:
     """Lookups of one scheduler, in its thread only. ``events``: record stored and removed blocks for KV events."""
 
     def __init__(self, pool: kvblk.Pool, keys: BlockKeys, options: Options, report: Report, events: bool = False):
-        self._checked = Checked(pool, report)
+        self._checked = Checked(pool, report, options.block_compute_ms / 1000 / keys.values)
         self._leases = Leases(report)
         self._keys = keys
         self._options = options
@@ -91,14 +91,15 @@ class Finder:
             self._report.trouble("lookup_errors", "a lookup failed, which is a miss", e)
             found = [None] * len(blocks)
         else:
-            if answer.lease:
-                if not run.found:
-                    run.until = answer.lease.end - self._options.timeout_s
-                self._leases.hold(answer.lease, [run])
             # without a lease the block may be evicted before the load: treat the block as missing
+            # so is a block that takes longer to load than to compute
             values = self._keys.values
-            found = [(all(answer.leased[at:at + values]) or None) if all(answer.there[at:at + values]) else False
-                     for at in range(0, len(answer.there), values)]
+            found = [(all(answer.leased[at:at + values]) and at + values <= answer.worth or None)
+                     if all(answer.there[at:at + values]) else False for at in range(0, len(answer.there), values)]
+            if any(found) and not run.found:
+                run.until = answer.lease.end - self._options.timeout_s
+            # a waiting request repeats its lookup in each step: keep no lease of blocks that it will not load
+            self._leases.hold(answer.lease, [run] if any(found) else [])
         self._note(run, blocks, found, prefix)
 
     def _note(self, run: _Run, blocks: Sequence[bytes], found: Sequence[bool | None], prefix: bool) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import vllm
 from kvblk import adapter
@@ -20,6 +21,9 @@ class Options(adapter.Options):
 
     model: str = ""
     tokenizer: str = ""
+    block_compute_ms: float = 0.0
+
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {**adapter.Options.LIMITS, "block_compute_ms": (0, 3600000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
