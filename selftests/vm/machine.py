@@ -118,7 +118,7 @@ class Machine:
             cpus = sorted(os.sched_getaffinity(0), reverse=True)
             cmd = ["taskset", "-c", str(cpus[cpu % len(cpus)])] + self.user_mode(shape, append, disks, theirs.fileno(), shell, share)
         else:
-            cmd = self.qemu(shape, append, disks, theirs.fileno(), shell, share, accel) + qemu.split()
+            cmd = self.qemu(shape, append, disks, theirs.fileno(), shell, share, accel, "-icount" in qemu) + qemu.split()
         # kill the machine when this script ends for any reason
         cmd = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(nice)] + cmd
         self.said = self.console if kernel.uml else f"{directory}/qemu"
@@ -151,8 +151,8 @@ class Machine:
                 "watchdog_thresh=60", *append.split(),
                 *(f"ubd{i}=/disks/{os.path.basename(path)}" for i, path in enumerate(disks))]
 
-    def qemu(self, shape, append, disks, line, shell, share, accel):
-        tcg = f"tcg,thread={'single' if shape['cpus'] == '1' else 'multi'}"
+    def qemu(self, shape, append, disks, line, shell, share, accel, counts):
+        tcg = f"tcg,thread={'single' if shape['cpus'] == '1' or counts else 'multi'}"
         *switches, cpu = SWITCHES.get(shape["pci"], ("",))
         # a busy host may not run an emulated CPU for longer than the kernel's default limits
         watchdogs = "" if accel == "kvm" else ("watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 workqueue.watchdog_thresh=120 "
