@@ -20,6 +20,7 @@
 #                    all sizes); make bench-plots draws
 #   make bench-icount  kernel instructions for each operation, against those
 #                    recorded (TOP=n: in which functions)
+#   make bench-lines cache lines for which two CPUs compete, for each operation
 #   make bench-index the index alone, at 100 million entries (4.5 GiB, minutes;
 #                    ARGS='--entries 1000000' for less)
 
@@ -86,6 +87,9 @@ bench:
 bench-icount:
 	selftests/bench/icount $(if $(TOP),--top $(TOP))
 
+bench-lines:
+	selftests/bench/lines $(if $(TOP),--top $(TOP))
+
 bench-index:
 	$(MAKE) -s -C selftests/bench index
 
@@ -122,4 +126,4 @@ clean:
 	$(foreach p,$(parts) $(patsubst %/Makefile,%,$(wildcard selftests/Makefile selftests/host/Makefile)),$(MAKE) -C $(p) clean &&) true
 	[ ! -d $(KDIR) ] || $(MAKE) -C $(KDIR) M=$(CURDIR) clean
 
-.PHONY: all module tools python selftests host lint check check-all test help demo demo-llm demo-pod bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean
+.PHONY: all module tools python selftests host lint check check-all test help demo demo-llm demo-pod bench bench-icount bench-lines bench-index bench-plots install dkms-source dkms uninstall clean

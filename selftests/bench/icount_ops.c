@@ -4,8 +4,11 @@
  * that its QEMU plugin detects.
  *
  * usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET [MEMORY WAY]
+ *	  icount_ops own|shared ENGINE OP SIZE DEPTH OPS ROUNDS TARGET [MEMORY WAY]
  *	  icount_ops run COMMAND...
  *
+ * own		two processes at once, on a CPU each, with separate files and blocks
+ * shared	two threads at once, on a CPU each, with a common file, memory and blocks
  * ENGINE	uring, uring-fixed, ioctl, ioctl-fixed: a pool, TARGET is its name;
  *		raw, raw-fixed: io_uring on the block device TARGET;
  *		lookup, lease: a pool; lease also leases the blocks and releases them
@@ -23,13 +26,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,8 +52,16 @@
 #define BLOCKS_BYTES	(128u << 20)
 #define BLOCKS_MAX	1024u
 #define LEASE_MS	60000u
+/* distance of two tasks' own blocks */
+#define TASK_BLOCKS	(1u << 24)
 
 struct run;
+
+/* meeting of two tasks, in common memory */
+static struct {
+	atomic_uint nr_arrived;
+	atomic_bool failed;
+} *pair;
 
 struct engine {
 	const char *name;
@@ -70,6 +85,8 @@ struct run {
 	const char *memory;
 	uint32_t way;			/* required flag of results, or 0 */
 	bool staged;
+	unsigned int task;		/* of two: 0 or 1 */
+	uint64_t first;			/* number of the first block */
 
 	unsigned char *buffer;		/* depth * size bytes */
 	unsigned char *device;		/* staged: as many bytes of MEMORY */
@@ -81,6 +98,7 @@ struct run {
 	uint64_t nr_put;
 
 	struct kvblk *kv;
+	struct kvblk_mem *mem;
 	struct kvblk_queue *queue;
 	struct kvblk_op *ops;
 	struct kvblk_piece *pieces;
@@ -94,7 +112,24 @@ struct run {
 static _Noreturn void die(const char *what, int err)
 {
 	fprintf(stderr, "icount_ops: %s: %s\n", what, kvblk_result_text(err));
+	if (pair)
+		atomic_store(&pair->failed, true);
 	exit(1);
+}
+
+/* Wait until both tasks arrive, without system calls. */
+static void meet(void)
+{
+	unsigned int both;
+
+	if (!pair)
+		return;
+	both = (atomic_fetch_add(&pair->nr_arrived, 1) / 2 + 1) * 2;
+	while (atomic_load(&pair->nr_arrived) < both) {
+		if (atomic_load(&pair->failed))
+			_exit(1);
+		__builtin_ia32_pause();
+	}
 }
 
 static void *need(void *p)
@@ -104,9 +139,21 @@ static void *need(void *p)
 	return p;
 }
 
+/* Return the offset of slot @i in the tasks' memory. */
+static size_t offset_of(const struct run *run, unsigned int i)
+{
+	return ((size_t)run->task * run->depth + i) * run->size;
+}
+
 static unsigned char *buffer_at(const struct run *run, unsigned int i)
 {
-	return run->buffer + (size_t)i * run->size;
+	return run->buffer + offset_of(run, i);
+}
+
+/* Return the bytes of memory for the slots of all tasks. */
+static size_t buffer_bytes(const struct run *run)
+{
+	return (size_t)run->size * run->depth * (pair ? 2 : 1);
 }
 
 static unsigned char *map_device(const struct run *run)
@@ -116,7 +163,7 @@ static unsigned char *map_device(const struct run *run)
 
 	if (fd < 0)
 		die(run->memory, -errno);
-	p = mmap(NULL, (size_t)run->size * run->depth, PROT_READ | PROT_WRITE,
+	p = mmap(NULL, buffer_bytes(run), PROT_READ | PROT_WRITE,
 		 MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		die(run->memory, -errno);
@@ -127,7 +174,7 @@ static unsigned char *map_device(const struct run *run)
 /* Allocate huge pages, because the placement of small ones differs from run to run. */
 static void get_buffers(struct run *run)
 {
-	size_t len = (size_t)run->size * run->depth;
+	size_t len = buffer_bytes(run);
 	size_t room = (len + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 	bool host = strcmp(run->memory, "host") == 0;
 	uintptr_t start;
@@ -199,7 +246,7 @@ static void ioctl_finish(struct run *run)
 
 static void pool_open(struct run *run)
 {
-	int err = kvblk_open(run->target, 0, &run->kv);
+	int err = run->kv ? 0 : kvblk_open(run->target, 0, &run->kv);
 
 	if (err)
 		die(run->target, err);
@@ -216,7 +263,7 @@ static void pool_fill(struct run *run)
 	for (uint64_t n = 0; n < run->nr_blocks; n++) {
 		int err;
 
-		run->number[0] = n;
+		run->number[0] = run->first + n;
 		pool_op(run, 0);
 		run->ops[0].opcode = KVBLK_OP_PUT;
 		err = kvblk_submit(run->kv, run->ops, 1, run->results, 0);
@@ -232,23 +279,27 @@ static void pool_fill(struct run *run)
 static void register_regions(struct run *run)
 {
 	struct kvblk_mem_info info = { .size = sizeof(info) };
-	struct kvblk_mem *mem;
-	int err = kvblk_mem_register(run->kv, run->buffer,
-				     (size_t)run->size * run->depth, NULL, &mem);
+	int err = run->mem ? 0 : kvblk_mem_register(run->kv, run->buffer, buffer_bytes(run),
+						    NULL, &run->mem);
 
 	if (err)
 		die("kvblk_mem_register", err);
-	if (kvblk_mem_get_info(mem, &info) || info.kind != KVBLK_MEM_REGISTERED)
+	if (kvblk_mem_get_info(run->mem, &info) || info.kind != KVBLK_MEM_REGISTERED)
 		die("kvblk_mem_register", -EXDEV);
 	for (unsigned int i = 0; i < run->depth; i++)
-		kvblk_prep_piece(&run->pieces[i], mem, (size_t)i * run->size, run->size);
+		kvblk_prep_piece(&run->pieces[i], run->mem, offset_of(run, i), run->size);
 }
 
 static void pool_create(struct run *run)
 {
 	pool_open(run);
+	/* in turn, so that the blocks of a task are neighbours */
+	if (run->task)
+		meet();
 	if (!run->put)
 		pool_fill(run);
+	if (!run->task)
+		meet();
 }
 
 static void ioctl_create(struct run *run)
@@ -304,7 +355,7 @@ static void raw_create(struct run *run)
 		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
 			 IORING_SETUP_DEFER_TASKRUN,
 	};
-	struct iovec all = { run->buffer, (size_t)run->size * run->depth };
+	struct iovec all = { run->buffer, buffer_bytes(run) };
 	int err;
 
 	run->fd = open(run->target, O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -365,7 +416,7 @@ static void lookup_create(struct run *run)
 static void lookup_start(struct run *run, unsigned int i)
 {
 	/* distinct blocks, because a block that is leased already costs less */
-	run->number[i] = (run->number[0] + i) % run->nr_blocks;
+	run->number[i] = run->first + (run->number[0] - run->first + i) % run->nr_blocks;
 	pool_op(run, i);
 	memcpy(run->prefix + (size_t)i * KEY_LEN, run->key[i], KEY_LEN);
 }
@@ -420,7 +471,7 @@ static uint64_t draw(struct run *run)
 	run->random ^= run->random << 13;
 	run->random ^= run->random >> 7;
 	run->random ^= run->random << 17;
-	return run->random % run->nr_blocks;
+	return run->first + run->random % run->nr_blocks;
 }
 
 static void run_round(struct run *run)
@@ -432,6 +483,87 @@ static void run_round(struct run *run)
 		}
 		run->engine->finish(run);
 	}
+}
+
+static void *run_rounds(void *arg)
+{
+	struct run *run = arg;
+
+	run->number = need(calloc(run->depth, sizeof(*run->number)));
+	run->key = need(calloc(run->depth, sizeof(*run->key)));
+	run->engine->create(run);
+	run_round(run);
+	for (unsigned int i = 0; i < run->nr_rounds; i++) {
+		meet();
+		if (!run->task)
+			START();
+		meet();
+		run_round(run);
+		meet();
+		if (!run->task)
+			STOP();
+	}
+	return NULL;
+}
+
+static void pin(unsigned int cpu)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus))
+		die("sched_setaffinity", -errno);
+}
+
+static void *second_task(void *run)
+{
+	pin(1);
+	return run_rounds(run);
+}
+
+/* Run the rounds in two processes, or in two threads with a common file. */
+static int run_pair(struct run *run, bool shared)
+{
+	struct run other;
+	pthread_t thread;
+	pid_t child;
+	int status;
+
+	if (shared) {
+		get_buffers(run);
+		pool_open(run);
+		if (run->engine->fixed)
+			register_regions(run);
+	}
+	other = *run;
+	other.task = 1;
+	other.random ^= 0x9e3779b97f4a7c15ull;
+	/* puts are of new blocks always */
+	if (!shared || run->put) {
+		other.first = TASK_BLOCKS;
+		other.nr_put = TASK_BLOCKS;
+	}
+	pin(0);
+	if (shared) {
+		if (pthread_create(&thread, NULL, second_task, &other))
+			die("pthread_create", -EAGAIN);
+		run_rounds(run);
+		pthread_join(thread, NULL);
+		return 0;
+	}
+	child = fork();
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		get_buffers(&other);
+		second_task(&other);
+		exit(0);
+	}
+	if (child < 0)
+		die("fork", -errno);
+	get_buffers(run);
+	run_rounds(run);
+	return waitpid(child, &status, 0) == child && !status ? 0 : 1;
 }
 
 static int run_command(char **argv)
@@ -480,11 +612,20 @@ static bool parse_way(struct run *run, const char *way)
 int main(int argc, char **argv)
 {
 	struct run run = { .random = 88172645463325252ull };
+	bool shared = argc > 1 && strcmp(argv[1], "shared") == 0;
 
 	if (argc > 2 && strcmp(argv[1], "run") == 0)
 		return run_command(argv + 2);
+	if (shared || (argc > 1 && strcmp(argv[1], "own") == 0)) {
+		pair = mmap(NULL, sizeof(*pair), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		if (pair == MAP_FAILED)
+			return 1;
+		argc--;
+		argv++;
+	}
 	if (argc != 8 && argc != 10) {
-		fprintf(stderr, "usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET [MEMORY WAY]\n"
+		fprintf(stderr, "usage: icount_ops [own|shared] ENGINE OP SIZE DEPTH OPS ROUNDS TARGET [MEMORY WAY]\n"
 				"       icount_ops run COMMAND...\n");
 		return 2;
 	}
@@ -516,15 +657,9 @@ int main(int argc, char **argv)
 		run.nr_blocks = BLOCKS_MAX;
 	/* as in Python: see uapi.rst */
 	signal(SIGPIPE, SIG_IGN);
-	run.number = need(calloc(run.depth, sizeof(*run.number)));
-	run.key = need(calloc(run.depth, sizeof(*run.key)));
+	if (pair)
+		return run_pair(&run, shared);
 	get_buffers(&run);
-	run.engine->create(&run);
-	run_round(&run);
-	for (unsigned int i = 0; i < run.nr_rounds; i++) {
-		START();
-		run_round(&run);
-		STOP();
-	}
+	run_rounds(&run);
 	return 0;
 }

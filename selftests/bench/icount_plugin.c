@@ -12,69 +12,8 @@
  * 0, bit 62 is 1 if it copies, and bits 61 and 60 are the binary logarithm of the word's bytes.
  * User space has one entry, 1, for all instructions, and entries of 8 plus bits 62 to 60 for all
  * string instructions of a kind. One CPU only.
- *
- * Debian has no package with qemu-plugin.h, and the header requires glib: the parts used of
- * version 3 of the interface (QEMU 9.1 and later) are declared here.
  */
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
-
-struct qemu_plugin_tb;
-struct qemu_plugin_insn;
-struct qemu_plugin_scoreboard;
-
-typedef uint64_t qemu_plugin_id_t;
-
-typedef struct {
-	const char *target_name;
-	struct {
-		int min;
-		int cur;
-	} version;
-	bool system_emulation;
-	struct {
-		int smp_vcpus;
-		int max_vcpus;
-	} system;
-} qemu_info_t;
-
-typedef struct {
-	struct qemu_plugin_scoreboard *score;
-	size_t offset;
-} qemu_plugin_u64;
-
-enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };
-enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
-
-typedef void (*tb_trans_cb)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb);
-typedef void (*vcpu_udata_cb)(unsigned int vcpu, void *udata);
-
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, tb_trans_cb cb);
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb,
-						 size_t idx);
-uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
-size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
-size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *dest,
-			     size_t len);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
-					    vcpu_udata_cb cb,
-					    enum qemu_plugin_cb_flags flags,
-					    void *udata);
-void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
-	struct qemu_plugin_insn *insn, enum qemu_plugin_op op,
-	qemu_plugin_u64 entry, uint64_t imm);
-struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t element_size);
-void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *score,
-				  unsigned int vcpu);
-
-EXPORT int qemu_plugin_version = 3;
+#include "icount_plugin.h"
 
 /* limit of different kernel instructions in a run, a power of two */
 #define SLOTS	(1u << 21)
@@ -89,13 +28,6 @@ EXPORT int qemu_plugin_version = 3;
 static uint64_t addresses[SLOTS];
 static unsigned int nr_addresses;
 static struct qemu_plugin_scoreboard *counts;
-static FILE *out;
-
-static void die(const char *why)
-{
-	fprintf(stderr, "icount_plugin: %s\n", why);
-	exit(1);
-}
 
 static size_t slot_of(uint64_t address)
 {
@@ -121,14 +53,6 @@ static void on_start(unsigned int vcpu, void *unused)
 	       SLOTS * sizeof(uint64_t));
 }
 
-static void write_words(uint64_t first, uint64_t second, size_t nr)
-{
-	uint64_t words[] = { first, second };
-
-	if (fwrite(words, sizeof(words[0]), nr, out) != nr)
-		die("can't write the counts");
-}
-
 static void on_stop(unsigned int vcpu, void *unused)
 {
 	const uint64_t *count = qemu_plugin_scoreboard_find(counts, vcpu);
@@ -144,21 +68,6 @@ static void on_stop(unsigned int vcpu, void *unused)
 	}
 	if (fflush(out))
 		die("can't write the counts");
-}
-
-/* nopl 0x0062766b(%rax) starts, nopl 0x0162766b(%rax) stops */
-static void look_for_mark(struct qemu_plugin_insn *insn)
-{
-	static const uint8_t mark[] = { 0x0f, 0x1f, 0x80, 'k', 'v', 'b' };
-	uint8_t code[sizeof(mark) + 1];
-
-	if (qemu_plugin_insn_size(insn) != sizeof(code) ||
-	    qemu_plugin_insn_data(insn, code, sizeof(code)) != sizeof(code) ||
-	    memcmp(code, mark, sizeof(mark)) != 0 || code[sizeof(mark)] > 1)
-		return;
-	qemu_plugin_register_vcpu_insn_exec_cb(
-		insn, code[sizeof(mark)] ? on_stop : on_start,
-		QEMU_PLUGIN_CB_NO_REGS, NULL);
 }
 
 /* Return the three bits that identify a rep movs or rep stos, -1 for other instructions. */
@@ -217,7 +126,7 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		count(insn, address);
 		/* marks are in user space, the lower half */
 		if (!(address & UPPER_HALF))
-			look_for_mark(insn);
+			look_for_mark(insn, on_start, on_stop);
 	}
 }
 
