@@ -4,7 +4,8 @@
  * each segment, and the segment table. The records are not written, because a restart does not
  * read those of sealed segments; gets of these blocks miss.
  *
- * usage: fill DEVICE BLOCKS: the only member of a new pool that was destroyed
+ * usage: fill DEVICE BLOCKS [PER_SEGMENT]: the only member of a new pool that was destroyed;
+ *	  PER_SEGMENT: blocks in each segment, as many as fit by default
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -110,10 +111,11 @@ int main(int argc, char **argv)
 	struct kvblk_d_table *table;
 	struct kvblk_secret secret;
 	struct kvblk_d_super *sb;
-	u32 most = 0, page, i, s;
+	u32 most = 0, page, i, s, per_segment = 0;
 
-	if (argc != 3 || !(left = strtoull(argv[2], NULL, 0)))
-		die("usage: fill DEVICE BLOCKS");
+	if (argc < 3 || argc > 4 || !(left = strtoull(argv[2], NULL, 0)) ||
+	    (argc > 3 && !(per_segment = (u32)strtoul(argv[3], NULL, 0))))
+		die("usage: fill DEVICE BLOCKS [PER_SEGMENT]");
 	fd = open(argv[1], O_RDWR | O_DIRECT | O_CLOEXEC);
 	if (fd < 0)
 		die("can't open the device");
@@ -123,6 +125,8 @@ int main(int argc, char **argv)
 	       le32_to_cpu(sb->segment_units))
 		most++;
 	most--;
+	if (per_segment && per_segment < most)
+		most = per_segment;
 	table = room(2 * sizeof(*table));
 	for (s = 0, page = 0; left; page++) {
 		data = KVBLK_TABLE_OFFSET + ((u64)page * 2 << KVBLK_UNIT_SHIFT);
