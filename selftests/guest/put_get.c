@@ -819,6 +819,7 @@ TEST(ttl)
 	stored = kv_now_ms();
 	op.ttl_s = KVBLK_TTL_MAX;
 	key = kv_key(nr + 1);
+	op.key_len = key.len;
 	EXPECT_EQ(kv_one(fd, &op).res, 5000, "put for 34 years");
 	res = kv_get(fd, nr, get_area(0), 5000);
 	gone = kv_now_ms() - start;
