@@ -466,7 +466,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 	*info = (struct kvblk_info) {
 		.tenant = file->tenant,
 		.pool_flags = pool->flags & KVBLK_POOL_STRICT,
-		.features = KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES |
+		.features = KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES | KVBLK_FEAT_CALLER_CHECKS |
 			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
 			    (IS_ENABLED(CONFIG_IO_URING) ? KVBLK_FEAT_URING : 0) |
 			    (READ_ONCE(pool->tun.dram_bytes) ? KVBLK_FEAT_DRAM : 0),

@@ -58,7 +58,8 @@ u64 kvblk_deadline(u64 theirs)
 }
 
 #define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | \
-			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE | KVBLK_OPF_HINTS)
+			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE | KVBLK_OPF_HINTS | \
+			 KVBLK_OPF_CALLER_CHECKS)
 
 /* Returns whether each value of a hint has its flag. A release excludes other hints. */
 static bool hint_check(const struct kvblk_op *op)
@@ -90,7 +91,7 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 	/* uring.c checks those of a ring; a batch has an array */
 	if (!cmd && (op->result || op->result_size))
 		return -EINVAL;
-	if (((op->flags & KVBLK_OPF_LAYOUT) && !op->ext) ||
+	if (((op->flags & (KVBLK_OPF_LAYOUT | KVBLK_OPF_CALLER_CHECKS)) && !op->ext) ||
 	    (!(op->flags & KVBLK_OPF_PARTIAL) && (op->offset || (op->length && !fixed))) ||
 	    ((op->flags & KVBLK_OPF_HARD_DEADLINE) && !op->deadline_ns))
 		return -EINVAL;
@@ -123,7 +124,8 @@ static int ext_check(const struct kvblk_req *req, const struct kvblk_op_ext *ext
 	if (!type->reads && (ext->parent || ext->hints || ext->caller_tag ||
 			     (ext->layout_tag && !(req->op.flags & KVBLK_OPF_LAYOUT))))
 		return -EINVAL;
-	if (!type->reads && !type->writes && ext->checksums)
+	if (ext->checksums ? !type->reads && !type->writes :
+			     req->op.flags & KVBLK_OPF_CALLER_CHECKS)
 		return -EINVAL;
 	if (!ext->parent != !ext->parent_len || ext->parent_len > KVBLK_KEY_MAX ||
 	    !ext->checksums != !ext->nr_checksums ||

@@ -53,7 +53,7 @@ struct kvblk_proof_case {
 	u8 integrity;			/* of the record, &enum kvblk_integrity */
 	bool durable;			/* the record was written past volatile caches */
 	bool unproven;			/* a crash may have lost payloads of the segment */
-	bool seen;			/* the CPU sees the payload */
+	bool seen;			/* the CPU sees the payload, and the caller verifies none */
 	bool returned;			/* the caller gets CRC32Cs, and verifies if not @seen */
 };
 

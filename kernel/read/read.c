@@ -2,8 +2,9 @@
 /*
  * Gets: from a source, which has the block (source_*.c), to a sink, which takes it (sink*.c).
  *
- * The rule: a get succeeds only after header and payload were verified. On any other result the
- * destination is zero or untouched, unless the caller has exited: the memory may be another task's.
+ * The rule: a get succeeds only after header and payload were verified, the payload unless the
+ * policy trusts it or the caller checks. On any other result the destination is zero or untouched,
+ * unless the caller has exited: the memory may be another task's.
  */
 #include <linux/slab.h>
 
@@ -315,7 +316,8 @@ static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 }
 
 const struct kvblk_op_type kvblk_op_get = {
-	.flags = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE,
+	.flags = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE |
+		 KVBLK_OPF_CALLER_CHECKS,
 	.mode = FMODE_READ,
 	.writes = true,
 	.start = get_start,

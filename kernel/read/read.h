@@ -114,6 +114,24 @@ static inline bool kvblk_read_unproven(const struct kvblk_req *req)
 	return READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN || !READ_ONCE(seg->whole);
 }
 
+/*
+ * Returns whether the caller verifies a payload whose checksums callers get (kvblk_proof.crc32c).
+ * A copy in DRAM is for others, too; a foreign block may be overwritten during the read; and a
+ * caller cannot verify a part of a chunk.
+ */
+static inline bool kvblk_read_caller_checks(const struct kvblk_req *req)
+{
+	return unlikely(req->op.flags & KVBLK_OPF_CALLER_CHECKS) && !req->media.foreign &&
+	       req->read.sink != &kvblk_sink_dram && req->read.from == req->op.offset &&
+	       kvblk_read_end(req) == req->op.offset + req->read.want;
+}
+
+/* Returns whether the kernel verifies the payload, unless the policy can do without. */
+static inline bool kvblk_read_sees(const struct kvblk_req *req)
+{
+	return req->read.sink->cpu_sees && !kvblk_read_caller_checks(req);
+}
+
 /* Returns the verdict about a record in the held segment. @seen: the CPU sees the payload. */
 static inline enum kvblk_verdict kvblk_read_judge(const struct kvblk_req *req, u8 integrity,
 						  bool durable, bool seen)

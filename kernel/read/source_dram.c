@@ -41,6 +41,16 @@ static int dram_hold(struct kvblk_req *req)
 	return req->block ? 0 : -ESTALE;
 }
 
+static bool dram_verifies(const struct kvblk_req *req)
+{
+	const struct kvblk_dram_block *obj = req->block;
+
+	/* who takes checksums, which are CRC32C, compares them, or gets a verified block */
+	if (req->crcs_addr && kvblk_proofs[obj->rec.integrity].crc32c)
+		return !kvblk_read_caller_checks(req);
+	return kvblk_dram_block_judge(req->pool, obj) == KVBLK_VERIFY;
+}
+
 static int dram_copy_out(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj = req->block;
@@ -48,7 +58,7 @@ static int dram_copy_out(struct kvblk_req *req)
 	int err;
 
 	req->src.fault = false;
-	if (kvblk_dram_block_judge(req->pool, obj) == KVBLK_VERIFY)
+	if (dram_verifies(req))
 		err = kvblk_vectors_open_out(obj->rec.integrity, &obj->bv[1], obj->rec.length,
 					     req->op.offset, req->read.want, &req->src,
 					     obj->rec.crcs);
@@ -77,7 +87,7 @@ static int dram_copy(struct kvblk_req *req)
 	for (i = 1; i < req->mem.nr; i++)
 		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
 					min(req->mem.bv[i].bv_len, bytes), &from);
-	return kvblk_dram_block_judge(req->pool, obj) != KVBLK_VERIFY ||
+	return !dram_verifies(req) ||
 	       kvblk_payload_open(&req->mem, NULL, req->integrity, kvblk_read_crcs(req)) ?
 	       0 : -EBADMSG;
 }

@@ -19,7 +19,7 @@ static int record_hold(struct kvblk_req *req)
 /* Returns whether to compute checksums on arrival: a short payload is in the cache later, too. */
 static bool record_sums(const struct kvblk_req *req)
 {
-	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && req->read.sink->cpu_sees &&
+	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && kvblk_read_sees(req) &&
 	       (READ_ONCE(req->pool->tun.integrity) != KVBLK_CHECK_HEADER ||
 		READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
 }
@@ -125,7 +125,7 @@ static int record_identify(struct kvblk_req *req)
 
 	if (err)
 		return err;
-	verdict = kvblk_read_judge(req, rec.integrity, rec.durable, req->read.sink->cpu_sees);
+	verdict = kvblk_read_judge(req, rec.integrity, rec.durable, kvblk_read_sees(req));
 	if (verdict != KVBLK_REFUSE)
 		return verdict == KVBLK_VERIFY;
 	/* remove the entry so that the block can be put again */

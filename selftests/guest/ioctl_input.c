@@ -113,7 +113,7 @@ SPOIL(pieces_hole, f.op.pieces = kv_addr(hole))
 SPOIL(pieces_into_hole, f.op.pieces = kv_addr(hole - 8))
 SPOIL(pieces_kernel, f.op.pieces = KERNEL_ADDR)
 SPOIL(pieces_wrap, f.op.pieces = UINT64_MAX - 7)
-SPOIL(flag_8, f.op.flags = 1 << 8)
+SPOIL(flag_9, f.op.flags = 1 << 9)
 SPOIL(flag_31, f.op.flags = 1u << 31)
 SPOIL(no_hint, f.op.flags = 0)
 SPOIL(release_and_more, f.op.flags = KVBLK_OPF_RELEASE | KVBLK_OPF_DEMOTE)
@@ -125,7 +125,7 @@ SPOIL(flag_retain, f.op.flags = KVBLK_OPF_RETAIN)
 SPOIL(flag_demote, f.op.flags = KVBLK_OPF_DEMOTE)
 SPOIL(flag_release, f.op.flags = KVBLK_OPF_RELEASE)
 SPOIL(hint_absent, f.op.key = kv_addr(f.parent.bytes))
-SPOIL(flag_and_key, f.op.flags = 1 << 8; f.op.key_len = 0)
+SPOIL(flag_and_key, f.op.flags = 1 << 9; f.op.key_len = 0)
 SPOIL(flag_partial, f.op.flags = KVBLK_OPF_PARTIAL)
 SPOIL(flag_layout, f.op.flags = KVBLK_OPF_LAYOUT)
 SPOIL(flag_hard, f.op.flags = KVBLK_OPF_HARD_DEADLINE)
@@ -227,6 +227,11 @@ SPOIL_SUMS(sums_null, ext->checksums = 0)
 SPOIL_SUMS(sums_hole, ext->checksums = kv_addr(hole))
 SPOIL_SUMS(sums_kernel, ext->checksums = KERNEL_ADDR)
 SPOIL_SUMS(sums_readonly, ext->checksums = kv_addr(readonly))
+SPOIL(checks_no_ext, f.op.flags = KVBLK_OPF_CALLER_CHECKS)
+SPOIL_EXT(checks_no_sums, f.op.flags = KVBLK_OPF_CALLER_CHECKS)
+SPOIL_SUMS(checks, f.op.flags = KVBLK_OPF_CALLER_CHECKS)
+SPOIL_SUMS(checks_readonly, f.op.flags = KVBLK_OPF_CALLER_CHECKS;
+	   ext->checksums = kv_addr(readonly))
 
 static const struct op_case op_cases[] = {
 	{ "opcode 0", PUT, -EOPNOTSUPP, opcode_0 },
@@ -281,7 +286,7 @@ static const struct op_case op_cases[] = {
 	{ "pieces half mapped", PUT | GET, -EFAULT, pieces_into_hole },
 	{ "pieces in the kernel", PUT | GET, -EFAULT, pieces_kernel },
 	{ "pieces at the end of the world", PUT | GET, -EFAULT, pieces_wrap },
-	{ "flag 1 << 8", ANY, -EOPNOTSUPP, flag_8 },
+	{ "flag 1 << 9", ANY, -EOPNOTSUPP, flag_9 },
 	{ "flag 1 << 31", ANY, -EOPNOTSUPP, flag_31 },
 	{ "a flag that is not known yet, and a bad field", ANY, -EOPNOTSUPP, flag_and_key },
 	{ "a hint of nothing", HINT, -EINVAL, no_hint },
@@ -347,6 +352,10 @@ static const struct op_case op_cases[] = {
 	{ "checksums unmapped", PUT | GET, -EFAULT, sums_hole },
 	{ "checksums in the kernel", PUT | GET, -EFAULT, sums_kernel },
 	{ "room for checksums read-only", GET, -EFAULT, sums_readonly },
+	{ "CALLER_CHECKS without an extension", ANY, -EINVAL, checks_no_ext },
+	{ "CALLER_CHECKS without checksums", ANY, -EINVAL, checks_no_sums },
+	{ "CALLER_CHECKS", PUT | DELETE | HINT, -EINVAL, checks },
+	{ "CALLER_CHECKS with checksums read-only", GET, -EFAULT, checks_readonly },
 };
 
 /* Run a case alone, then between two good operations. */

@@ -180,10 +180,12 @@ TEST(info)
 	EXPECT_EQ(info.pool_flags & ~KVBLK_POOL_STRICT, 0, "flags of the pool");
 	EXPECT(info.integrity <= KVBLK_CHECK_PRODUCER, "integrity %u", info.integrity);
 	EXPECT(!(info.features & ~(KVBLK_FEAT_P2P | KVBLK_FEAT_URING | KVBLK_FEAT_DRAM |
-				   KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES)),
+				   KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES |
+				   KVBLK_FEAT_CALLER_CHECKS)),
 	       "features of later versions");
 	EXPECT(info.features & KVBLK_FEAT_HINT, "no hints");
 	EXPECT(info.features & KVBLK_FEAT_TIMES, "no predicted times");
+	EXPECT(info.features & KVBLK_FEAT_CALLER_CHECKS, "no checks by callers");
 	EXPECT(info.features & KVBLK_FEAT_URING, "no io_uring");
 	EXPECT_EQ(info.tenant, 0, "tenant of the default node");
 	EXPECT_EQ(info.key_max, KVBLK_KEY_MAX, "key_max");
@@ -739,7 +741,7 @@ TEST(checksums)
 {
 	static const size_t sizes[] = { 1, 4096, 65536, 65537, 300000 };
 	uint64_t nr = new_keys(1);
-	struct kvblk_result res;
+	struct kvblk_result res, again;
 	struct kvblk_op op;
 	uint32_t wrong;
 
@@ -768,9 +770,56 @@ TEST(checksums)
 		EXPECT(getenv("KV_MEMORY") || info.integrity == KVBLK_CHECK_HEADER,
 		       "wrong checksums went unseen: %d", res.res);
 		EXPECT_EQ(ws.sums[0], wrong, "the producer's word");
+		/* what passes through kernel memory is verified there */
+		memset(get_area(0), KV_UNTOUCHED, 100000);
+		op.flags = KVBLK_OPF_HARD_DEADLINE;
+		op.deadline_ns = UINT64_MAX;
+		again = kv_one(fd, &op);
+		EXPECT_EQ(again.res, -ENOENT, "get of it through kernel memory");
 	}
 	PASSED("the kernel's and producers', whole and in part; wrong ones: %s",
 	       res.res == -ENOENT ? "a miss" : "for the caller to see");
+}
+
+/* A block whose checksums are wrong: only a get whose caller checks has it, in whole chunks. */
+TEST(caller_checks)
+{
+	static const uint32_t wrong[] = { 0xbad, 0xbad2 };
+	uint64_t nr = new_keys(1);
+	struct kvblk_result res;
+	struct kvblk_op op;
+
+	kv_fill(kv_seed(nr, 0), 0, put_area(0), 100000);
+	op = sums_op(KVBLK_OP_PUT, nr, put_area(0), 100000, 2);
+	memcpy(ws.sums, wrong, sizeof(wrong));
+	ASSERT_EQ(kv_one(fd, &op).res, 100000, "put with wrong checksums");
+	for (uint32_t first = 0; first < 2; first++) {
+		memset(ws.sums, KV_UNTOUCHED, sizeof(ws.sums));
+		memset(get_area(0), KV_UNTOUCHED, 100000);
+		op = sums_op(KVBLK_OP_GET, nr, get_area(0), 100000, 2);
+		op.flags = KVBLK_OPF_CALLER_CHECKS | (first ? KVBLK_OPF_PARTIAL : 0);
+		op.offset = first * info.chunk_size;
+		res = kv_one(fd, &op);
+		ASSERT_EQ(res.res, 100000 - op.offset, "get from chunk %u, checked by its caller",
+			  first);
+		EXPECT_EQ(kv_wrong(kv_seed(nr, 0), op.offset, get_area(0), (size_t)res.res), -1,
+			  "bytes");
+		check_sums(&res, wrong + first, 2 - first, 2, "for the caller to check");
+	}
+	/* a caller cannot check a part of a chunk */
+	memset(get_area(0), KV_UNTOUCHED, 100000);
+	op = sums_op(KVBLK_OP_GET, nr, get_area(0), 100000, 2);
+	op.flags = KVBLK_OPF_CALLER_CHECKS | KVBLK_OPF_PARTIAL;
+	op.offset = 1;
+	res = kv_one(fd, &op);
+	if (info.integrity != KVBLK_CHECK_FULL && res.res == 99999) {
+		PASSED("bytes and checksums come unchecked; also a part of a chunk");
+		return;
+	}
+	EXPECT_EQ(res.res, -ENOENT, "get of a part of a chunk");
+	EXPECT_EQ(kv_leaked(get_area(0), 100000), -1, "bytes of a miss");
+	EXPECT_EQ(kv_size(fd, nr), 0, "lookup after the kernel's check");
+	PASSED("bytes and checksums come unchecked; a part of a chunk is checked");
 }
 
 TEST(layout_tag)

@@ -155,12 +155,15 @@
  *         kvblk_dram_mode, KVBLK_OP_PREFETCH
  *  HINT   KVBLK_OP_HINT: the kernel is of a later version than the first with version 2
  *  TIMES  &struct kvblk_lookup.times: likewise
+ *  CALLER_CHECKS
+ *         KVBLK_OPF_CALLER_CHECKS: likewise
  */
 #define KVBLK_FEAT_P2P		_BITULL(0)
 #define KVBLK_FEAT_URING	_BITULL(1)
 #define KVBLK_FEAT_DRAM		_BITULL(2)
 #define KVBLK_FEAT_HINT		_BITULL(3)
 #define KVBLK_FEAT_TIMES	_BITULL(4)
+#define KVBLK_FEAT_CALLER_CHECKS	_BITULL(5)
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
@@ -355,6 +358,11 @@ enum kvblk_opcode {
  *	0, it counts as never asked for, and is no longer retained: it is evicted before
  *	others, and not written when it leaves memory. A later get or lookup refreshes the
  *	block as any other. Not with another flag
+ * @KVBLK_OPF_CALLER_CHECKS: get: if KVBLK_RES_CHECKSUMS is reported, the caller checks the
+ *	bytes, wherever they went. So the kernel may skip its own check, which reads each
+ *	byte once more. A caller that finds a mismatch gets again without the flag and with
+ *	KVBLK_OPF_HARD_DEADLINE: the kernel removes a damaged block only if it finds the
+ *	damage itself, in kernel memory. Needs &struct kvblk_op_ext.checksums, else -EINVAL
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1U << 0,
@@ -365,6 +373,7 @@ enum kvblk_op_flags {
 	KVBLK_OPF_RETAIN	= 1U << 5,
 	KVBLK_OPF_DEMOTE	= 1U << 6,
 	KVBLK_OPF_RELEASE	= 1U << 7,
+	KVBLK_OPF_CALLER_CHECKS	= 1U << 8,
 };
 
 /**
@@ -399,7 +408,7 @@ enum kvblk_op_flags {
  *
  * 80 bytes, because that is the command area of a 128-byte SQE. So an operation does not
  * grow: new fields go into &struct kvblk_op_ext, which few operations need. 16 bits
- * suffice for @key_len and @nr_pieces, whose limits have 10 bits. @flags has room for 24
+ * suffice for @key_len and @nr_pieces, whose limits have 10 bits. @flags has room for 23
  * more.
  */
 struct kvblk_op {
@@ -455,7 +464,7 @@ enum kvblk_hints {
  *	Get: room for at least the checksums of the chunks that the get touches.
  *	The kernel fills them in if the block has checksums, and reports
  *	KVBLK_RES_CHECKSUMS. In that case the caller has to check the bytes if the
- *	get went straight into device memory.
+ *	get went straight into device memory, or has KVBLK_OPF_CALLER_CHECKS.
  * @layout_tag: put: stored with the block; with KVBLK_OPF_LAYOUT: the tag that the
  *	block must have; else 0
  * @caller_tag: put: stored with the block, reported by lookups, gets and the change
