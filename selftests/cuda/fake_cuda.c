@@ -8,11 +8,15 @@
  * yields wrong bytes; destroying a stream with pending copies aborts. Host memory of copies must
  * be pinned, and calls that need a context fail without one.
  *
+ * The only code of a GPU is crc32c.cu of the library, compiled for the CPU. Its threads run one
+ * after the other, all up to the barrier first.
+ *
  * KVBLK_FAKE_CUDA_MMAP: the mode of fake_cuda_mmap()
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +33,21 @@
 
 #define PAGE		4096ull
 
+static struct {
+	unsigned int thread, block, blocks;
+	bool at_barrier;	/* threads stop at the barrier */
+	jmp_buf stop;
+} gpu;
+
+#define CRC_KERNEL	static
+#define CRC_SHARED	static
+#define CRC_THREAD	gpu.thread
+#define CRC_BLOCK	gpu.block
+#define CRC_BLOCKS	gpu.blocks
+#define CRC_BARRIER()	do { if (gpu.at_barrier) longjmp(gpu.stop, 1); } while (0)
+#define CRC_ADD(to, x)	(*(to) ^= (x))
+#include "../../tools/lib/crc32c.cu"
+
 struct range {
 	struct range *next;
 	uint64_t addr;
@@ -44,6 +63,8 @@ struct copy {
 	const void *from;	/* NULL: fill */
 	size_t len;
 	unsigned char byte;
+	struct crc_part *parts;	/* not NULL: a launch, with @len parts */
+	unsigned int blocks, *columns, *sums;
 };
 
 struct stream {
@@ -54,7 +75,7 @@ struct stream {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
 static bool ready;
-static int nr_streams, nr_retained, nr_copies, mmap_mode = -1;
+static int nr_streams, nr_retained, nr_copies, nr_modules, nr_launches, mmap_mode = -1;
 static char fail_name[64];
 static int fail_after, fail_result;
 
@@ -83,7 +104,7 @@ void fake_cuda_mmap(int mode)
 /* Return the number of objects that were not released. */
 int fake_cuda_leaks(void)
 {
-	int nr = nr_streams + nr_retained + depth;
+	int nr = nr_streams + nr_retained + nr_modules + depth;
 
 	for (struct range *r = ranges; r; r = r->next)
 		nr++;
@@ -99,6 +120,12 @@ int fake_cuda_copies(void)
 	nr = nr_copies;
 	pthread_mutex_unlock(&lock);
 	return nr;
+}
+
+/* Return the number of launches so far. */
+int fake_cuda_launches(void)
+{
+	return nr_launches;
 }
 
 /* Return the content of device memory at @ptr. */
@@ -376,6 +403,36 @@ int cuStreamDestroy_v2(void *stream)
 	return end(result);
 }
 
+static void run_threads(const struct copy *c, bool at_barrier)
+{
+	gpu.at_barrier = at_barrier;
+	for (gpu.thread = 0; gpu.thread < CRC_THREADS; gpu.thread++) {
+		if (!setjmp(gpu.stop))
+			kvblk_crc32c(c->parts, (unsigned int)c->len, c->columns, c->sums);
+	}
+}
+
+static void run_launch(struct copy *c)
+{
+	struct crc_part *parts = malloc(c->len * sizeof(*parts));
+
+	memcpy(parts, c->parts, c->len * sizeof(*parts));
+	c->parts = parts;
+	for (size_t i = 0; i < c->len; i++) {
+		struct range *r = find(parts[i].ptr, parts[i].len, true);
+
+		if (!r || !parts[i].len)
+			abort();
+		parts[i].ptr = (uintptr_t)r->bytes + (parts[i].ptr - r->addr);
+	}
+	gpu.blocks = c->blocks;
+	for (gpu.block = 0; gpu.block < gpu.blocks; gpu.block++) {
+		run_threads(c, true);
+		run_threads(c, false);
+	}
+	free(parts);
+}
+
 int cuStreamSynchronize(void *stream)
 {
 	struct stream *s = stream;
@@ -387,6 +444,8 @@ int cuStreamSynchronize(void *stream)
 		s->first = c->next;
 		if (result)
 			;	/* lost */
+		else if (c->parts)
+			run_launch(c);
 		else if (c->from)
 			memcpy(c->to, c->from, c->len);
 		else
@@ -397,13 +456,18 @@ int cuStreamSynchronize(void *stream)
 	return end(result);
 }
 
-static void enqueue(struct stream *s, void *to, const void *from, size_t len, unsigned char byte)
+static void append(struct stream *s, struct copy copy)
 {
-	struct copy *c = calloc(1, sizeof(*c));
+	struct copy *c = malloc(sizeof(*c));
 
-	*c = (struct copy){ .to = to, .from = from, .len = len, .byte = byte };
+	*c = copy;
 	*s->last = c;
 	s->last = &c->next;
+}
+
+static void enqueue(struct stream *s, void *to, const void *from, size_t len, unsigned char byte)
+{
+	append(s, (struct copy){ .to = to, .from = from, .len = len, .byte = byte });
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t len, void *stream)
@@ -505,5 +569,74 @@ int cuFlushGPUDirectRDMAWrites(int target, int scope)
 
 	if (!result && (target || scope != 100))
 		result = INVALID_VALUE;
+	return end(result);
+}
+
+int cuModuleLoadData(void **module, const void *image)
+{
+	int result = begin("cuModuleLoadData", true);
+
+	if (!result && strncmp(image, ".version ", 9) != 0)
+		result = INVALID_VALUE;
+	if (!result) {
+		*module = &nr_modules;
+		nr_modules++;
+	}
+	return end(result);
+}
+
+int cuModuleUnload(void *module)
+{
+	int result = begin("cuModuleUnload", true);
+
+	if (!result && module != &nr_modules)
+		result = INVALID_VALUE;
+	if (!result)
+		nr_modules--;
+	return end(result);
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+	int result = begin("cuModuleGetFunction", true);
+
+	if (!result && (module != &nr_modules || strcmp(name, "kvblk_crc32c") != 0))
+		result = INVALID_VALUE;
+	if (!result)
+		*function = &nr_launches;
+	return end(result);
+}
+
+/* Return the content of an argument that is an array in device memory, or NULL. */
+static void *array_at(const void *argument, size_t len)
+{
+	uint64_t ptr = *(const uint64_t *)argument;
+	struct range *r = find(ptr, len, true);
+
+	return r ? r->bytes + (ptr - r->addr) : NULL;
+}
+
+int cuLaunchKernel(void *function, unsigned int blocks, unsigned int blocks_y, unsigned int blocks_z,
+		   unsigned int threads, unsigned int threads_y, unsigned int threads_z,
+		   unsigned int shared, void *stream, void **arguments, void **extra)
+{
+	int result = begin("cuLaunchKernel", true);
+	struct copy c = { .blocks = blocks };
+
+	if (!result && (!stream || function != &nr_launches || !blocks || blocks_y != 1 || blocks_z != 1 ||
+			threads != CRC_THREADS || threads_y != 1 || threads_z != 1 || shared || extra))
+		result = INVALID_VALUE;
+	if (!result) {
+		c.len = *(unsigned int *)arguments[1];
+		c.parts = array_at(arguments[0], c.len * sizeof(*c.parts));
+		c.columns = array_at(arguments[2], CRC_THREADS * sizeof(*c.columns));
+		c.sums = array_at(arguments[3], sizeof(*c.sums));
+		if (!c.len || !c.parts || !c.columns || !c.sums)
+			result = INVALID_VALUE;
+	}
+	if (!result) {
+		append(stream, c);
+		nr_launches++;
+	}
 	return end(result);
 }

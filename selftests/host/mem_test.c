@@ -26,6 +26,7 @@ static int simulated_ioctl(int fd, unsigned long request, void *arg);
 #include "../../tools/lib/mem.c"
 #include "../../tools/lib/cuda.c"
 #include "../../tools/lib/stage.c"
+#include "../../tools/lib/checksums.c"
 #undef calloc
 #undef dlsym
 
@@ -37,6 +38,7 @@ static void (*fake_mmap)(int mode);
 static void (*fake_managed)(uint64_t ptr, bool managed);
 static int (*fake_leaks)(void);
 static int (*fake_copies)(void);
+static int (*fake_launches)(void);
 static unsigned char *(*fake_bytes)(uint64_t ptr);
 
 static int fail_alloc;		/* allocations that succeed before one fails; -1: none fails */
@@ -60,6 +62,7 @@ struct block {
 	unsigned char *data;
 	uint32_t len;
 	uint64_t layout_tag;
+	uint32_t sums[64], nr_sums;	/* of its producer; or @nr_sums is 0 */
 };
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;	/* protects all of the pool */
@@ -74,6 +77,7 @@ static unsigned int submits_seen, batch_sizes[64];	/* batches */
 static int copies_seen[64];		/* by batch: copies to the device before */
 static unsigned int end_at;		/* countdown to the operation with @end_result */
 static int end_result = -ECANCELED;
+static int torn;			/* gets that deliver a wrong byte */
 static int submit_error;		/* a batch fails with this */
 static uint32_t value_max = 8 * MIB;
 static uint32_t hints_seen[64];		/* by batch: hints of the first operation */
@@ -92,6 +96,33 @@ static void *memory_of(const struct kvblk_piece *piece)
 	return regions[piece->handle].addr + piece->addr;
 }
 
+/* Bit by bit, from the definition. */
+static uint32_t crc32c(const unsigned char *p, size_t len)
+{
+	uint32_t crc = ~0u;
+
+	while (len--) {
+		crc ^= *p++;
+		for (int i = 0; i < 8; i++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+	}
+	return ~crc;
+}
+
+/* Returns whether the block's checksums match, chunk by chunk. */
+static bool matches(const unsigned char *p, size_t len, const uint32_t *sums)
+{
+	for (size_t at = 0; at < len; at += UNIT) {
+		if (*sums++ != crc32c(p + at, len - at < UNIT ? len - at : UNIT))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Run an operation. Gets go directly to the memory of a device, unverified, unless a hard deadline
+ * requires kernel memory.
+ */
 static void run(const struct kvblk_op *op, struct kvblk_result *result)
 {
 	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
@@ -111,12 +142,18 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 		block->data = malloc(block->len);
 		block->layout_tag = ext ? ext->layout_tag : 0;
 		memcpy(block->data, memory_of(piece), block->len);
+		block->nr_sums = ext ? ext->nr_checksums : 0;
+		if (block->nr_sums)
+			memcpy(block->sums, (void *)(uintptr_t)ext->checksums, block->nr_sums * 4);
 		result->res = (int)block->len;
 		result->flags = KVBLK_RES_DIRECT;
 		return;
 	}
 	result->value_len = block->len;
 	if (!block->data || (op->flags & KVBLK_OPF_LAYOUT && ext->layout_tag != block->layout_tag)) {
+		result->res = -ENOENT;
+	} else if (block->nr_sums && op->flags & KVBLK_OPF_HARD_DEADLINE &&
+		   !matches(block->data, block->len, block->sums)) {
 		result->res = -ENOENT;
 	} else if (from >= block->len) {
 		result->res = -ERANGE;
@@ -128,6 +165,15 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 		result->res = (int)len;
 		result->flags = KVBLK_RES_DIRECT;
 		result->layout_tag = block->layout_tag;
+		if (block->nr_sums && ext && ext->checksums) {
+			memcpy((void *)(uintptr_t)ext->checksums, block->sums + from / UNIT,
+			       (len + UNIT - 1) / UNIT * 4);
+			result->flags |= KVBLK_RES_CHECKSUMS;
+		}
+		if (torn) {
+			*(char *)memory_of(piece) ^= 1;
+			torn--;
+		}
 	}
 }
 
@@ -206,6 +252,8 @@ static int simulated_ioctl(int fd, unsigned long request, void *arg)
 		err = simulated_submit(arg);
 	} else if (request == KVBLK_IOC_INFO) {
 		((struct kvblk_info *)arg)->value_max = value_max;
+		((struct kvblk_info *)arg)->chunk_size = UNIT;
+		((struct kvblk_info *)arg)->checksum = KVBLK_CHECKSUM_CRC32C;
 		err = info_error;
 	} else if (request == KVBLK_IOC_REG_BUF) {
 		err = simulated_reg_buf(arg);
@@ -260,7 +308,7 @@ static int setup(void **state)
 	region_error = info_error = 0;
 	ops_seen = submits_seen = end_at = 0;
 	end_result = -ECANCELED;
-	submit_error = 0;
+	submit_error = torn = 0;
 	fake_fail("", 0, 0);
 	fake_mmap(0);
 	unsetenv("KVBLK_FAKE_CUDA_NO_CONTEXT");
@@ -1319,6 +1367,280 @@ MEM_TEST(test_threads)
 	kvblk_mem_unregister(shared);
 }
 
+/* An operation with checksums. */
+struct summed {
+	struct kvblk_op op;
+	struct kvblk_op_ext ext;
+	struct kvblk_piece piece;
+	uint32_t sums[64];
+};
+
+static void summed(struct summed *s, uint8_t opcode, const void *key, struct kvblk_mem *mem, size_t at,
+		   size_t len)
+{
+	assert_int_equal(kvblk_prep_piece(&s->piece, mem, at, len), 0);
+	kvblk_prep_put(&s->op, key, 1, &s->piece, 1);
+	s->op.opcode = opcode;
+	s->op.flags = opcode == KVBLK_OP_GET ? KVBLK_OPF_CALLER_CHECKS : 0;
+	kvblk_prep_ext(&s->op, &s->ext);
+	s->ext.checksums = (uintptr_t)s->sums;
+	s->ext.nr_checksums = (uint32_t)((len + UNIT - 1) / UNIT);
+	memset(s->sums, 0xee, sizeof(s->sums));
+}
+
+MEM_TEST(test_gpu_checksums)
+{
+	static const size_t lens[] = { 1, 2, 3, 4, 5, 1023, 1024, 1025, 4096, 65535, 65536, 65537, 99999, 2 * MIB };
+	struct summed s;
+
+	for (int mode = 0; mode < 2; mode++) {
+		struct kvblk_mem *mem;
+
+		fake_mmap(mode);
+		mem = vram(2 * MIB + 8);
+		assert_int_equal(kind_of(mem), mode ? KVBLK_MEM_REGISTERED : KVBLK_MEM_STAGED);
+		pattern(device(mem), 2 * MIB + 8, 1);
+		for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+			/* any alignment of begin and end */
+			for (size_t at = 0; at < (lens[i] < MIB ? 5 : 2); at++) {
+				summed(&s, KVBLK_OP_PUT, "a", mem, at, lens[i]);
+				assert_int_equal(kvblk_gpu_checksums(kv, &s.op, 1, NULL), 0);
+				assert_true(matches(device(mem) + at, lens[i], s.sums));
+				assert_int_equal(s.sums[s.ext.nr_checksums], 0xeeeeeeee);
+			}
+		}
+		kvblk_mem_unregister(mem);
+	}
+}
+
+/* Many pieces of two registrations, chunks of many pieces, and more than fit into a round. */
+MEM_TEST(test_gpu_checksums_of_pieces)
+{
+	static struct kvblk_piece pieces[10][1000];
+	static unsigned char bytes[200000];
+	struct kvblk_mem *mems[2] = { vram(MIB), vram(MIB) };
+	struct kvblk_op ops[10];
+	struct kvblk_op_ext exts[10];
+	uint32_t sums[10][4];
+	int launches = fake_launches();
+
+	pattern(device(mems[0]), MIB, 1);
+	pattern(device(mems[1]), MIB, 2);
+	for (unsigned int i = 0; i < 10; i++) {
+		for (unsigned int j = 0; j < 1000; j++)
+			assert_int_equal(kvblk_prep_piece(&pieces[i][j], mems[j % 2], i * 1000 + j * 7,
+							  1 + (i + j) % 150), 0);
+		kvblk_prep_put(&ops[i], "a", 1, pieces[i], 1000);
+		kvblk_prep_ext(&ops[i], &exts[i]);
+		exts[i].checksums = (uintptr_t)sums[i];
+		exts[i].nr_checksums = (uint32_t)((length_of(&ops[i]) + UNIT - 1) / UNIT);
+	}
+	assert_int_equal(kvblk_gpu_checksums(kv, ops, 10, NULL), 0);
+	assert_int_equal(fake_launches() - launches, 2);
+	for (unsigned int i = 0; i < 10; i++) {
+		size_t len = 0;
+
+		for (unsigned int j = 0; j < 1000; j++) {
+			memcpy(bytes + len, device(mems[j % 2]) + i * 1000 + j * 7, pieces[i][j].length);
+			len += pieces[i][j].length;
+		}
+		assert_true(matches(bytes, len, sums[i]));
+	}
+	kvblk_mem_unregister(mems[0]);
+	kvblk_mem_unregister(mems[1]);
+}
+
+/* Puts with the GPU's checksums, gets that the GPU verifies: damage is a miss, whoever did it. */
+MEM_TEST(test_gpu_verify)
+{
+	struct kvblk_result results[3];
+	struct summed put, gets[3];
+	struct kvblk_op ops[3];
+
+	for (int mode = 0; mode < 2; mode++) {
+		struct kvblk_mem *mem;
+
+		fake_mmap(mode);
+		mem = vram(4 * MIB);
+		pattern(device(mem), MIB, 1);
+		for (int i = 0; i < 3; i++) {
+			summed(&put, KVBLK_OP_PUT, &"abc"[i], mem, (size_t)i, 100000);
+			assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), 0);
+			assert_int_equal(kvblk_submit(kv, &put.op, 1, results, 0), 0);
+			assert_int_equal(results[0].res, 100000);
+		}
+		for (int i = 0; i < 3; i++) {
+			summed(&gets[i], KVBLK_OP_GET, &"abc"[i], mem, MIB + (size_t)i * 128 * 1024, 100000);
+			ops[i] = gets[i].op;
+		}
+		/* wrong in the pool; wrong in the first transfer only */
+		blocks['b'].data[99999] ^= 1;
+		torn = 1;
+		assert_int_equal(kvblk_submit(kv, ops, 3, results, 0), 0);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(results[i].res, 100000);
+			assert_true(results[i].flags & KVBLK_RES_CHECKSUMS);
+		}
+		submits_seen = 0;
+		assert_int_equal(kvblk_gpu_verify(kv, ops, 3, results, sizeof(results[0]), NULL), 0);
+		assert_int_equal(submits_seen, 1);
+		assert_int_equal(results[0].res, 100000);
+		assert_int_equal(results[1].res, -ENOENT);
+		assert_int_equal(results[2].res, 100000);
+		assert_memory_equal(device(mem) + MIB, device(mem), 100000);
+		assert_memory_equal(device(mem) + MIB + 2 * 128 * 1024, device(mem) + 2, 100000);
+		/* the second chunk; then bytes that the kernel has checked */
+		ops[2].flags |= KVBLK_OPF_PARTIAL;
+		ops[2].offset = UNIT;
+		blocks['c'].data[UNIT] ^= 1;
+		assert_int_equal(kvblk_submit(kv, &ops[2], 1, results, 0), 0);
+		assert_int_equal(results[0].res, 100000 - UNIT);
+		assert_int_equal(kvblk_gpu_verify(kv, &ops[2], 1, results, sizeof(results[0]), NULL), 0);
+		assert_int_equal(results[0].res, -ENOENT);
+		ops[2].offset = UNIT + 1;
+		assert_int_equal(kvblk_submit(kv, &ops[2], 1, results, 0), 0);
+		assert_int_equal(kvblk_gpu_verify(kv, &ops[2], 1, results, sizeof(results[0]), NULL), 0);
+		assert_int_equal(results[0].res, 100000 - UNIT - 1);
+		kvblk_mem_unregister(mem);
+		for (int i = 0; i < 3; i++) {
+			free(blocks[(int)"abc"[i]].data);
+			blocks[(int)"abc"[i]].data = NULL;
+		}
+	}
+}
+
+/* Operations that the pool refused, with more pieces than a round has parts, are skipped. */
+MEM_TEST(test_gpu_verify_refused)
+{
+	static struct kvblk_piece pieces[UINT16_MAX];
+	struct kvblk_mem *mem = vram(MIB);
+	struct kvblk_result results[2];
+	struct summed put, gets[2];
+	struct kvblk_op ops[2];
+
+	summed(&put, KVBLK_OP_PUT, "a", mem, 0, 5000);
+	assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), 0);
+	assert_int_equal(kvblk_submit(kv, &put.op, 1, results, 0), 0);
+	for (int i = 0; i < 2; i++) {
+		summed(&gets[i], KVBLK_OP_GET, "a", mem, 8192, 5000);
+		ops[i] = gets[i].op;
+		assert_int_equal(kvblk_submit(kv, &ops[i], 1, &results[i], 0), 0);
+	}
+	ops[1].pieces = (uintptr_t)pieces;
+	ops[1].nr_pieces = UINT16_MAX;
+	results[1].res = -EINVAL;
+	assert_int_equal(kvblk_gpu_verify(kv, ops, 2, results, sizeof(results[0]), NULL), 0);
+	assert_int_equal(results[0].res, 5000);
+	assert_int_equal(results[1].res, -EINVAL);
+	kvblk_mem_unregister(mem);
+}
+
+/* Registrations of the same memory share a summer; the end of the first does not free the summer. */
+MEM_TEST(test_gpu_checksums_overlap)
+{
+	struct kvblk_mem *mem = vram(MIB), *over[2];
+	struct summed s;
+
+	pattern(device(mem), MIB, 1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(kvblk_mem_register(kv, kvblk_mem_addr(mem), MIB, &small, &over[i]), 0);
+		summed(&s, KVBLK_OP_PUT, "a", over[i], 0, 5000);
+		assert_int_equal(kvblk_gpu_checksums(kv, &s.op, 1, NULL), 0);
+	}
+	assert_ptr_equal(over[0]->summer, over[1]->summer);
+	for (int i = 0; i < 2; i++) {
+		summed(&s, KVBLK_OP_PUT, "a", over[i], 0, 5000);
+		assert_int_equal(kvblk_gpu_checksums(kv, &s.op, 1, NULL), 0);
+		assert_true(matches(device(mem), 5000, s.sums));
+		kvblk_mem_unregister(over[i]);
+	}
+	kvblk_mem_unregister(mem);
+}
+
+/* A caller's stream is none of the other callers' business. */
+MEM_TEST(test_gpu_checksums_stream)
+{
+	struct kvblk_mem *mem = vram(MIB);
+	struct summed s;
+	void *stream;
+
+	pattern(device(mem), MIB, 1);
+	summed(&s, KVBLK_OP_PUT, "a", mem, 0, 5000);
+	assert_int_equal(kvblk_gpu_checksums(kv, &s.op, 1, NULL), 0);
+	assert_int_equal(kvblk_cu_enter(mem->summer->context), 0);
+	assert_int_equal(kvblk_cu.stream_create(&stream, STREAM_NON_BLOCKING), 0);
+	kvblk_cu_leave();
+	for (int i = 0; i < 3; i++) {
+		memset(s.sums, 0, sizeof(s.sums));
+		fake_fail(i == 1 ? "cuStreamSynchronize" : "", 1, 999);
+		assert_int_equal(kvblk_gpu_checksums(kv, &s.op, 1, stream), i == 1 ? -EIO : 0);
+		assert_int_equal(matches(device(mem), 5000, s.sums), i != 1);
+	}
+	assert_int_equal(kvblk_cu_enter(mem->summer->context), 0);
+	kvblk_cu.stream_destroy(stream);
+	kvblk_cu_leave();
+	kvblk_mem_unregister(mem);
+}
+
+/* Whatever CUDA refuses: puts go without checksums, and the kernel verifies gets. */
+MEM_TEST(test_gpu_checksums_fail)
+{
+	static const char *const calls[] = { "cuCtxPushCurrent_v2", "cuMemHostRegister_v2", "cuModuleLoadData",
+					     "cuModuleGetFunction", "cuMemAlloc_v2", "cuStreamCreate",
+					     "cuMemcpyHtoDAsync_v2",
+					     "cuLaunchKernel", "cuMemcpyDtoHAsync_v2" };
+	static unsigned char bytes[4096];
+	struct kvblk_result result;
+	struct kvblk_mem *mem, *host;
+	struct summed put, get;
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		fake_mmap(1);
+		mem = vram(MIB);
+		memset(device(mem), 7, MIB);
+		summed(&put, KVBLK_OP_PUT, "a", mem, 0, 4096);
+		fake_fail(calls[i], 1, 999);
+		assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), -EIO);
+		assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), 0);
+		assert_int_equal(kvblk_submit(kv, &put.op, 1, &result, 0), 0);
+		kvblk_mem_unregister(mem);
+
+		mem = vram(MIB);
+		summed(&get, KVBLK_OP_GET, "a", mem, 4096, 4096);
+		for (int good = 0; good < 2; good++) {
+			torn = 1;
+			assert_int_equal(kvblk_submit(kv, &get.op, 1, &result, 0), 0);
+			fake_fail(good ? "" : calls[i], 1, 999);
+			assert_int_equal(kvblk_gpu_verify(kv, &get.op, 1, &result, sizeof(result), NULL), 0);
+			assert_int_equal(result.res, 4096);
+			assert_true(all_are(device(mem) + 4096, 4096, 7));
+		}
+		kvblk_mem_unregister(mem);
+		free(blocks['a'].data);
+		blocks['a'].data = NULL;
+	}
+	missing = "cuLaunchKernel";
+	driver_state = -ENXIO;
+	mem = vram(MIB);
+	summed(&put, KVBLK_OP_PUT, "a", mem, 0, 4096);
+	assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), -EOPNOTSUPP);
+	kvblk_mem_unregister(mem);
+
+	missing = NULL;
+	driver_state = -ENXIO;
+	mem = vram(MIB);
+	assert_int_equal(kvblk_mem_register(kv, bytes, sizeof(bytes), NULL, &host), 0);
+	summed(&put, KVBLK_OP_PUT, "a", host, 0, 4096);
+	assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), -EXDEV);
+	summed(&put, KVBLK_OP_PUT, "a", mem, 0, 4096);
+	put.ext.nr_checksums = 2;
+	assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), -EINVAL);
+	put.op.ext = 0;
+	assert_int_equal(kvblk_gpu_checksums(kv, &put.op, 1, NULL), -EINVAL);
+	kvblk_mem_unregister(mem);
+	kvblk_mem_unregister(host);
+}
+
 /* Without CUDA, host memory works and "cuda:0" returns -ELIBACC. */
 static int without_cuda(void)
 {
@@ -1352,6 +1674,7 @@ int main(void)
 	*(void **)&fake_managed = dlsym(library, "fake_cuda_managed");
 	*(void **)&fake_leaks = dlsym(library, "fake_cuda_leaks");
 	*(void **)&fake_copies = dlsym(library, "fake_cuda_copies");
+	*(void **)&fake_launches = dlsym(library, "fake_cuda_launches");
 	*(void **)&fake_bytes = dlsym(library, "fake_cuda_bytes");
 	return RUN_TESTS("mem_test");
 }

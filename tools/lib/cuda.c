@@ -39,6 +39,10 @@ static const struct {
 	{ &kvblk_cu.batch,		"cuMemcpyBatchAsync" },
 	{ &kvblk_cu.range_handle,	"cuMemGetHandleForAddressRange" },
 	{ &kvblk_cu.flush,		"cuFlushGPUDirectRDMAWrites" },
+	{ &kvblk_cu.module_load,	"cuModuleLoadData" },
+	{ &kvblk_cu.module_unload,	"cuModuleUnload" },
+	{ &kvblk_cu.module_function,	"cuModuleGetFunction" },
+	{ &kvblk_cu.launch,		"cuLaunchKernel" },
 };
 
 /* -ENXIO: not loaded yet; 0 or -ENOSYS are final */

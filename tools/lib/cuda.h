@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of the CUDA driver API that cuda.c and stage.c use. */
+/* The part of the CUDA driver API that cuda.c, stage.c and checksums.c use. */
 #ifndef LIBKVBLK_CUDA_H
 #define LIBKVBLK_CUDA_H
 
@@ -47,7 +47,7 @@ struct copy_attributes {
 };
 
 /* Functions of the driver, NULL until it is loaded. The last NR_OPTIONAL ones may stay NULL. */
-#define NR_OPTIONAL	3
+#define NR_OPTIONAL	7
 
 struct kvblk_cu {
 	int (*init)(unsigned int flags);
@@ -74,6 +74,13 @@ struct kvblk_cu {
 	int (*range_handle)(void *handle, device_ptr ptr, size_t len, int type,
 			    unsigned long long flags);
 	int (*flush)(int target, int scope);
+	int (*module_load)(void **module, const void *image);
+	int (*module_unload)(void *module);
+	int (*module_function)(void **function, void *module, const char *name);
+	int (*launch)(void *function, unsigned int blocks, unsigned int blocks_y,
+		      unsigned int blocks_z, unsigned int threads, unsigned int threads_y,
+		      unsigned int threads_z, unsigned int shared, void *stream,
+		      void **arguments, void **extra);
 };
 
 extern struct kvblk_cu kvblk_cu;

@@ -1028,6 +1028,51 @@ int kvblk_prestage(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
 		   unsigned int nr_keys, const struct kvblk_prestage_options *options,
 		   struct kvblk_prestaged *prestaged, struct kvblk_prestage_sum *sum);
 
+/* Checksums by a GPU. */
+
+/**
+ * kvblk_gpu_checksums() - compute the checksums of puts on the GPU that holds their blocks
+ * @kv: the handle
+ * @ops: puts of memory that is registered with @kv; the extension of each has @checksums, an
+ *	array of @nr_checksums words: one for each begun &struct kvblk_info.chunk_size bytes
+ * @nr_ops: operations
+ * @stream: CUstream: the computation waits for what was submitted to it before; NULL: the
+ *	blocks are complete
+ *
+ * Fills in the arrays, so that the puts carry the checksums of their producer: the kernel
+ * computes none, and a device can transfer the blocks directly for any integrity of the pool.
+ * Waits for the GPU. All memory must be of one CUDA context.
+ *
+ * Context: any thread; may sleep. The first call for a registration loads code into the GPU.
+ * Return: 0; -EXDEV if a piece is not in memory of a GPU, or in another context; -EOPNOTSUPP if
+ * CUDA cannot load the code; -EINVAL, -ENOMEM, -ENODEV; -EIO if CUDA failed. After an error the
+ * arrays are undefined: put without them.
+ */
+int kvblk_gpu_checksums(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr_ops,
+			void *stream);
+
+/**
+ * kvblk_gpu_verify() - verify completed gets on the GPU that holds their blocks
+ * @kv: the handle
+ * @ops: operations of one submission; those of gets as submitted, with extensions that have
+ *	@checksums
+ * @nr_ops: operations
+ * @results: their results; those of gets are replaced if a get had to be repeated
+ * @result_size: bytes from one result to the next: sizeof(*results)
+ * @stream: as for kvblk_gpu_checksums()
+ *
+ * For gets with KVBLK_OPF_CALLER_CHECKS, and for gets with checksums into device memory: no one
+ * has checked a block with KVBLK_RES_CHECKSUMS. A get whose block does not match, or that the
+ * GPU cannot verify, is repeated through kernel memory, and verified by the kernel, which
+ * removes damaged blocks. Its result is that of the repeated get. Other results are left alone.
+ *
+ * Context: any thread; may sleep, as kvblk_submit() does.
+ * Return: 0: each get whose result is a length has delivered a verified block, if the block has
+ * checksums; -EINVAL.
+ */
+int kvblk_gpu_verify(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr_ops,
+		     struct kvblk_result *results, size_t result_size, void *stream);
+
 /**
  * struct kvblk_hint - what a caller knows of blocks' future
  * @size: sizeof(struct kvblk_hint)

@@ -14,8 +14,8 @@
 struct kvblk {
 	int fd;
 	pthread_mutex_t lock;	/* protects @gpus and their links; held during a flush */
-	struct kvblk_mem *gpus;	/* memory of GPUs that the kernel reaches through a mapping */
-	atomic_uint nr_gpus;	/* written under @lock */
+	struct kvblk_mem *gpus;	/* memory of GPUs */
+	atomic_uint nr_gpus;	/* those that the kernel reaches through a mapping; written under @lock */
 };
 
 #define NS_PER_S	1000000000ull
@@ -138,6 +138,20 @@ static inline void piece_region(struct kvblk_piece *piece, uint32_t region, uint
 	piece->addr = offset;
 }
 
+static inline const struct kvblk_piece *pieces_of(const struct kvblk_op *op)
+{
+	return (const struct kvblk_piece *)(uintptr_t)op->pieces;
+}
+
+static inline size_t length_of(const struct kvblk_op *op)
+{
+	size_t len = 0;
+
+	for (unsigned int i = 0; i < op->nr_pieces; i++)
+		len += pieces_of(op)[i].length;
+	return len;
+}
+
 /* Describe a piece of registered memory, mem.c. Returns 0 or -EFAULT. */
 int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 		    struct kvblk_piece *piece);
@@ -147,6 +161,24 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
  * after the call, mem.c. Does nothing without such memory. Returns 0, or an errno of CUDA.
  */
 int kvblk_flush_gpus(struct kvblk *kv);
+
+/* Checksums by a GPU, checksums.c. */
+struct kvblk_summer;
+
+int kvblk_summer_create(struct kvblk *kv, void *context, struct kvblk_summer **summer);
+struct kvblk_summer *kvblk_summer_hold(struct kvblk_summer *summer);
+/* End a use; the last one frees the summer. */
+void kvblk_summer_put(struct kvblk_summer *summer);
+
+/* Find the device pointer and CUDA context of a piece of GPU memory, mem.c. Returns 0 or -EXDEV. */
+int kvblk_mem_device(struct kvblk *kv, const struct kvblk_piece *piece, uint64_t *ptr,
+		     void **context);
+/*
+ * Hold the summer of the GPU memory that a piece is of; create it if there is none. Pair with
+ * kvblk_summer_put(), because another thread may unregister overlapping memory.
+ */
+int kvblk_mem_summer(struct kvblk *kv, const struct kvblk_piece *piece,
+		     struct kvblk_summer **summer);
 
 /* CUDA device memory, cuda.c. Calls return 0 or a negative errno. */
 struct kvblk_cuda;

@@ -16,7 +16,7 @@
 
 #define MEM_MAX		(64ull << 30)	/* limit of KVBLK_IOC_REG_BUF */
 
-/* Constant after mem_create() or kvblk_mem_alloc(), except @next. */
+/* Constant after mem_create() or kvblk_mem_alloc(), except @next and @summer. */
 struct kvblk_mem {
 	struct kvblk_mem *next;	/* in kv->gpus */
 	struct kvblk *kv;
@@ -27,6 +27,7 @@ struct kvblk_mem {
 	uint32_t region;
 	struct kvblk_cuda *cuda;	/* NULL if not CUDA memory */
 	struct kvblk_stage *stage;	/* NULL if not staged */
+	struct kvblk_summer *summer;	/* made at its first use, under kv->lock */
 	void *map;		/* mapping to remove at the end, or NULL */
 	size_t map_len;
 };
@@ -75,6 +76,12 @@ static bool range_is_good(const void *addr, size_t len)
 	return len && len <= MEM_MAX && (uintptr_t)addr + len >= (uintptr_t)addr;
 }
 
+/* Returns true for memory of a GPU that the kernel writes to, so that CUDA has to flush. */
+static bool is_mapped_gpu(const struct kvblk_mem *mem)
+{
+	return mem->kind != KVBLK_MEM_STAGED;
+}
+
 static void gpu_add(struct kvblk_mem *mem)
 {
 	struct kvblk *kv = mem->kv;
@@ -82,7 +89,7 @@ static void gpu_add(struct kvblk_mem *mem)
 	pthread_mutex_lock(&kv->lock);
 	mem->next = kv->gpus;
 	kv->gpus = mem;
-	atomic_fetch_add(&kv->nr_gpus, 1);
+	atomic_fetch_add(&kv->nr_gpus, is_mapped_gpu(mem));
 	pthread_mutex_unlock(&kv->lock);
 }
 
@@ -95,14 +102,8 @@ static void gpu_remove(struct kvblk_mem *mem)
 	for (m = &kv->gpus; *m != mem; m = &(*m)->next)
 		;
 	*m = mem->next;
-	atomic_fetch_sub(&kv->nr_gpus, 1);
+	atomic_fetch_sub(&kv->nr_gpus, is_mapped_gpu(mem));
 	pthread_mutex_unlock(&kv->lock);
-}
-
-/* Returns true for memory of a GPU that the kernel writes to, so that CUDA has to flush. */
-static bool is_mapped_gpu(const struct kvblk_mem *mem)
-{
-	return mem->cuda && mem->kind != KVBLK_MEM_STAGED;
 }
 
 int kvblk_flush_gpus(struct kvblk *kv)
@@ -115,6 +116,8 @@ int kvblk_flush_gpus(struct kvblk *kv)
 	pthread_mutex_lock(&kv->lock);
 	for (const struct kvblk_mem *mem = kv->gpus; mem && !err; mem = mem->next) {
 		/* flush once for all memory of a context */
+		if (!is_mapped_gpu(mem))
+			continue;
 		if (kvblk_cuda_context(mem->cuda) != flushed)
 			err = kvblk_cuda_flush(mem->cuda);
 		flushed = kvblk_cuda_context(mem->cuda);
@@ -141,7 +144,7 @@ static int mem_create(struct kvblk *kv, void *addr, size_t len, struct kvblk_cud
 		free(m);
 		return err;
 	}
-	if (is_mapped_gpu(m))
+	if (m->cuda)
 		gpu_add(m);
 	*mem = m;
 	return 0;
@@ -172,8 +175,9 @@ void kvblk_mem_unregister(struct kvblk_mem *mem)
 {
 	if (!mem)
 		return;
-	if (is_mapped_gpu(mem))
+	if (mem->cuda)
 		gpu_remove(mem);
+	kvblk_summer_put(mem->summer);
 	if (mem->kind == KVBLK_MEM_REGISTERED)
 		kvblk_region_unregister(mem->kv, mem->region);
 	if (mem->map)
@@ -330,4 +334,63 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 		kvblk_stage_piece(mem->stage, kvblk_cuda_ptr(mem->cuda) + offset, len, piece);
 		return 0;
 	}
+}
+
+/* Find the GPU memory that a piece is of, or NULL. Caller holds kv->lock. */
+static struct kvblk_mem *gpu_of(struct kvblk *kv, const struct kvblk_piece *piece, uint64_t *ptr)
+{
+	for (struct kvblk_mem *mem = kv->gpus; mem; mem = mem->next) {
+		struct kvblk_piece first;
+
+		if (kvblk_mem_piece(mem, 0, 1, &first) || first.type != piece->type ||
+		    first.handle != piece->handle || piece->addr < first.addr ||
+		    piece->length > mem->len ||
+		    piece->addr - first.addr > mem->len - piece->length)
+			continue;
+		*ptr = kvblk_cuda_ptr(mem->cuda) + (piece->addr - first.addr);
+		return mem;
+	}
+	return NULL;
+}
+
+int kvblk_mem_device(struct kvblk *kv, const struct kvblk_piece *piece, uint64_t *ptr,
+		     void **context)
+{
+	const struct kvblk_mem *mem;
+
+	pthread_mutex_lock(&kv->lock);
+	mem = gpu_of(kv, piece, ptr);
+	if (mem)
+		*context = kvblk_cuda_context(mem->cuda);
+	pthread_mutex_unlock(&kv->lock);
+	return mem ? 0 : -EXDEV;
+}
+
+/* Share the summer of other memory in the context, or create one. Caller holds kv->lock. */
+static int summer_share(struct kvblk *kv, struct kvblk_mem *mem)
+{
+	void *context = kvblk_cuda_context(mem->cuda);
+
+	for (const struct kvblk_mem *m = kv->gpus; m && !mem->summer; m = m->next) {
+		if (m->summer && kvblk_cuda_context(m->cuda) == context)
+			mem->summer = kvblk_summer_hold(m->summer);
+	}
+	return mem->summer ? 0 : kvblk_summer_create(kv, context, &mem->summer);
+}
+
+int kvblk_mem_summer(struct kvblk *kv, const struct kvblk_piece *piece,
+		     struct kvblk_summer **summer)
+{
+	struct kvblk_mem *mem;
+	uint64_t ptr;
+	int err = -EXDEV;
+
+	pthread_mutex_lock(&kv->lock);
+	mem = gpu_of(kv, piece, &ptr);
+	if (mem)
+		err = summer_share(kv, mem);
+	if (!err)
+		*summer = kvblk_summer_hold(mem->summer);
+	pthread_mutex_unlock(&kv->lock);
+	return err;
 }

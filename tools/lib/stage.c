@@ -301,11 +301,6 @@ struct load {
 	size_t at;
 };
 
-static const struct kvblk_piece *pieces_of(const struct kvblk_op *op)
-{
-	return (const struct kvblk_piece *)(uintptr_t)op->pieces;
-}
-
 /* Returns the stage id of the first staged piece, or 0 if none is staged. */
 static uint32_t id_of(const struct kvblk_op *op)
 {
@@ -315,15 +310,6 @@ static uint32_t id_of(const struct kvblk_op *op)
 			return pieces_of(op)[i].handle;
 	}
 	return 0;
-}
-
-static size_t length_of(const struct kvblk_op *op)
-{
-	size_t len = 0;
-
-	for (unsigned int i = 0; i < op->nr_pieces; i++)
-		len += pieces_of(op)[i].length;
-	return len;
 }
 
 /* Returns the bytes that an operation needs in the lane. A get's buffer may exceed any block. */
