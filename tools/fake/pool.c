@@ -20,6 +20,7 @@
  * KVBLK_FAKE_FAIL=N		every Nth get and put fails
  * KVBLK_FAKE_GATE=FD		a batch waits for a byte from FD
  * KVBLK_FAKE_HINTS=FILE	append a line for each hint
+ * KVBLK_FAKE_INTEGRITY=N	the pool's policy for checksums; default 0
  * KVBLK_FAKE_LEASE=1		a get misses unless a lease is held; the last close
  *				reports leases not released
  * KVBLK_FAKE_LEASE_KEYS=N	a lookup leases at most N keys
@@ -67,7 +68,8 @@ struct block {
 	uint64_t layout_tag;
 	uint64_t caller_tag;
 	bool in_memory;		/* in this process's KVBLK_FAKE_DRAM */
-	unsigned char bytes[];	/* key, then data */
+	uint32_t nr_sums;	/* checksums of the producer, or 0 */
+	unsigned char bytes[];	/* key, data, checksums */
 };
 
 /* protects the variables below */
@@ -143,7 +145,7 @@ static void record(const struct block *block, uint32_t len)
 	struct block head = *block;
 	struct iovec parts[] = {
 		{ &head, sizeof(head) },
-		{ (void *)block->bytes, block->key_len + (len == DELETED ? 0 : len) },
+		{ (void *)block->bytes, block->key_len + (len == DELETED ? 0 : len + 4 * block->nr_sums) },
 	};
 
 	head.len = len;
@@ -158,7 +160,7 @@ static void replay(void)
 	struct block head;
 
 	while (store >= 0 && pread(store, &head, sizeof(head), store_read) == sizeof(head)) {
-		size_t len = head.key_len + (head.len == DELETED ? 0 : head.len);
+		size_t len = head.key_len + (head.len == DELETED ? 0 : head.len + 4 * head.nr_sums);
 		struct block *block = malloc(sizeof(*block) + len);
 		struct block **place;
 
@@ -240,6 +242,11 @@ static const struct kvblk_op_ext *ext_of(const struct kvblk_op *op)
 	return op->ext ? (const struct kvblk_op_ext *)(uintptr_t)op->ext : &none;
 }
 
+static uint64_t chunks_in(uint64_t len)
+{
+	return (len + CHUNK_SIZE - 1) / CHUNK_SIZE;
+}
+
 /* Returns the errno with which the module refuses an extension, else 0. */
 static int check_ext(const struct kvblk_op *op)
 {
@@ -247,7 +254,7 @@ static int check_ext(const struct kvblk_op *op)
 	bool put = op->opcode == KVBLK_OP_PUT;
 
 	if (!op->ext)
-		return op->flags & KVBLK_OPF_LAYOUT ? -EINVAL : 0;
+		return op->flags & (KVBLK_OPF_LAYOUT | KVBLK_OPF_CALLER_CHECKS) ? -EINVAL : 0;
 	if (ext->size < KVBLK_OP_EXT_SIZE_VER0)
 		return -EINVAL;
 	if (ext->flags || ext->hints & ~(uint32_t)(KVBLK_HINT_CONTINUES | KVBLK_HINT_MISSED))
@@ -257,7 +264,8 @@ static int check_ext(const struct kvblk_op *op)
 		return -EINVAL;
 	if (!ext->parent != !ext->parent_len || ext->parent_len > KVBLK_KEY_MAX ||
 	    !ext->checksums != !ext->nr_checksums || ext->nr_checksums > KVBLK_CHECKSUMS_MAX ||
-	    ext->reserved)
+	    (put && ext->checksums && ext->nr_checksums != chunks_in(room_of(op))) ||
+	    (op->flags & KVBLK_OPF_CALLER_CHECKS && !ext->checksums) || ext->reserved)
 		return -EINVAL;
 	return 0;
 }
@@ -269,7 +277,8 @@ static int check(const struct kvblk_op *op, int fd)
 {
 	static const uint32_t flags[] = {
 		[KVBLK_OP_PUT] = KVBLK_OPF_DURABLE,
-		[KVBLK_OP_GET] = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE,
+		[KVBLK_OP_GET] = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE |
+				 KVBLK_OPF_CALLER_CHECKS,
 		[KVBLK_OP_DELETE] = 0,
 		[KVBLK_OP_PREFETCH] = KVBLK_OPF_LAYOUT,
 		[KVBLK_OP_HINT] = HINTS,
@@ -281,7 +290,7 @@ static int check(const struct kvblk_op *op, int fd)
 
 	if (op->opcode < KVBLK_OP_PUT || op->opcode > KVBLK_OP_HINT ||
 	    op->flags & ~(uint32_t)(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE |
-				    KVBLK_OPF_DURABLE | HINTS))
+				    KVBLK_OPF_DURABLE | HINTS | KVBLK_OPF_CALLER_CHECKS))
 		return -EOPNOTSUPP;
 	if (mode == (reads ? O_WRONLY : O_RDONLY))
 		return -EBADF;
@@ -363,15 +372,19 @@ static void put(const struct kvblk_op *op, struct kvblk_result *result)
 		result->res = -EALREADY;
 		return;
 	}
-	block = malloc(sizeof(*block) + op->key_len + len);
+	block = malloc(sizeof(*block) + op->key_len + len + 4 * ext_of(op)->nr_checksums);
 	*block = (struct block){
 		.key_len = op->key_len,
 		.len = (uint32_t)len,
 		.layout_tag = ext_of(op)->layout_tag,
 		.caller_tag = ext_of(op)->caller_tag,
+		.nr_sums = ext_of(op)->nr_checksums,
 	};
 	memcpy(block->bytes, (void *)(uintptr_t)op->key, op->key_len);
 	move(op, block->bytes + op->key_len, len, false);
+	if (block->nr_sums)
+		memcpy(block->bytes + op->key_len + len,
+		       (void *)(uintptr_t)ext_of(op)->checksums, 4 * block->nr_sums);
 	*place = block;
 	record(block, block->len);
 	result->res = (int)len;
@@ -415,11 +428,22 @@ static void get(const struct kvblk_op *op, struct kvblk_result *result)
 		result->res = -EMSGSIZE;
 		return;
 	}
+	if (ext_of(op)->checksums &&
+	    ext_of(op)->nr_checksums < chunks_in(from + len) - from / CHUNK_SIZE) {
+		result->res = -EMSGSIZE;
+		return;
+	}
 	if (nr_gets == fake_setting("KVBLK_FAKE_CORRUPT"))
 		block->bytes[block->key_len + len / 2] ^= 4;
 	move(op, block->bytes + block->key_len + from, len, true);
 	result->res = (int)len;
 	result->flags = block->in_memory ? KVBLK_RES_BOUNCED | KVBLK_RES_MEMORY : KVBLK_RES_DIRECT;
+	if (!block->nr_sums || !ext_of(op)->checksums)
+		return;
+	memcpy((void *)(uintptr_t)ext_of(op)->checksums,
+	       block->bytes + block->key_len + block->len + 4 * (from / CHUNK_SIZE),
+	       4 * (chunks_in(from + len) - from / CHUNK_SIZE));
+	result->flags |= KVBLK_RES_CHECKSUMS;
 }
 
 static void prefetch(const struct kvblk_op *op, struct kvblk_result *result)
@@ -792,7 +816,7 @@ static int info(struct kvblk_info *to)
 {
 	uint32_t size = to->size;
 	struct kvblk_info own = {
-		.features = KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES |
+		.features = KVBLK_FEAT_HINT | KVBLK_FEAT_TIMES | KVBLK_FEAT_CALLER_CHECKS |
 			    (fake_setting("KVBLK_FAKE_NO_RING") ? 0 : KVBLK_FEAT_URING) |
 			    (fake_setting("KVBLK_FAKE_DRAM") ? KVBLK_FEAT_DRAM : 0),
 		.value_max = VALUE_MAX,
@@ -807,7 +831,7 @@ static int info(struct kvblk_info *to)
 		.pool_uuid = "libkvblk-fake",
 		.pool_name = "fake",
 		.checksum = KVBLK_CHECKSUM_CRC32C,
-		.integrity = KVBLK_CHECK_HEADER,
+		.integrity = (uint32_t)fake_setting("KVBLK_FAKE_INTEGRITY"),
 	};
 
 	if (size < KVBLK_INFO_SIZE_VER0)
