@@ -36,6 +36,9 @@
 #define KVBLK_OPF_RETAIN ...
 #define KVBLK_OPF_DEMOTE ...
 #define KVBLK_OPF_RELEASE ...
+#define KVBLK_OPF_CALLER_CHECKS ...
+#define KVBLK_FEAT_CALLER_CHECKS ...
+#define KVBLK_CHECK_HEADER ...
 #define KVBLK_HINT_CONTINUES ...
 #define KVBLK_HINT_MISSED ...
 #define KVBLK_RES_LEN_DIFFERS ...
@@ -171,6 +174,7 @@ struct kvpy_options {
 	uint64_t layout_tag;
 	uint64_t caller_tag;
 	uint64_t deadline_ns;
+	uint32_t chunk;		/* bytes under a checksum that a GPU computes; 0: none does */
 };
 
 /* Registered memory, sorted by address. */
@@ -207,6 +211,9 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 				       const struct kvpy_ranges *ranges);
 KVPY void kvpy_batch_free(struct kvpy_batch *batch);
 KVPY void kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch);
+KVPY void kvpy_batch_checksums(struct kvblk *kv, struct kvpy_batch *batch);
+KVPY void kvpy_batch_verify(struct kvblk *kv, struct kvpy_batch *batch);
+KVPY int kvpy_gpu_sums(struct kvblk *kv, uint64_t mem);
 KVPY void kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigned int key_len,
 		   uint64_t addr, uint64_t len, uint64_t mem, uint8_t priority,
 		   uint32_t ttl_s, uint64_t deadline_ns, struct kvpy_result *result);
@@ -329,6 +336,17 @@ static struct kvblk_mem *find(const struct kvpy_ranges *ranges, uint64_t *addr, 
 	return (struct kvblk_mem *)(uintptr_t)ranges->handles[low - 1];
 }
 
+/* Returns the number of checksums of an operation with these pieces. */
+static size_t sums_of(const struct kvpy_options *o, const uint64_t *places, unsigned int nr_pieces)
+{
+	uint64_t len = o->chunk ? o->offset % o->chunk : 0;
+
+	for (unsigned int i = 0; i < nr_pieces; i++)
+		len += places[2 * i + 1];
+	len = o->chunk ? (len + o->chunk - 1) / o->chunk : 0;
+	return len < KVBLK_CHECKSUMS_MAX ? len : KVBLK_CHECKSUMS_MAX;
+}
+
 /* Divide the operations of a batch into chunks. */
 static void set_chunks(struct batch *b)
 {
@@ -361,15 +379,20 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 {
 	unsigned int max_chunks = nr / KVBLK_OPS_MAX + 1;
 	struct kvblk_piece *pieces;
-	size_t key_bytes = 0;
+	size_t key_bytes = 0, nr_sums = 0;
+	const uint64_t *place = places;
 	struct batch *b;
 	char *at, *key;
+	uint32_t *sums;
 
-	for (unsigned int i = 0; i < nr; i++)
+	for (unsigned int i = 0; i < nr; i++) {
 		key_bytes += key_lens[i];
+		nr_sums += sums_of(options, place, nr_pieces[i]);
+		place += 2 * nr_pieces[i];
+	}
 	b = calloc(1, sizeof(*b) + room(nr, sizeof(*b->ops)) + room(nr, sizeof(*b->exts)) +
 		      room(max_chunks, sizeof(*b->chunks)) + room(all_pieces, sizeof(*pieces)) +
-		      room(nr, 4) * 4 + room(nr, 8) + room(key_bytes + parent_len, 1));
+		      room(nr, 4) * 4 + room(nr, 8) + room(nr_sums, 4) + room(key_bytes + parent_len, 1));
 	if (!b)
 		return NULL;
 	at = (char *)(b + 1);
@@ -382,6 +405,7 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 	b->seen.flags = carve(&at, nr, 4);
 	b->seen.lens = carve(&at, nr, 4);
 	b->seen.layout_tags = carve(&at, nr, 8);
+	sums = carve(&at, nr_sums, 4);
 	key = at;
 	memcpy(key, keys, key_bytes);
 	memcpy(key + key_bytes, parent, parent_len);
@@ -399,6 +423,12 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 			set_parent(op, ext, at + key_bytes, parent_len);
 		else if (i && options->chain)
 			set_parent(op, ext, key - key_lens[i - 1], key_lens[i - 1]);
+		if (options->chunk && nr_pieces[i]) {
+			ext_of(op, ext)->nr_checksums =
+				(uint32_t)sums_of(options, places, nr_pieces[i]);
+			ext->checksums = (uintptr_t)sums;
+			sums += ext->nr_checksums;
+		}
 		for (unsigned int j = 0; j < nr_pieces[i]; j++) {
 			uint64_t addr = *places++, len = *places++, handle = *mems++;
 			struct kvblk_mem *mem = (struct kvblk_mem *)(uintptr_t)handle;
@@ -461,6 +491,63 @@ KVPY void kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
 		b->seen.left -= chunk->nr;
 	}
 	free(results);
+}
+
+/* Compute the checksums of puts on the GPU. If it cannot, the kernel does. */
+KVPY void kvpy_batch_checksums(struct kvblk *kv, struct kvpy_batch *batch)
+{
+	struct batch *b = (struct batch *)batch;
+
+	if (!b->nr_ops || !kvblk_gpu_checksums(kv, b->ops, b->nr_ops, NULL))
+		return;
+	for (unsigned int i = 0; i < b->nr_ops; i++) {
+		b->exts[i].checksums = 0;
+		b->exts[i].nr_checksums = 0;
+	}
+}
+
+/* Verify a completed batch of gets on the GPU. */
+KVPY void kvpy_batch_verify(struct kvblk *kv, struct kvpy_batch *batch)
+{
+	struct batch *b = (struct batch *)batch;
+	struct kvblk_result results[64];
+
+	for (unsigned int first = 0, nr; first < b->nr_ops; first += nr) {
+		const unsigned int *place = &b->place[first];
+
+		nr = b->nr_ops - first < 64 ? b->nr_ops - first : 64;
+		for (unsigned int i = 0; i < nr; i++)
+			results[i] = (struct kvblk_result){
+				.res = b->seen.res[place[i]],
+				.flags = b->seen.flags[place[i]],
+				.value_len = b->seen.lens[place[i]],
+				.layout_tag = b->seen.layout_tags[place[i]],
+			};
+		kvblk_gpu_verify(kv, &b->ops[first], nr, results, sizeof(results[0]), NULL);
+		for (unsigned int i = 0; i < nr; i++) {
+			b->seen.res[place[i]] = results[i].res;
+			b->seen.flags[place[i]] = results[i].flags;
+			b->seen.lens[place[i]] = results[i].value_len;
+			b->seen.layout_tags[place[i]] = results[i].layout_tag;
+		}
+	}
+}
+
+/* Returns 1 if a GPU computes checksums of this registered memory, else 0. */
+KVPY int kvpy_gpu_sums(struct kvblk *kv, uint64_t mem)
+{
+	struct kvblk_piece piece;
+	struct kvblk_op_ext ext;
+	struct kvblk_op op;
+	uint32_t sum;
+
+	if (kvblk_prep_piece(&piece, (struct kvblk_mem *)(uintptr_t)mem, 0, 1))
+		return 0;
+	kvblk_prep_put(&op, "", 1, &piece, 1);
+	kvblk_prep_ext(&op, &ext);
+	ext.checksums = (uintptr_t)&sum;
+	ext.nr_checksums = 1;
+	return !kvblk_gpu_checksums(kv, &op, 1, NULL);
 }
 
 /* Run one operation on one piece, without an allocation. */

@@ -79,6 +79,8 @@ class Queue(OfProcess):
         self._stopped = False
         self._jobs: dict[Any, Job] = {}
         self._batches: dict[Any, Batch] = {}
+        #: batches that were taken, and are to be verified: they use their memory until then
+        self._verifying: set[Batch] = set()
         _running[id(self)] = handle, self._batches
         # a duplicate, open while a thread waits, or else another file could reuse the descriptor's number
         self._waiting = 0
@@ -96,7 +98,8 @@ class Queue(OfProcess):
     def submit(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, tag: Any = None, *,
                op_flags: int = 0, priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0,
                layout_tag: int = 0, caller_tag: int = 0, parent: bytes | None = None, chain: bool = False,
-               continues: bool = False, missed: bool = False, durable: bool = False) -> Job:
+               continues: bool = False, missed: bool = False, durable: bool = False,
+               gpu_checksums: bool = False) -> Job:
         """Start a batch; do not touch its buffers until it completes. Options as for Pool.batch().
 
         Raises KvblkError with ECANCELED while another thread closes the queue.
@@ -104,7 +107,7 @@ class Queue(OfProcess):
         self.check_process()
         batch = self.pool.batch(opcode, keys, bufs, op_flags=op_flags, priority=priority, ttl=ttl, timeout=timeout,
                                 offset=offset, layout_tag=layout_tag, caller_tag=caller_tag, parent=parent, chain=chain,
-                                continues=continues, missed=missed, durable=durable)
+                                continues=continues, missed=missed, durable=durable, gpu_checksums=gpu_checksums)
         job = Job(batch, tag)
         with self._lock:
             if self._queue is None or self._stopped:
@@ -117,16 +120,19 @@ class Queue(OfProcess):
 
     def put(self, keys: Sequence[bytes], bufs: Sequence[Buffer], tag: Any = None, *, priority: int = 0, ttl: float = 0,
             timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, chain: bool = False,
-            parent: bytes | None = None, continues: bool = False, missed: bool = False, durable: bool = False) -> Job:
+            parent: bytes | None = None, continues: bool = False, missed: bool = False, durable: bool = False,
+            gpu_checksums: bool = False) -> Job:
         """Start puts; options as for Pool.put_many()."""
         return self.submit(OP_PUT, keys, bufs, tag, priority=priority, ttl=ttl, timeout=timeout, layout_tag=layout_tag,
                            caller_tag=caller_tag, chain=chain, parent=parent, continues=continues, missed=missed,
-                           durable=durable)
+                           durable=durable, gpu_checksums=gpu_checksums)
 
     def get(self, keys: Sequence[bytes], bufs: Sequence[Buffer], tag: Any = None, *, offset: int | None = None,
-            layout_tag: int | None = None, timeout: float | None = None, hard_deadline: bool = False) -> Job:
+            layout_tag: int | None = None, timeout: float | None = None, hard_deadline: bool = False,
+            gpu_checksums: bool = False) -> Job:
         """Start gets; options as for Pool.get_many()."""
-        return self.submit(OP_GET, keys, bufs, tag, **get_options(offset, layout_tag, timeout, hard_deadline))
+        return self.submit(OP_GET, keys, bufs, tag, gpu_checksums=gpu_checksums,
+                           **get_options(offset, layout_tag, timeout, hard_deadline))
 
     def delete(self, keys: Sequence[bytes], tag: Any = None, *, timeout: float | None = None) -> Job:
         """Start deletes; options as for Pool.delete_many()."""
@@ -153,13 +159,24 @@ class Queue(OfProcess):
         self.check_process()
         with self._lock:
             jobs = [] if self._queue is None else self._taken()
-        return _finished(jobs)
+        return self._finished(jobs)
 
     def _taken(self) -> list[Job]:
+        """Called with the lock held. The jobs are still to be finished."""
         jobs = []
         while native := lib.kvpy_queue_take(self._queue):
             jobs.append(self._jobs.pop(native))
-            self._batches.pop(native)
+            batch = self._batches.pop(native)
+            if batch.verifier is not None:
+                self._verifying.add(batch)
+        return jobs
+
+    def _finished(self, jobs: list[Job]) -> list[Job]:
+        for job in jobs:
+            job.finish()
+        if self._verifying:
+            with self._lock:
+                self._verifying.difference_update(job.batch for job in jobs)
         return jobs
 
     def wait(self, timeout: float | None = None) -> list[Job]:
@@ -191,6 +208,7 @@ class Queue(OfProcess):
         deadline = deadline_of(timeout)
         with self._lock:
             queue, running = self._queue, [*self._batches.items()]
+            batches = [*self._batches.values(), *self._verifying]
             if queue is None:
                 return
             self._draining += 1
@@ -200,10 +218,14 @@ class Queue(OfProcess):
                     # submit the rest, because the queue was full
                     lib.kvpy_queue_collect(queue)
                     if not any(self._batches.get(native) is batch and native.left for native, batch in running):
-                        return
+                        break
                 answer = lib.kvpy_queue_drain(queue, deadline)
                 if answer != -errno.EINTR:
                     check(answer)
+            for batch in batches:
+                if deadline and time.monotonic_ns() >= deadline:
+                    raise KvblkError(errno.ETIME)
+                batch.verify()
         finally:
             with self._lock:
                 self._draining -= 1
@@ -235,10 +257,15 @@ class Queue(OfProcess):
                     # repeated, because a batch that was about to begin is not found
                     lib.kvpy_queue_stop(self._queue)
                     over += self._taken()
+                    verifying = [*self._verifying]
                     if not self._jobs:
                         break
                 poll.poll(10)
+            # also those that other threads have taken
+            for batch in verifying:
+                batch.verify()
             with self._lock:
+                self._verifying.difference_update(verifying)
                 self._lock.wait_for(lambda: not self._draining)
                 queue, self._queue = self._queue, None
             lib.kvpy_queue_destroy(queue)
@@ -247,7 +274,7 @@ class Queue(OfProcess):
                 # wake up threads in wait(); later than the last call that may read the descriptor
                 os.write(self._event, (1).to_bytes(8, sys.byteorder))
                 self._let_go()
-        return _finished(over)
+        return self._finished(over)
 
     def __del__(self) -> None:
         # stop the jobs first, because the kernel may be writing to their memory
@@ -259,12 +286,6 @@ class Queue(OfProcess):
 
     def __exit__(self, *what: object) -> None:
         self.close()
-
-
-def _finished(jobs: list[Job]) -> list[Job]:
-    for job in jobs:
-        job.finish()
-    return jobs
 
 
 class AsyncPool(OfProcess):

@@ -141,6 +141,26 @@ class Pool(OfProcess):
         address = int(ffi.cast("uintptr_t", lib.kvblk_mem_addr(out[0])))
         return self._remember(Memory(self, out[0], address, length, None, readable=not source.startswith("cuda:")))
 
+    @functools.cached_property
+    def _chunk(self) -> int:
+        """Bytes under a checksum; 0 if the pool wants none, or has the kernel check all gets."""
+        info = self.get_info()
+        wanted = info.features & lib.KVBLK_FEAT_CALLER_CHECKS and info.integrity != lib.KVBLK_CHECK_HEADER
+        return info.chunk_size if wanted else 0
+
+    def gpu_checksums(self, buf: Buffer) -> bool:
+        """Return whether the option ``gpu_checksums`` is of use for a buffer in registered memory: it is a GPU's, whose
+        CUDA can compute checksums, and the pool wants checksums (the tunable ``integrity`` is not header).
+
+        With that option the GPU computes the checksums of puts, and verifies gets, instead of the CPU; the blocks must
+        be complete. Memory of a PCI device is then transferred directly even if ``integrity`` is full.
+        """
+        address, length, mem, _ = buffers.piece_of(buf, False)
+        within = None if mem else self._within(address, length)
+        if within is not None:
+            mem = within[2]
+        return bool(mem and self._chunk and lib.kvpy_gpu_sums(self.handle, mem))
+
     def _remember(self, memory: Memory) -> Memory:
         with self._lock:
             # replaced, not changed, because other threads read it without the lock
@@ -168,7 +188,7 @@ class Pool(OfProcess):
     def batch(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, *, op_flags: int = 0,
               priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0, layout_tag: int = 0,
               caller_tag: int = 0, parent: bytes | None = None, chain: bool = False, continues: bool = False,
-              missed: bool = False, durable: bool = False) -> Batch:
+              missed: bool = False, durable: bool = False, gpu_checksums: bool = False) -> Batch:
         """Prepare a batch; :class:`kvblk.Queue` runs batches, too."""
         handle = self.handle
         parent = parent or b""
@@ -219,16 +239,22 @@ class Pool(OfProcess):
                 keep.append(ranges)
         if durable:
             op_flags |= lib.KVBLK_OPF_DURABLE
+        chunk = self._chunk if gpu_checksums and count else 0
+        if chunk and opcode == OP_GET:
+            op_flags |= lib.KVBLK_OPF_CALLER_CHECKS
         options = {
             "opcode": opcode, "priority": priority, "chain": chain, "op_flags": op_flags, "ttl_s": _seconds(ttl),
             "offset": offset, "layout_tag": layout_tag, "caller_tag": caller_tag, "deadline_ns": deadline_of(timeout),
+            "chunk": chunk,
             "hints": (lib.KVBLK_HINT_CONTINUES if continues else 0) | (lib.KVBLK_HINT_MISSED if missed else 0),
         }
         native = lib.kvpy_batch_new(ffi.new("struct kvpy_options *", options), count, joined, lens, parent,
                                     len(parent), counts, len(mems), places, mems, ranges.native)
         if not native:
             raise MemoryError
-        return Batch(native, opcode, keep)
+        if chunk and opcode == OP_PUT:
+            lib.kvpy_batch_checksums(handle, native)
+        return Batch(native, opcode, keep, handle if chunk and opcode == OP_GET else None)
 
     def run(self, batch: Batch) -> list[Any]:
         """Run a batch and wait for its results."""
@@ -268,7 +294,7 @@ class Pool(OfProcess):
     def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, priority: int = 0, ttl: float = 0,
                  timeout: float | None = None, layout_tag: int = 0, caller_tag: int = 0, chain: bool = False,
                  parent: bytes | None = None, continues: bool = False, missed: bool = False,
-                 durable: bool = False) -> list[Put | KvblkError]:
+                 durable: bool = False, gpu_checksums: bool = False) -> list[Put | KvblkError]:
         """Store blocks, all in flight at once; returns one result per key.
 
         Options, for all blocks:
@@ -280,35 +306,37 @@ class Pool(OfProcess):
           and ``continues=True`` announces that the chain continues in the next batch
         - ``missed=True``: the blocks were requested before and missed, so writing them is worthwhile
         - ``durable=True``: complete only when the blocks survive a crash, even if the pool keeps blocks in host memory
+        - ``gpu_checksums=True``: the GPU that holds the blocks computes their checksums, see :meth:`gpu_checksums`
 
         >>> with Pool(POOL) as pool:
         ...     pool.put_many([b"a", b"b"], [b"1" * 4096, [b"2" * 2048, b"3" * 2048]], chain=True)
         [<Put.STORED: 'stored'>, <Put.STORED: 'stored'>]
         """
         # options that kvpy_one() lacks
-        batched = layout_tag or caller_tag or chain or parent or continues or missed or durable
+        batched = layout_tag or caller_tag or chain or parent or continues or missed or durable or gpu_checksums
         if len(keys) == 1 and not batched:
             alone = self._alone(OP_PUT, keys, bufs, priority=priority, ttl=ttl, timeout=timeout)
             if alone is not None:
                 return alone
         return self.run(self.batch(OP_PUT, keys, bufs, priority=priority, ttl=ttl, timeout=timeout,
                                    layout_tag=layout_tag, caller_tag=caller_tag, chain=chain, parent=parent,
-                                   continues=continues, missed=missed, durable=durable))
+                                   continues=continues, missed=missed, durable=durable, gpu_checksums=gpu_checksums))
 
     def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
-                 layout_tag: int | None = None, timeout: float | None = None,
-                 hard_deadline: bool = False) -> list[int | None | KvblkError]:
+                 layout_tag: int | None = None, timeout: float | None = None, hard_deadline: bool = False,
+                 gpu_checksums: bool = False) -> list[int | None | KvblkError]:
         """Fetch blocks, all in flight at once; returns a length for each key, or None for a miss.
 
         ``offset``: fetch only a part of each block, as long as its buffer. ``layout_tag``: a block with another tag is
         a miss. ``timeout``: seconds. ``hard_deadline=True``: complete on time in any case, by copying through kernel
-        memory.
+        memory. ``gpu_checksums=True``: the GPU verifies the blocks, see :meth:`gpu_checksums`.
         """
-        if len(keys) == 1 and offset is None and layout_tag is None and not hard_deadline:
+        if len(keys) == 1 and offset is None and layout_tag is None and not hard_deadline and not gpu_checksums:
             alone = self._alone(OP_GET, keys, bufs, timeout=timeout)
             if alone is not None:
                 return alone
-        return self.run(self.batch(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard_deadline)))
+        return self.run(self.batch(OP_GET, keys, bufs, gpu_checksums=gpu_checksums,
+                                   **get_options(offset, layout_tag, timeout, hard_deadline)))
 
     def delete_many(self, keys: Sequence[bytes], *, timeout: float | None = None) -> list[bool | KvblkError]:
         """Remove blocks durably; returns False for a missing block. ``timeout``: seconds."""

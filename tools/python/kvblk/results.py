@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -202,16 +203,30 @@ class Prestaged:
 class Batch:
     """A prepared batch of operations, for the calling thread or a :class:`kvblk.Queue`."""
 
-    __slots__ = ("native", "opcode", "keep")
+    __slots__ = ("native", "opcode", "keep", "verifier", "_verifying")
 
-    def __init__(self, native: Any, opcode: int, keep: Any):
+    def __init__(self, native: Any, opcode: int, keep: Any, verifier: Any = None):
+        """``verifier``: the pool's handle if the GPU verifies the gets."""
         self.native = native
         self.opcode = opcode
         self.keep = keep
+        self.verifier = verifier
+        self._verifying = None if verifier is None else threading.RLock()
+
+    def verify(self) -> None:
+        """Let the GPU verify the gets of a completed batch, unless this was done; waits for a thread that does it. Gets
+        that do not match write to their memory again."""
+        if self._verifying is None:
+            return
+        with self._verifying:
+            if self.verifier is not None:
+                lib.kvpy_batch_verify(self.verifier, self.native)
+                self.verifier = None
 
     def results(self) -> list[Any]:
         """Return a result for each operation of a completed batch, and free the batch."""
         native, nr, opcode = self.native, self.native.nr, self.opcode
+        self.verify()
         results: list[Any] = ffi.unpack(native.res, nr)
         if opcode != OP_GET or min(results, default=0) < 0:
             results = [result_of(opcode, *result) for result in
@@ -221,6 +236,6 @@ class Batch:
 
     def free(self) -> None:
         native, self.native = self.native, None
-        self.keep = None
+        self.keep = self.verifier = None
         if native:
             lib.kvpy_batch_free(native)

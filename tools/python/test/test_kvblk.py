@@ -17,6 +17,7 @@ import importlib
 import logging
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -464,6 +465,131 @@ class LikeTorch:
 
     def is_contiguous(self):
         return self.contiguous
+
+
+@unittest.skipUnless(FAKE and "KVBLK_FAKE_CUDA" in os.environ, "needs the fake CUDA driver")
+class GpuChecksums(TestPool):
+    """Checksums by a GPU, whose code the fake driver runs on the CPU."""
+
+    PAGE = 70000
+
+    def setUp(self):
+        super().setUp()
+        integrity = mock.patch.dict(os.environ, KVBLK_FAKE_INTEGRITY="1")
+        integrity.start()
+        self.addCleanup(integrity.stop)
+        self.cuda = ctypes.CDLL(os.environ["KVBLK_FAKE_CUDA"], mode=ctypes.RTLD_GLOBAL)
+        self.cuda.fake_cuda_bytes.restype = ctypes.c_void_p
+        self.memory = self.pool.alloc("cuda:0", 8 * self.PAGE)
+        self.bytes = self.cuda.fake_cuda_bytes(ctypes.c_uint64(self.memory.address))
+        self.content = data(4 * self.PAGE)
+        ctypes.memmove(self.bytes, self.content, len(self.content))
+
+    def pages(self, first):
+        return [[(self.memory.address + page * self.PAGE, self.PAGE)
+                 for page in (first + i, first + 3 - i)] for i in range(2)]
+
+    def got(self, page):
+        return ctypes.string_at(self.bytes + page * self.PAGE, self.PAGE)
+
+    def test_batches(self):
+        self.assertTrue(self.pool.gpu_checksums(self.memory[0:100]))
+        self.assertTrue(self.pool.gpu_checksums((self.memory.address + 7, 100)))
+        self.assertFalse(self.pool.gpu_checksums(bytearray(100)))
+        keys = [key(), key()]
+        launches = self.cuda.fake_cuda_launches()
+        self.assertEqual(self.pool.put_many(keys, self.pages(0), chain=True, gpu_checksums=True), [kvblk.Put.STORED] * 2)
+        self.assertEqual(self.cuda.fake_cuda_launches(), launches + 1)
+        self.assertEqual(self.pool.get_many([*keys, key()], [*self.pages(4), self.pages(4)[0]], gpu_checksums=True),
+                         [2 * self.PAGE] * 2 + [None])
+        self.assertEqual(self.cuda.fake_cuda_launches(), launches + 2)
+        for page in range(4):
+            self.assertEqual(self.got(4 + page), self.content[page * self.PAGE:(page + 1) * self.PAGE])
+
+    def test_queue(self):
+        keys = [key(), key()]
+        with kvblk.Queue(self.pool) as jobs:
+            for call, first, want in (jobs.put, 0, kvblk.Put.STORED), (jobs.get, 4, 2 * self.PAGE):
+                launches = self.cuda.fake_cuda_launches()
+                job = call(keys, self.pages(first), gpu_checksums=True)
+                while job.results is None:
+                    jobs.wait(10)
+                self.assertEqual(job.results, [want] * 2)
+                self.assertEqual(self.cuda.fake_cuda_launches(), launches + 1)
+
+    def test_part(self):
+        """A part that begins within a chunk and ends in the next one needs two checksums."""
+        k, part = key(), (self.memory.address + 4 * self.PAGE, 10000)
+        self.pool.put_many([k], self.pages(0)[:1], gpu_checksums=True)
+        self.assertEqual(self.pool.get_many([k], [part], offset=60000, gpu_checksums=True), [10000])
+        self.assertEqual(self.got(4)[:10000], self.content[60000:70000])
+
+    def test_drain(self):
+        """Drain returns after the verification, which may write to the blocks' memory."""
+        k = key()
+        self.pool.put_many([k], self.pages(0)[:1], gpu_checksums=True)
+        with kvblk.Queue(self.pool) as jobs:
+            launches = self.cuda.fake_cuda_launches()
+            job = jobs.get([k], self.pages(4)[:1], gpu_checksums=True)
+            jobs.drain(60)
+            self.assertEqual((job.results, self.cuda.fake_cuda_launches()), (None, launches + 1))
+            self.assertEqual((jobs.wait(60), self.cuda.fake_cuda_launches()), ([job], launches + 1))
+            self.assertEqual(job.results, [2 * self.PAGE])
+
+    def test_close(self):
+        """Neither drain nor close returns while another thread verifies a job, and gets a damaged block again."""
+        k = key()
+        self.pool.put_many([k], self.pages(0)[:1], gpu_checksums=True)
+        with gate() as go_on, arrivals() as arrived, concurrent.futures.ThreadPoolExecutor(3) as threads:
+            jobs = kvblk.Queue(self.pool)
+            job = jobs.get([k], self.pages(4)[:1], gpu_checksums=True)
+            arrived()
+            go_on(1)
+            select.select([jobs], [], [])
+            ctypes.memset(self.bytes + 4 * self.PAGE, self.content[0] ^ 1, 1)
+            collecting = threads.submit(jobs.wait)
+            arrived()
+            ends = [threads.submit(end) for end in (jobs.drain, jobs.close)]
+            # neither can end, so a longer wait would change nothing
+            early = concurrent.futures.wait(ends, 0.3).done
+            go_on(1)
+            self.assertEqual(early, set())
+            self.assertEqual((ends[1].result(60), ends[0].result(60), collecting.result(60)), ([], None, [job]))
+        self.assertEqual(job.results, [2 * self.PAGE])
+        self.assertEqual(self.got(4), self.content[:self.PAGE])
+
+    def test_handler(self):
+        """A signal handler may drain or close while its thread verifies."""
+        k = key()
+        self.pool.put_many([k], self.pages(0)[:1], gpu_checksums=True)
+        for end in "drain", "close":
+            jobs = kvblk.Queue(self.pool)
+            job = jobs.get([k], self.pages(4)[:1], gpu_checksums=True)
+            batch = job.batch
+            with mock.patch("kvblk.results.lib") as lib:
+                lib.kvpy_batch_verify.side_effect = lambda *_: setattr(batch, "verifier", None) or getattr(jobs, end)()
+                self.assertEqual(jobs.wait(60), [job])
+            self.assertEqual(lib.kvpy_batch_verify.call_count, 1)
+            jobs.close()
+
+    def test_drain_timeout(self):
+        """A drain that has waited long enough leaves the verification to who takes the job."""
+        k = key()
+        self.pool.put_many([k], self.pages(0)[:1], gpu_checksums=True)
+        with kvblk.Queue(self.pool) as jobs:
+            job = jobs.get([k], self.pages(4)[:1], gpu_checksums=True)
+            select.select([jobs], [], [])
+            launches = self.cuda.fake_cuda_launches()
+            with self.assertRaises(kvblk.KvblkError) as raised:
+                jobs.drain(0)
+            self.assertEqual((raised.exception.errno, self.cuda.fake_cuda_launches()), (errno.ETIME, launches))
+            self.assertEqual(jobs.wait(60), [job])
+
+    def test_host_memory(self):
+        """Memory of no GPU: the kernel computes the checksums."""
+        k, block = key(), bytearray(data(100))
+        self.assertIs(self.pool.put_many([k], [block], gpu_checksums=True)[0], kvblk.Put.STORED)
+        self.assertEqual(self.pool.get_many([k], [block], gpu_checksums=True), [100])
 
 
 class LikeCuda:

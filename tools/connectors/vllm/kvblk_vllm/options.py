@@ -22,6 +22,8 @@ class Options(adapter.Options):
     model: str = ""
     tokenizer: str = ""
     block_compute_ms: float = 0.0
+    #: let the GPU compute and verify the checksums of blocks in its memory, if it can
+    gpu_checksums: bool = True
 
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {**adapter.Options.LIMITS, "block_compute_ms": (0, 3600000)}
 

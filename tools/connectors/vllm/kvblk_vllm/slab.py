@@ -90,6 +90,7 @@ class HostMover:
         self._flight = 0
         #: batches of stores in flight
         self._storing = 0
+        self._gpu_checksums = False
         #: kind of the memory: the slowest of all slabs
         self.kind = min((register_slab(pool, address, length, longest, log, block=block)
                          for address, length in slabs),
@@ -105,7 +106,7 @@ class HostMover:
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
             self._submit(transfer, self._queue.get, keys[part], buffers[part], (each, at), store=False,
-                         timeout=self._timeout)
+                         timeout=self._timeout, gpu_checksums=self._gpu_checksums)
 
     def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], parent: bytes | None,
             each: Results = lambda at, there: None) -> None:
@@ -114,7 +115,8 @@ class HostMover:
             part = slice(at, at + BATCH)
             before = keys[at - 1] if at else parent or b""
             self._submit(transfer, self._queue.put, keys[part], buffers[part], (each, at), store=True, chain=True,
-                         parent=before, continues=at + BATCH < len(keys), **self._put_options)
+                         parent=before, continues=at + BATCH < len(keys), gpu_checksums=self._gpu_checksums,
+                         **self._put_options)
 
     def _submit(self, transfer: Transfer, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
                 store: bool, **options: Any) -> None:
@@ -214,6 +216,8 @@ class Mover(HostMover):
         self._ordered: queue.SimpleQueue[Any] | None = None
         self._thread: threading.Thread | None = None
         if self._device.type != "cpu":
+            address, length = min(storages)
+            self._gpu_checksums = options.gpu_checksums and pool.gpu_checksums((address, min(length, longest)))
             # poll often, because jobs that wait for the GPU do not show in the queue's descriptor
             self.PATIENCE = 0.002
             self._ordered = queue.SimpleQueue()
