@@ -243,7 +243,8 @@ void kvblk_req_mem_drop(struct kvblk_req *req)
 {
 	if (req->block)
 		kvblk_req_dram_block_drop(req);
-	kvblk_mem_free(&req->mem);
+	if (req->mem.nr)
+		kvblk_mem_free(&req->mem);
 	req_let_go(req);
 }
 
