@@ -115,7 +115,7 @@ struct kvblk_reservation {
 	u32 segment;			/* index in log->segs */
 	u32 unit;
 	u32 units;
-	u32 index;			/* index of the record in the segment */
+	struct kvblk_d_entry *entry;	/* of the record in the segment's summary */
 };
 
 /* ---- members ---- */

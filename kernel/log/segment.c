@@ -483,11 +483,13 @@ void kvblk_log_close(struct kvblk_member *member)
 static bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *seg, u32 units,
 			    struct kvblk_reservation *resv)
 {
+	u32 index;
+
 	/* closed and drained since it was read */
 	if (!atomic_inc_not_zero(&seg->writers))
 		return false;
 	if (!kvblk_cursor_take(&seg->cursor, units, member->flash.segment_units,
-			       &resv->unit, &resv->index)) {
+			       &resv->unit, &index)) {
 		writer_drop(member, seg);
 		return false;
 	}
@@ -498,7 +500,7 @@ static bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *s
 	resv->member = member;
 	resv->seq = atomic64_inc_return(&member->flash.pool->seq);
 	percpu_ref_get(&member->flash.ref);
-	kvblk_open_entry(seg->open, resv->index);
+	resv->entry = kvblk_open_entry(seg->open, index);
 	atomic_add(units, &seg->live_units);
 	if (((resv->unit + units) ^ resv->unit) >> CHECKPOINT_UNIT_SHIFT)
 		mod_delayed_work(member->flash.pool->wq, &member->log.checkpoint, 0);
@@ -608,7 +610,7 @@ void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvbl
 {
 	struct kvblk_member *member = resv->member;
 	struct kvblk_segment *seg = resv->seg;
-	struct kvblk_d_entry *entry = kvblk_open_entry(seg->open, resv->index);
+	struct kvblk_d_entry *entry = resv->entry;
 
 	spin_lock(&seg->open->lock);
 	if (rec) {
