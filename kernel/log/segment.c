@@ -499,7 +499,6 @@ static bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *s
 	resv->units = units;
 	resv->member = member;
 	resv->seq = atomic64_inc_return(&member->flash.pool->seq);
-	percpu_ref_get(&member->flash.ref);
 	resv->entry = kvblk_open_entry(seg->open, index);
 	atomic_add(units, &seg->live_units);
 	if (((resv->unit + units) ^ resv->unit) >> CHECKPOINT_UNIT_SHIFT)
@@ -507,8 +506,9 @@ static bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *s
 	return true;
 }
 
-int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
-			 struct kvblk_reservation *resv)
+/* Returns as kvblk_member_reserve(), but takes no reference on @member. */
+static int member_reserve(struct kvblk_member *member, u8 class, u32 units,
+			  struct kvblk_reservation *resv)
 {
 	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT :
 		raw_smp_processor_id() % member->log.nr_logs;
@@ -534,6 +534,17 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 	return -EAGAIN;
 }
 
+int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
+			 struct kvblk_reservation *resv)
+{
+	int err = member_reserve(member, class, units, resv);
+
+	/* a reservation keeps the member alive, but a member without one may be ending */
+	if (!err)
+		percpu_ref_get(&member->flash.ref);
+	return err;
+}
+
 int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		       struct kvblk_reservation *resv)
@@ -548,7 +559,7 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		member = kvblk_member_nth(pool, first + i);
 		if (member && (!kvblk_member_is_up(member) ||
 			       !kvblk_flash_may_write(&member->flash) ||
-			       !percpu_ref_tryget_live(&member->flash.ref)))
+			       !percpu_ref_tryget_live_rcu(&member->flash.ref)))
 			member = NULL;
 		rcu_read_unlock();
 		if (!member)
@@ -556,10 +567,11 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		units = kvblk_flash_units(&member->flash, length);
 		if (units + 1 <= member->flash.segment_units && (!suits || suits(what, member)))
 			err = kvblk_kills_full(member) ? -EAGAIN :
-			      kvblk_member_reserve(member, KVBLK_CLASS_NEW, units, resv);
-		kvblk_member_put(member);
+			      member_reserve(member, KVBLK_CLASS_NEW, units, resv);
+		/* the reservation keeps the reference */
 		if (!err)
 			return 0;
+		kvblk_member_put(member);
 	}
 	/* a member may have taken the place of another, which was removed, during the walk */
 	return err == -ENOSPC && nr != READ_ONCE(pool->nr_members) ? -EAGAIN : err;
