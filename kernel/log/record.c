@@ -204,7 +204,7 @@ struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slo
 	else if (from)
 		kvblk_io_submit(io, REQ_OP_READ, data, mem->bv + 1, mem->nr - 1);
 	else
-		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, mem->nr);
+		head_submit(io, REQ_OP_READ, pos, mem, mem->bytes, mem->nr);
 	return sums;
 }
 
