@@ -8,7 +8,14 @@
 
 #include "request.h"
 
-static void put_ask(struct kvblk_req *req)
+/* Returns whether the settings admit all puts that are in no chain. */
+static bool admits_all(const struct kvblk_policy *p)
+{
+	return READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
+	       READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST;
+}
+
+static noinline void put_ask(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
 	struct kvblk_policy *p = &req->pool->policy;
@@ -23,9 +30,7 @@ static void put_ask(struct kvblk_req *req)
 
 	if (pool)
 		kvblk_duel_touch(&pool->duel, req->id);
-	/* with these settings the policy admits all such puts */
-	if (!pool || (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
-		      READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST))
+	if (!pool || admits_all(p))
 		return;
 	/* a parent that is being written counts, too */
 	single.parent_present = single.parent &&
@@ -38,7 +43,9 @@ bool kvblk_put_admit(struct kvblk_req *req)
 {
 	if (!req->write.asked) {
 		req->write.asked = true;
-		put_ask(req);
+		if (!admits_all(&req->pool->policy) ||
+		    kvblk_duel_samples(&req->pool->duel, req->id))
+			put_ask(req);
 	}
 	return !req->write.declined;
 }
