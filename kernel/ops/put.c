@@ -493,9 +493,11 @@ static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 	req->throttled = false;
 	req->write.replaces = false;
 	req->space_seq = atomic_read(&pool->space_seq);
-	if (!kvblk_index_find(&pool->index, req->id, old))
-		*old = (struct kvblk_slot) { .state = KVBLK_SLOT_FREE };
-	return put_judged(req, old);
+	if (kvblk_index_find(&pool->index, req->id, old))
+		return put_judged(req, old);
+	/* KVBLK_PUT_WRITE, as for most puts */
+	*old = (struct kvblk_slot) { .state = KVBLK_SLOT_FREE };
+	return put_check(req, old, false);
 }
 
 static enum put_step put_admit(struct kvblk_req *req)
