@@ -358,8 +358,8 @@ static bool bucket_room(const struct kvblk_index *idx, u64 bucket, struct place 
 }
 
 /* Find @home's slot at @place, unless an insert has moved it, or @place is none of @home. */
-static bool home_find_at(const struct kvblk_index *idx, const struct home *home, u64 place,
-			 struct place *at, struct packed *p)
+static __always_inline bool home_find_at(const struct kvblk_index *idx, const struct home *home,
+					 u64 place, struct place *at, struct packed *p)
 {
 	*at = place_unpack(place);
 	if ((at->bucket != home->bucket[0] && at->bucket != home->bucket[1]) ||
@@ -370,8 +370,9 @@ static bool home_find_at(const struct kvblk_index *idx, const struct home *home,
 }
 
 /* Find @home's slot if it has the record of @old. Stripe's lock held. */
-static bool home_find_same(const struct kvblk_index *idx, const struct home *home,
-			   const struct kvblk_slot *old, struct place *at, struct packed *p)
+static __always_inline bool home_find_same(const struct kvblk_index *idx, const struct home *home,
+					   const struct kvblk_slot *old, struct place *at,
+					   struct packed *p)
 {
 	return (home_find_at(idx, home, old->place, at, p) || home_find(idx, home, at, p)) &&
 	       FIELD_GET(SLOT_SEG, p->b) == old->seg && FIELD_GET(SLOT_OFF, p->b) == old->off &&
@@ -615,19 +616,24 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe, const
 		slot_notify(idx, path->at[i], true);
 }
 
-static bool home_room(const struct kvblk_index *idx, const struct home *home, struct path *path)
+/* Find room for @home, whose buckets are full. noinline: most inserts need no @other. */
+static noinline bool home_crowded(const struct kvblk_index *idx, const struct home *home,
+				  struct path *path)
 {
 	u64 other[HOME_SLOTS];
 
-	path->nr = 1;
-	if (home_free(idx, home, &path->at[0]))
-		return true;
 	home_others(idx, home, other);
 	/* dead slots last, because each costs a look at its generation */
 	return path_short(idx, home, other, path) ||
 	       bucket_dead(idx, home->bucket[0], &path->at[0]) ||
 	       bucket_dead(idx, home->bucket[1], &path->at[0]) ||
 	       path_long(idx, home, other, path);
+}
+
+static bool home_room(const struct kvblk_index *idx, const struct home *home, struct path *path)
+{
+	path->nr = 1;
+	return home_free(idx, home, &path->at[0]) || home_crowded(idx, home, path);
 }
 
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot,
