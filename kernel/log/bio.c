@@ -327,8 +327,8 @@ static noinline bool io_refuse(struct kvblk_io *io)
 	return true;
 }
 
-static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
-			  struct bvec_iter iter)
+static __always_inline void io_submit_bio(struct kvblk_io *io, blk_opf_t opf,
+					  const struct bio_vec *bv, struct bvec_iter iter)
 {
 	struct kvblk_flash *flash = io->flash;
 	struct bio *bio;
@@ -351,19 +351,12 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 		io_go(flash, bio);
 }
 
-void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr)
+/* Submits bios that the device need not split. */
+static noinline void io_submit_cut(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
+				   struct bvec_iter iter)
 {
-	struct kvblk_flash *flash = io->flash;
 	u32 left = iter.bi_size, part;
 
-	opf |= REQ_ALLOC_CACHE | READ_ONCE(flash->nowait);
-	iter.bi_sector = pos >> SECTOR_SHIFT;
-	if (likely(left <= READ_ONCE(flash->fits_bytes) && !io->p2p &&
-		   nr <= READ_ONCE(flash->fits_segments))) {
-		io_submit_bio(io, opf, bv, iter);
-		return;
-	}
 	if (io->p2p)
 		opf |= REQ_NOMERGE;
 	for (; left; left -= part) {
@@ -375,6 +368,20 @@ void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		bvec_iter_advance(bv, &iter, part);
 		iter.bi_sector += part >> SECTOR_SHIFT;
 	}
+}
+
+void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr)
+{
+	struct kvblk_flash *flash = io->flash;
+
+	opf |= REQ_ALLOC_CACHE | READ_ONCE(flash->nowait);
+	iter.bi_sector = pos >> SECTOR_SHIFT;
+	if (likely(iter.bi_size <= READ_ONCE(flash->fits_bytes) && !io->p2p &&
+		   nr <= READ_ONCE(flash->fits_segments)))
+		io_submit_bio(io, opf, bv, iter);
+	else
+		io_submit_cut(io, opf, bv, iter);
 }
 
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct bio_vec *bv, u32 nr)
