@@ -366,8 +366,8 @@ static bool mem_map_single(struct kvblk_mem *mem, const struct kvblk_src *src, u
 	return true;
 }
 
-int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
-		  bool write, struct kvblk_align align)
+static noinline int mem_map_any(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
+				bool write, struct kvblk_align align)
 {
 	unsigned int gup = (write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
 			   (IS_ENABLED(CONFIG_PCI_P2PDMA) ? FOLL_PCI_P2PDMA : 0);
@@ -375,8 +375,6 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 	u32 i, rest, max_vecs, max_pages;
 	int err;
 
-	if (mem_map_single(mem, src, bytes, write, align))
-		return 0;
 	/* each part may begin and end within a page */
 	max_vecs = (bytes + src->nr * 2 * (PAGE_SIZE - 1)) >> PAGE_SHIFT;
 	max_pages = max_vecs;
@@ -416,6 +414,13 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 fail:
 	kvblk_mem_free(mem);
 	return err;
+}
+
+int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
+		  bool write, struct kvblk_align align)
+{
+	return mem_map_single(mem, src, bytes, write, align) ? 0 :
+	       mem_map_any(mem, src, bytes, write, align);
 }
 
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
