@@ -109,8 +109,14 @@ struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slo
  * Returns whether @trust proves @header, read at @place, to be of a record of @length bytes. Sets
  * @rec, which points into @header. The caller verifies the payload.
  */
-bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const void *header,
-			   struct kvblk_trust trust, struct kvblk_rec *rec);
+static inline bool kvblk_record_identify(const struct kvblk_place *place, u32 length,
+					 const void *header, struct kvblk_trust trust,
+					 struct kvblk_rec *rec)
+{
+	return kvblk_record_decode(header, kvblk_header_bytes(length), place, trust, rec) ==
+	       KVBLK_DEC_RECORD && rec->length == length;
+}
+
 /* Returns whether all chunks match @crcs. @sums: computed on arrival, or NULL. */
 bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *sums, u8 integrity,
 			const __le32 *crcs);

@@ -208,13 +208,6 @@ struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slo
 	return sums;
 }
 
-bool kvblk_record_identify(const struct kvblk_place *place, u32 length, const void *header,
-			   struct kvblk_trust trust, struct kvblk_rec *rec)
-{
-	return kvblk_record_decode(header, kvblk_header_bytes(length), place, trust, rec) ==
-	       KVBLK_DEC_RECORD && rec->length == length;
-}
-
 bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *sums, u8 integrity,
 			const __le32 *crcs)
 {
