@@ -206,11 +206,11 @@ int kvblk_vectors_copy(const struct bio_vec *bv, u32 skip, u32 bytes,
 int kvblk_vectors_seal_in(u8 integrity, const struct bio_vec *bv, u32 len,
 			  const struct kvblk_src *src, __le32 *crcs);
 /*
- * Opens chunks of a payload of @len, each before its bytes are copied out. Returns 0, or -EFAULT,
- * -ENXIO or -EBADMSG with some of it copied.
+ * Opens chunks of a payload of @len, each before its bytes are copied out, to byte @to of the
+ * caller's memory. Returns 0, or -EFAULT, -ENXIO or -EBADMSG with some of it copied.
  */
 int kvblk_vectors_open_out(u8 integrity, const struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
-			   const struct kvblk_src *src, const __le32 *crcs);
+			   const struct kvblk_src *src, u32 to, const __le32 *crcs);
 /* Writes @bytes at byte @skip of the caller's memory. Returns 0, -EFAULT or -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
 /* Clears the first @bytes, as far as accessible. Returns whether all were. */

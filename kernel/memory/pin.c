@@ -597,7 +597,7 @@ int kvblk_vectors_seal_in(u8 integrity, const struct bio_vec *bv, u32 len,
 }
 
 int kvblk_vectors_open_out(u8 integrity, const struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
-			   const struct kvblk_src *src, const __le32 *crcs)
+			   const struct kvblk_src *src, u32 to, const __le32 *crcs)
 {
 	u32 at = round_down(skip, 1u << KVBLK_CHUNK_SHIFT), end = skip + bytes;
 	struct bvec_iter rest = { .bi_size = len }, part;
@@ -606,7 +606,7 @@ int kvblk_vectors_open_out(u8 integrity, const struct bio_vec *bv, u32 len, u32 
 
 	bvec_iter_advance(bv, &rest, at);
 	crcs += at >> KVBLK_CHUNK_SHIFT;
-	walk_begin(&w, src, 0, 0);
+	walk_begin(&w, src, 0, to);
 	while (at < end && !err) {
 		part = kvblk_part_next(bv, &rest, 1u << KVBLK_CHUNK_SHIFT);
 		if (!kvblk_proofs[integrity].open(bv, part, crcs++))

@@ -5,7 +5,8 @@
  * are active, a chunk is filled as a whole, with half the interrupts and wakeups. The rules:
  * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole block,
  *   so that no get waits. Data of another tenant is wiped.
- * - Parts are copied in order, each after its verification. An error is returned once no I/O is in
+ * - Parts are copied in order. The bytes of a chunk of the payload are copied right after the
+ *   chunk's verification, while they are in the cache. An error is returned once no I/O is in
  *   flight. The caller clears the bytes copied so far, because that may need page faults.
  * - Copies use the caller's mapping, mostly write-combining, where string copies stream (Intel SDM
  *   vol. 1, 7.3.9.3). The kernel's is uncached.
@@ -224,13 +225,20 @@ static bool half_completed(struct kvblk_bounce *b, struct half *half)
 	return false;
 }
 
-/* Copies the part of @bytes at @data, at payload offset @at, that the caller wants. */
-static int part_copy(struct kvblk_req *req, u32 at, void *data, u32 bytes)
+/* Copies what the caller wants of the @bytes in @half, each chunk after its verification. */
+static int part_copy(struct kvblk_bounce *b, const struct half *half, u32 bytes)
 {
-	u32 from = max(at, req->op.offset), end = min(at + bytes, req->op.offset + req->read.want);
+	const struct kvblk_req *req = b->req;
+	u32 from = max(b->at, req->op.offset), to = from - req->op.offset;
+	u32 end = min(b->at + bytes, req->op.offset + req->read.want);
 
-	return from >= end ? 0 : kvblk_src_write(&req->src, from - req->op.offset,
-						 data + (from - at), end - from);
+	if (from >= end)
+		return 0;
+	if (!b->crcs)
+		return kvblk_src_write(&req->src, to, half_data(b, half) + (from - b->at),
+				       end - from);
+	return kvblk_vectors_open_out(req->integrity, &half->bv, bytes, from - b->at, end - from,
+				      &req->src, to, b->crcs + (b->at >> KVBLK_CHUNK_SHIFT));
 }
 
 int kvblk_bounce_run(struct kvblk_bounce *b, int err)
@@ -243,7 +251,6 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 	while (!b->err && b->at < b->end) {
 		struct half *half = half_of(b, b->at);
 		u32 bytes = min(b->end - b->at, b->part);
-		struct bvec_iter all = { .bi_size = bytes };
 
 		if (!half_completed(b, half))
 			return -EINPROGRESS;
@@ -253,14 +260,9 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 			b->err = -EIO;
 			break;
 		}
-		if (b->crcs && !kvblk_proof_open(req->integrity, &half->bv, all,
-						 b->crcs + (b->at >> KVBLK_CHUNK_SHIFT))) {
-			b->err = -EBADMSG;
-			break;
-		}
 		/* before the copy, which may fail half-way */
 		b->begun = true;
-		b->err = part_copy(req, b->at, half_data(b, half), bytes);
+		b->err = part_copy(b, half, bytes);
 		b->at += bytes;
 		if (!b->err && b->asked < b->end)
 			part_submit(b);

@@ -60,7 +60,7 @@ static int dram_copy_out(struct kvblk_req *req)
 	req->src.fault = false;
 	if (dram_verifies(req))
 		err = kvblk_vectors_open_out(obj->rec.integrity, &obj->bv[1], obj->rec.length,
-					     req->op.offset, req->read.want, &req->src,
+					     req->op.offset, req->read.want, &req->src, 0,
 					     obj->rec.crcs);
 	else
 		err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->read.want, &req->src,

@@ -248,7 +248,7 @@ static void open_out(struct fixture *f, u32 skip, u32 bytes, u32 wrong, bool beg
 
 	if (wrong < CHUNKS)
 		vectors_write(f, bad, 0x80);
-	err = kvblk_vectors_open_out(KVBLK_INTEGRITY_CRC32C, f->bv, LEN, skip, bytes, &f->src,
+	err = kvblk_vectors_open_out(KVBLK_INTEGRITY_CRC32C, f->bv, LEN, skip, bytes, &f->src, 0,
 				     f->crcs);
 	if (wrong < CHUNKS)
 		vectors_write(f, bad, 0x80);
@@ -285,12 +285,33 @@ TEST(open_out_reads_the_checksum_of_each_chunk)
 		user_init(f, user_parts[1], LEN - 1);
 		f->crcs[wrong] ^= cpu_to_le32(1);
 		assert_int_equal(kvblk_vectors_open_out(KVBLK_INTEGRITY_PRODUCER, f->bv, LEN, 1,
-							LEN - 1, &f->src, f->crcs), -EBADMSG);
+							LEN - 1, &f->src, 0, f->crcs), -EBADMSG);
 		f->crcs[wrong] ^= cpu_to_le32(1);
 		assert_int_equal(user_matches(f, 1), wrong ? wrong * CHUNK - 1 : 0);
 		user_free(f);
 	}
 	fixture_free(f);
+}
+
+/* In pieces, as a bounced get copies what its device has read. */
+TEST(open_out_writes_at_an_offset)
+{
+	static const u32 pieces[] = { 5000, CHUNK, CHUNK + 1, 2 * CHUNK };
+
+	for (size_t n = 0; n < ARRAY_SIZE(pieces) * ARRAY_SIZE(user_parts); n++) {
+		u32 piece = pieces[n / ARRAY_SIZE(user_parts)], at, len;
+		struct fixture *f = fixture_new(2);
+
+		vectors_fill(f);
+		user_init(f, user_parts[n % ARRAY_SIZE(user_parts)], LEN);
+		for (at = 0; at < LEN; at += len) {
+			len = min(piece, LEN - at);
+			assert_int_equal(kvblk_vectors_open_out(KVBLK_INTEGRITY_CRC32C, f->bv, LEN,
+								at, len, &f->src, at, f->crcs), 0);
+			assert_int_equal(user_matches(f, 0), at + len);
+		}
+		fixture_free(f);
+	}
 }
 
 TEST(open_out_ends_at_a_fault)
@@ -302,7 +323,7 @@ TEST(open_out_ends_at_a_fault)
 		user_init(f, user_parts[1], LEN);
 		copies_left = left;
 		assert_int_equal(kvblk_vectors_open_out(KVBLK_INTEGRITY_CRC32C, f->bv, LEN, 0, LEN,
-							&f->src, f->crcs), -EFAULT);
+							&f->src, 0, f->crcs), -EFAULT);
 		assert_int_equal(user_matches(f, 0), left);
 		user_free(f);
 	}
