@@ -4,7 +4,9 @@
  * chunk has two halves: while the CPU copies one, the member fills the other. If several such gets
  * are active, a chunk is filled as a whole, with half the interrupts and wakeups. The rules:
  * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole block,
- *   so that no get waits. Data of another tenant is wiped.
+ *   so that no get waits.
+ * - A device may write less than it reports, so a chunk may have bytes of another tenant. Either
+ *   they are wiped before the read, or only verified chunks of the payload are copied.
  * - Parts are copied in order. The bytes of a chunk of the payload are copied right after the
  *   chunk's verification, while they are in the cache. An error is returned once no I/O is in
  *   flight. The caller clears the bytes copied so far, because that may need page faults.
@@ -37,6 +39,7 @@ struct kvblk_bounce {
 	int node;			/* NUMA node of @mem */
 	bool busy;			/* in use by a get; pool->bounce.lock */
 	u16 tenant;			/* tenant of the last get */
+	bool mixed;			/* @mem may have other bytes than of @tenant */
 	u32 part;			/* bytes of one I/O, half or all of @mem */
 	struct kvblk_req *req;
 	void (*completed)(struct kvblk_req *req);	/* resumes @req after I/O; any context */
@@ -55,11 +58,12 @@ static struct kvblk_bounce *bounce_alloc(int node)
 
 	if (!b)
 		return NULL;
-	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_NORETRY,
+	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY,
 				  get_order(KVBLK_BOUNCE_BYTES));
 	if (!b->mem)
 		return NULL;
 	b->node = node;
+	b->mixed = true;
 	b->half[0].bounce = b;
 	b->half[1].bounce = b;
 	return_ptr(b);
@@ -104,7 +108,7 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 	return found;
 }
 
-struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
+struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req, bool wipe,
 				      void (*completed)(struct kvblk_req *req))
 {
 	int node = bdev_get_queue(req->media.flash->bdev)->node;
@@ -121,8 +125,11 @@ struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 	}
 	if (!b)
 		return NULL;
-	if (b->tenant != req->tenant)
+	b->mixed |= b->tenant != req->tenant;
+	if (b->mixed && wipe) {
 		memset(page_address(b->mem), 0, KVBLK_BOUNCE_BYTES);
+		b->mixed = false;
+	}
 	b->tenant = req->tenant;
 	b->req = req;
 	b->completed = completed;
@@ -234,6 +241,9 @@ static int part_copy(struct kvblk_bounce *b, const struct half *half, u32 bytes)
 
 	if (from >= end)
 		return 0;
+	/* the policy has changed during the read: the device may have left others' bytes */
+	if (!b->crcs && b->mixed)
+		return -EFAULT;
 	if (!b->crcs)
 		return kvblk_src_write(&req->src, to, half_data(b, half) + (from - b->at),
 				       end - from);

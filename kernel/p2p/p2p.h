@@ -11,8 +11,11 @@
 struct kvblk_bounce;
 struct kvblk_req;
 
-/* Takes a chunk for a get that holds its segment. Returns NULL if none is idle. May sleep. */
-struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
+/*
+ * Takes a chunk for a get that holds its segment. @wipe: clear bytes of other tenants, because the
+ * get may be served unverified. Returns NULL if none is idle. May sleep.
+ */
+struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req, bool wipe,
 				      void (*completed)(struct kvblk_req *req));
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
 /* Frees idle chunks, except in the first @keep slots. */
@@ -23,8 +26,9 @@ void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end);
 void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs);
 /*
  * Copies completed parts to the caller. @err: why the get must end, or 0. Returns 0; @err;
- * -EINPROGRESS: in flight again; -EIO: unreadable; -EBADMSG: damaged; -EFAULT: needs a page fault.
- * After an error, clear req->partly bytes. Context: the caller's, unless @err is -EINTR.
+ * -EINPROGRESS: in flight again; -EIO: unreadable; -EBADMSG: damaged; -EFAULT: needs a page fault
+ * or other memory. After an error, clear req->partly bytes. Context: the caller's, unless @err is
+ * -EINTR.
  */
 int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 

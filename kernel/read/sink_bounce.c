@@ -2,6 +2,12 @@
 /* A chunk of kernel memory as a sink, for devices that the member does not reach. */
 #include "read/read.h"
 
+/* Returns whether a record without checksums would be served. */
+static bool bounce_trusts(const struct kvblk_req *req)
+{
+	return kvblk_read_judge(req, KVBLK_INTEGRITY_NONE, true, true) != KVBLK_REFUSE;
+}
+
 static int bounce_prepare(struct kvblk_req *req)
 {
 	phys_addr_t addr;
@@ -10,7 +16,7 @@ static int bounce_prepare(struct kvblk_req *req)
 	/* of a foreign block no part may reach the caller before all of it is proven */
 	if (!req->device || req->op.flags & KVBLK_OPF_HARD_DEADLINE || req->media.foreign)
 		return -EREMOTEIO;
-	req->media.bounce = kvblk_bounce_get(req, kvblk_req_completed);
+	req->media.bounce = kvblk_bounce_get(req, bounce_trusts(req), kvblk_req_completed);
 	if (!req->media.bounce)
 		return -EREMOTEIO;
 	req->mem.bv = req->mem.few_bv;
