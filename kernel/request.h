@@ -345,10 +345,12 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash);
 /* Allocates the header of a record of @length bytes. Returns 0 or -ENOMEM. May sleep. */
 int kvblk_req_header_alloc(struct kvblk_req *req, u32 length);
 /*
- * Allocates kernel memory for the payload. Returns 0, -ENOMEM, or -EAGAIN with @wants_memory if a
- * ring's operation exceeds its file's budget, unless nothing is held or @must. Batches bound
- * themselves and must not wait, because the caller may have to reap its ring first.
+ * Charges @bytes to the file's budget. Returns 0, or -EAGAIN with @wants_memory if a ring's
+ * operation exceeds the budget, unless nothing is held or @must. Batches bound themselves and must
+ * not wait, because the caller may have to reap its ring first.
  */
+int kvblk_req_hold(struct kvblk_req *req, u32 bytes, bool must);
+/* Allocates kernel memory for the payload. Returns as kvblk_req_hold(), or -ENOMEM. */
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
 void kvblk_req_buffers_drop(struct kvblk_req *req);	/* header and payload memory */

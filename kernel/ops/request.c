@@ -162,7 +162,7 @@ void kvblk_file_put(struct kvblk_file *file)
 		kfree(file);
 }
 
-static int req_hold(struct kvblk_req *req, u32 bytes, bool must)
+int kvblk_req_hold(struct kvblk_req *req, u32 bytes, bool must)
 {
 	struct kvblk_file *file = req->owner;
 
@@ -191,7 +191,7 @@ static void req_let_go(struct kvblk_req *req)
 int kvblk_req_dram_block(struct kvblk_req *req, u32 length)
 {
 	struct kvblk_dram_block *obj;
-	int err = req_hold(req, length, false);
+	int err = kvblk_req_hold(req, length, false);
 
 	if (err)
 		return err;
@@ -258,7 +258,7 @@ void kvblk_req_buffers_drop(struct kvblk_req *req)
 
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
 {
-	int err = req_hold(req, bytes, must);
+	int err = kvblk_req_hold(req, bytes, must);
 
 	if (err)
 		return err;
@@ -289,6 +289,7 @@ void kvblk_req_bounce_end(struct kvblk_req *req)
 		return;
 	kvblk_bounce_put(req->pool, req->media.bounce);
 	req->media.bounce = NULL;
+	req_let_go(req);
 	/* set by bounce_prepare() only to prevent a quiet detach */
 	req->mem.direct = false;
 }

@@ -3,8 +3,9 @@
  * Gets into a device's memory that the member cannot reach, through a chunk of kernel memory. The
  * chunk has two halves: while the CPU copies one, the member fills the other. If several such gets
  * are active, a chunk is filled as a whole, with half the interrupts and wakeups. The rules:
- * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole block,
- *   so that no get waits.
+ * - A get has one chunk at a time. No get waits for one: if all are in use, a get of a large block
+ *   allocates a smaller chunk of its own, charged to the file's budget. Other gets, and those
+ *   without memory for that, read the whole block into kernel memory.
  * - A device may write less than it reports, so a chunk may have bytes of another tenant. Either
  *   they are wiped before the read, or only verified chunks of the payload are copied.
  * - Parts are copied in order. The bytes of a chunk of the payload are copied right after the
@@ -33,13 +34,15 @@ struct half {
 	atomic_t state;
 };
 
+#define OWNER_MIXED	U32_MAX		/* no tenant */
+
 /* A chunk, and the get that uses it. */
 struct kvblk_bounce {
-	struct page *mem;		/* KVBLK_BOUNCE_BYTES */
+	struct page *mem;
+	u32 bytes;			/* size of @mem */
 	int node;			/* NUMA node of @mem */
 	bool busy;			/* in use by a get; pool->bounce.lock */
-	u16 tenant;			/* tenant of the last get */
-	bool mixed;			/* @mem may have other bytes than of @tenant */
+	u32 owner;			/* tenant of all bytes of @mem, or OWNER_MIXED */
 	u32 part;			/* bytes of one I/O, half or all of @mem */
 	struct kvblk_req *req;
 	void (*completed)(struct kvblk_req *req);	/* resumes @req after I/O; any context */
@@ -52,18 +55,19 @@ struct kvblk_bounce {
 	struct half half[2];
 };
 
-static struct kvblk_bounce *bounce_alloc(int node)
+static struct kvblk_bounce *bounce_alloc(int node, u32 bytes, gfp_t gfp)
 {
-	struct kvblk_bounce *b __free(kfree) = kzalloc_node(sizeof(*b), GFP_KERNEL, node);
+	struct kvblk_bounce *b __free(kfree) = kzalloc_node(sizeof(*b), gfp | __GFP_NOWARN, node);
 
 	if (!b)
 		return NULL;
-	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY,
-				  get_order(KVBLK_BOUNCE_BYTES));
+	b->mem = alloc_pages_node(node, gfp | __GFP_NOWARN | __GFP_NORETRY, get_order(bytes));
 	if (!b->mem)
 		return NULL;
+	b->bytes = bytes;
 	b->node = node;
-	b->mixed = true;
+	b->part = bytes / 2;
+	b->owner = OWNER_MIXED;
 	b->half[0].bounce = b;
 	b->half[1].bounce = b;
 	return_ptr(b);
@@ -73,7 +77,7 @@ static void bounce_free(struct kvblk_bounce *b)
 {
 	if (!b)
 		return;
-	__free_pages(b->mem, get_order(KVBLK_BOUNCE_BYTES));
+	__free_pages(b->mem, get_order(b->bytes));
 	kfree(b);
 }
 
@@ -108,36 +112,57 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 	return found;
 }
 
-struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req, bool wipe,
-				      void (*completed)(struct kvblk_req *req))
+static struct kvblk_bounce *bounce_begin(struct kvblk_bounce *b, struct kvblk_req *req, bool wipe,
+					 void (*completed)(struct kvblk_req *req))
 {
-	int node = bdev_get_queue(req->media.flash->bdev)->node;
-	struct kvblk_pool *pool = req->pool;
-	struct kvblk_bounce *b, *fresh;
-	bool room;
-
-	b = bounce_take(pool, node, NULL, &room);
-	if (!b && room) {
-		fresh = bounce_alloc(node);
-		b = bounce_take(pool, node, fresh, &room);
-		if (b != fresh)
-			bounce_free(fresh);
-	}
 	if (!b)
 		return NULL;
-	b->mixed |= b->tenant != req->tenant;
-	if (b->mixed && wipe) {
-		memset(page_address(b->mem), 0, KVBLK_BOUNCE_BYTES);
-		b->mixed = false;
+	if (b->owner != req->tenant) {
+		if (wipe)
+			memset(page_address(b->mem), 0, b->bytes);
+		b->owner = wipe ? req->tenant : OWNER_MIXED;
 	}
-	b->tenant = req->tenant;
 	b->req = req;
 	b->completed = completed;
 	return b;
 }
 
+static int bounce_node(const struct kvblk_req *req)
+{
+	return bdev_get_queue(req->media.flash->bdev)->node;
+}
+
+struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req, bool wipe,
+				      void (*completed)(struct kvblk_req *req))
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_bounce *b, *fresh;
+	int node = bounce_node(req);
+	bool room;
+
+	b = bounce_take(pool, node, NULL, &room);
+	if (!b && room) {
+		fresh = bounce_alloc(node, KVBLK_BOUNCE_BYTES, GFP_KERNEL);
+		b = bounce_take(pool, node, fresh, &room);
+		if (b != fresh)
+			bounce_free(fresh);
+	}
+	return bounce_begin(b, req, wipe, completed);
+}
+
+struct kvblk_bounce *kvblk_bounce_own(struct kvblk_req *req, bool wipe,
+				      void (*completed)(struct kvblk_req *req))
+{
+	/* without a wait: memory for the whole block, in small pieces, is easier to find */
+	return bounce_begin(bounce_alloc(bounce_node(req), KVBLK_BOUNCE_OWN_BYTES,
+					 GFP_KERNEL_ACCOUNT & ~__GFP_DIRECT_RECLAIM),
+			    req, wipe, completed);
+}
+
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b)
 {
+	if (b->bytes == KVBLK_BOUNCE_OWN_BYTES)
+		return bounce_free(b);
 	guard(spinlock)(&pool->bounce.lock);
 	b->busy = false;
 }
@@ -172,7 +197,7 @@ static void half_done(struct kvblk_io *io)
 
 static struct half *half_of(struct kvblk_bounce *b, u32 at)
 {
-	return &b->half[(at - b->req->read.from) / b->part % (KVBLK_BOUNCE_BYTES / b->part)];
+	return &b->half[(at - b->req->read.from) / b->part % (b->bytes / b->part)];
 }
 
 static void *half_data(struct kvblk_bounce *b, const struct half *half)
@@ -206,7 +231,7 @@ void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end)
 	b->begun = false;
 	b->err = 0;
 	part_submit(b);
-	if (b->asked < end && b->part < KVBLK_BOUNCE_BYTES)
+	if (b->asked < end && b->part < b->bytes)
 		part_submit(b);
 }
 
@@ -239,14 +264,13 @@ static int part_copy(struct kvblk_bounce *b, const struct half *half, u32 bytes)
 	u32 from = max(b->at, req->op.offset), to = from - req->op.offset;
 	u32 end = min(b->at + bytes, req->op.offset + req->read.want);
 
-	if (from >= end)
-		return 0;
-	/* the policy has changed during the read: the device may have left others' bytes */
-	if (!b->crcs && b->mixed)
-		return -EFAULT;
-	if (!b->crcs)
+	if (!b->crcs) {
+		/* the policy has changed during the read: the device may have left others' bytes */
+		if (b->owner != req->tenant)
+			return -EFAULT;
 		return kvblk_src_write(&req->src, to, half_data(b, half) + (from - b->at),
 				       end - from);
+	}
 	return kvblk_vectors_open_out(req->integrity, &half->bv, bytes, from - b->at, end - from,
 				      &req->src, to, b->crcs + (b->at >> KVBLK_CHUNK_SHIFT));
 }

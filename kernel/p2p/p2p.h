@@ -8,6 +8,9 @@
 
 /* ---- bounce.c ---- */
 
+/* Size of a get's own chunk; each half is several chunks of the payload. */
+#define KVBLK_BOUNCE_OWN_BYTES	SZ_512K
+
 struct kvblk_bounce;
 struct kvblk_req;
 
@@ -16,6 +19,9 @@ struct kvblk_req;
  * get may be served unverified. Returns NULL if none is idle. May sleep.
  */
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req, bool wipe,
+				      void (*completed)(struct kvblk_req *req));
+/* As kvblk_bounce_get(), but allocates KVBLK_BOUNCE_OWN_BYTES. Returns NULL without memory. */
+struct kvblk_bounce *kvblk_bounce_own(struct kvblk_req *req, bool wipe,
 				      void (*completed)(struct kvblk_req *req));
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
 /* Frees idle chunks, except in the first @keep slots. */

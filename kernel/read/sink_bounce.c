@@ -2,10 +2,31 @@
 /* A chunk of kernel memory as a sink, for devices that the member does not reach. */
 #include "read/read.h"
 
-/* Returns whether a record without checksums would be served. */
+/* Returns whether a record would be served unverified: the caller checks, or the policy trusts. */
 static bool bounce_trusts(const struct kvblk_req *req)
 {
-	return kvblk_read_judge(req, KVBLK_INTEGRITY_NONE, true, true) != KVBLK_REFUSE;
+	return kvblk_read_caller_checks(req) ||
+	       kvblk_read_judge(req, KVBLK_INTEGRITY_NONE, true, true) != KVBLK_REFUSE;
+}
+
+/* Takes a chunk of the pool's, or if all are in use, one within the file's budget. */
+static void bounce_chunk(struct kvblk_req *req)
+{
+	bool wipe = bounce_trusts(req);
+	struct kvblk_bounce *own;
+
+	req->media.bounce = kvblk_bounce_get(req, wipe, kvblk_req_completed);
+	if (req->media.bounce || kvblk_read_end(req) - req->read.from <= KVBLK_BOUNCE_OWN_BYTES)
+		return;
+	own = kvblk_bounce_own(req, wipe, kvblk_req_completed);
+	/* last, because what is given back counts as progress for those that wait for the budget */
+	if (own && kvblk_req_hold(req, KVBLK_BOUNCE_OWN_BYTES, kvblk_read_restarted(req))) {
+		kvblk_bounce_put(req->pool, own);
+		own = NULL;
+	}
+	req->media.bounce = own;
+	/* the next sink waits if it must */
+	req->wants_memory = 0;
 }
 
 static int bounce_prepare(struct kvblk_req *req)
@@ -16,7 +37,7 @@ static int bounce_prepare(struct kvblk_req *req)
 	/* of a foreign block no part may reach the caller before all of it is proven */
 	if (!req->device || req->op.flags & KVBLK_OPF_HARD_DEADLINE || req->media.foreign)
 		return -EREMOTEIO;
-	req->media.bounce = kvblk_bounce_get(req, bounce_trusts(req), kvblk_req_completed);
+	bounce_chunk(req);
 	if (!req->media.bounce)
 		return -EREMOTEIO;
 	req->mem.bv = req->mem.few_bv;

@@ -219,12 +219,12 @@ for chunks in 8 1 0; do
 	KV_ENGINE=uring KV_MEMORY=${gpus[0]},host blocks get 1 40 2000000
 	expect "gets with $chunks chunks, in part into the host's memory" "$hits" 40
 done
-put $sysfs/bounce_chunks 8
 head -c 20M /dev/urandom >"$tmp/garbage"
 check dd if="$tmp/garbage" of=/dev/lying bs=1M seek=20 oflag=direct conv=notrunc status=none
 KV_MEMORY=${gpus[0]} blocks get 1 40 2000000
 [ "$misses" -gt 5 ] && [ "$hits" -gt 15 ] || fail "20 MiB of garbage: $hits hits, $misses misses"
 expect "checksum failures" "$(counter checksum_failures)" "$misses"
+put $sysfs/bounce_chunks 8
 put $configfs/nullb/lying/badblocks "+$((50 * 2048))-$((50 * 2048 + 7))"
 KV_MEMORY=${gpus[0]} blocks get 1 40 2000000
 expect "gets with a bad sector" "$hits" $((40 - misses))
