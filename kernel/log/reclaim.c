@@ -196,7 +196,7 @@ static void copy_read(struct copy *copy)
 
 	copy->err = -ENOMEM;
 	copy->header = kvblk_header_alloc(slot->len, GFP_KERNEL);
-	if (!copy->header || kvblk_mem_alloc(&copy->mem, slot->len))
+	if (!copy->header || kvblk_mem_alloc(&copy->mem, slot->len, false))
 		return;
 	copy->err = 0;
 	atomic_inc(&copy->victim->flying);

@@ -198,7 +198,11 @@ int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write);
  */
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align);
-int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
+/*
+ * Allocates kernel memory for a payload. @whole: the caller overwrites all @bytes, so only the
+ * padding is cleared. Returns 0 or -ENOMEM. May sleep.
+ */
+int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes, bool whole);
 /* Copies @bytes at byte @skip of @bv from (@in) or to the caller. Returns 0, -EFAULT or -ENXIO. */
 int kvblk_vectors_copy(const struct bio_vec *bv, u32 skip, u32 bytes,
 		       const struct kvblk_src *src, bool in);

@@ -423,10 +423,11 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 	       mem_map_any(mem, src, bytes, write, align);
 }
 
-int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
+int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes, bool whole)
 {
-	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
-	u32 left = round_up(bytes, KVBLK_UNIT);
+	const gfp_t gfp = GFP_KERNEL_ACCOUNT | (whole ? 0 : __GFP_ZERO);
+	u32 left = round_up(bytes, KVBLK_UNIT), padding = left - bytes;
+	struct bio_vec *last;
 	int err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE), 0);
 
 	if (err)
@@ -448,6 +449,8 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
 		bvec_set_page(&mem->bv[mem->nr++], page, part, 0);
 		left -= part;
 	}
+	last = &mem->bv[mem->nr - 1];
+	memset(bvec_virt(last) + last->bv_len - padding, 0, padding);
 	return 0;
 }
 

@@ -70,12 +70,6 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 	return kvblk_proofs[kvblk_proof_choose(policy, req->crcs, true)].seal || req->write.no_p2p;
 }
 
-/* Returns checksums computed by the caller, or when the payload was copied to DRAM, or NULL. */
-static const __le32 *put_known_crcs(const struct kvblk_req *req)
-{
-	return kvblk_proofs[req->integrity].seal && req->block ? req->block->rec.crcs : req->crcs;
-}
-
 static bool put_reachable(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -91,12 +85,17 @@ static bool put_reachable(struct kvblk_req *req)
 	return false;
 }
 
-static int put_copy_in(struct kvblk_req *req)
+/* Copies the payload to kernel memory and, if the CPU seals it, its checksums to the header. */
+static int put_copy_in(struct kvblk_req *req, u32 policy)
 {
+	u8 integrity = put_integrity(req, policy);
 	/* a retry must not wait for the file's budget */
 	int err = kvblk_req_mem_alloc(req, req->bytes, req->write.tries);
 
-	if (!err)
+	if (!err && kvblk_proofs[integrity].seal)
+		err = kvblk_vectors_seal_in(integrity, &req->mem.bv[1], req->bytes, &req->src,
+					    kvblk_header_crcs(req->header));
+	else if (!err)
 		err = kvblk_vectors_copy(&req->mem.bv[1], 0, req->bytes, &req->src, true);
 	if (!err && req->device)
 		kvblk_count(req->pool, KVBLK_C_DEVICE_READ_BYTES, req->bytes);
@@ -129,7 +128,7 @@ static int put_pin(struct kvblk_req *req, u32 policy)
 	    !kvblk_src_fits(&req->src, req->bytes, req->write.align) ||
 	    (put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
 		req->device = kvblk_src_device(&req->src, false, &addr);
-		return put_copy_in(req);
+		return put_copy_in(req, policy);
 	}
 	err = put_map(req);
 	if (err)
@@ -141,7 +140,7 @@ static int put_pin(struct kvblk_req *req, u32 policy)
 		if (put_bounces(req, policy))
 			kvblk_req_mem_drop(req);
 	}
-	return req->mem.direct ? 0 : put_copy_in(req);
+	return req->mem.direct ? 0 : put_copy_in(req, policy);
 }
 
 /* Copies the payload into req->block, NULL if DRAM has no space. Returns 0, -EINTR or -EFAULT. */
@@ -191,7 +190,7 @@ static int put_memory(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	u32 policy = put_policy(req);
 	struct kvblk_align align = kvblk_pool_align(pool);
-	int err = 0;
+	int err;
 
 	/* kept during a wait for space: reuse it unless what determines it has changed */
 	if (req->header && req->write.align.both == align.both &&
@@ -205,17 +204,20 @@ static int put_memory(struct kvblk_req *req)
 		kvblk_req_pass(req);
 	req->write.align = align;
 	req->write.stable = READ_ONCE(pool->stable_writes);
-	if (kvblk_put_copies(req))
+	err = kvblk_req_header_alloc(req, req->bytes);
+	if (!err && kvblk_put_copies(req))
 		err = put_fill(req);
 	if (!err && !req->block)
 		err = put_pin(req, policy);
-	if (!err)
-		err = kvblk_req_header_alloc(req, req->bytes);
-	if (err)
+	if (err) {
+		/* or else the next call would take the header for that of a prepared put */
+		kvblk_req_buffers_drop(req);
 		return err;
+	}
 	/* without known ones, checksums are computed for the write */
 	req->integrity = put_integrity(req, policy);
-	kvblk_record_crcs(req->header, req->bytes, req->integrity, put_known_crcs(req));
+	kvblk_record_crcs(req->header, req->bytes, req->integrity,
+			  req->block ? req->block->rec.crcs : req->crcs);
 	return 0;
 }
 
@@ -239,7 +241,9 @@ static void put_write(struct kvblk_req *req)
 {
 	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_queued_io *queued = &req->media.queued;
-	bool seals = kvblk_proofs[req->integrity].seal && !put_known_crcs(req);
+	/* copies have been sealed, but in DRAM not if the policy leaves that to producers */
+	bool seals = kvblk_proofs[req->integrity].seal &&
+		     (req->mem.direct || (req->block && !req->block->rec.crcs));
 
 	req->write.write_errors = atomic_read(&resv->member->flash.write_errors);
 	req->media.durable = kvblk_reservation_durable(resv, req->integrity, put_lasts(req));

@@ -262,7 +262,8 @@ int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
 
 	if (err)
 		return err;
-	err = kvblk_mem_alloc(&req->mem, bytes);
+	/* a put copies all bytes, but a device may write less than it reports */
+	err = kvblk_mem_alloc(&req->mem, bytes, req->type->reads);
 	if (err)
 		kvblk_req_mem_drop(req);
 	return err;

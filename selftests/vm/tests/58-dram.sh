@@ -115,6 +115,15 @@ expect "copies of deleted blocks" "$misses" 10
 dram_end
 blocks get 401 5 $MiB
 expect "gets when the copies have gone" "$hits $memory" "5 0"
+# if checksums are left to producers, the copy has none, but the record has
+put $sysfs/integrity producer
+dram $((64 * MiB)) through
+blocks put 521 3 $MiB
+dram_end
+put $sysfs/integrity full
+blocks get 521 3 $MiB
+expect "gets of records whose copies had no checksums" "$hits $memory" "3 0"
+blocks delete 521 3 $MiB
 
 # prefetches load blocks into DRAM, and so does a second get
 dram $((16 * MiB)) evict
