@@ -663,8 +663,8 @@ TEST_WITH(test_no_server, begin, end)
 {
 	/* refused by the kernel at once, and by ports without a listener */
 	snprintf(servers[0].address, sizeof(servers[0].address), "255.255.255.255:1");
-	snprintf(servers[1].address, sizeof(servers[1].address), "127.0.0.1:%d", valkey_server_port());
-	snprintf(servers[2].address, sizeof(servers[2].address), "[::1]:%d", valkey_server_port());
+	snprintf(servers[1].address, sizeof(servers[1].address), "127.0.0.1:%d", free_port());
+	snprintf(servers[2].address, sizeof(servers[2].address), "[::1]:%d", free_port());
 	open_directory(0, 3, "");
 	wait_for(logged("no connection to server") == 3);
 	assert_int_equal(logged("[::1]:"), 1);
@@ -921,7 +921,7 @@ static void open_fake(const char *greeting, const char *then)
 	int port = 0;
 
 	begin(NULL);
-	fake.listener = valkey_server_bind(&port);
+	fake.listener = bind_port(&port);
 	assert_true(fake.listener >= 0);
 	assert_int_equal(listen(fake.listener, 8), 0);
 	assert_true(sd_event_add_io(event, &fake.accepts, fake.listener, EPOLLIN, on_fake_accept, NULL) >= 0);

@@ -4,7 +4,6 @@
  * messages, changes of pools and configuration, errors. The module is replaced, and the test is
  * the peer.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,6 +18,7 @@
 
 #include <linux/kvblk.h>
 
+#include "free_port.h"
 #include "kvblk_test.h"
 #include "lib/kvblk_admin.h"
 #include "pod/delete_wire.h"
@@ -366,15 +366,7 @@ static struct config config;
 
 static void free_endpoint(char *text, size_t len)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t size = sizeof(at);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	assert_true(fd >= 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
-	close(fd);
-	snprintf(text, len, "tcp://127.0.0.1:%u", ntohs(at.sin_port));
+	snprintf(text, len, "tcp://127.0.0.1:%d", free_port());
 }
 
 static void configure_text(const char *text)

@@ -3,7 +3,6 @@
 #ifndef KVBLKD_TEST_VALKEY_SERVER_H
 #define KVBLKD_TEST_VALKEY_SERVER_H
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <hiredis/hiredis.h>
 #include <signal.h>
@@ -13,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "free_port.h"
 
 #define VALKEY_SERVER	"valkey-server"
 #define VALKEY_ARGS	40
@@ -41,43 +41,6 @@ struct valkey_server {
 static inline bool valkey_server_exists(void)
 {
 	return !system("command -v " VALKEY_SERVER " >/dev/null");
-}
-
-/* Bind a TCP socket to *@port of 127.0.0.1, or to a free one for 0. Returns the socket, -1 on failure. */
-static inline int valkey_server_bind(int *port)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port),
-				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	socklen_t len = sizeof(address);
-
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, len) ||
-	    getsockname(fd, (struct sockaddr *)&address, &len)) {
-		close(fd);
-		return -1;
-	}
-	*port = ntohs(address.sin_port);
-	return fd;
-}
-
-/*
- * Find a free port, which may be used again after its server died: none of those that the kernel
- * gives to connections.
- */
-static inline int valkey_server_port(void)
-{
-	static int port;
-	int fd;
-
-	if (!port)
-		port = 10240 + getpid() % 20000;
-	do {
-		port = port < 32000 ? port + 1 : 10240;
-		fd = valkey_server_bind(&port);
-	} while (fd < 0);
-	close(fd);
-	return port;
 }
 
 static inline void valkey_server_exec(const struct valkey_server *server, const char *const *more)
@@ -162,8 +125,8 @@ static inline void valkey_server_start(struct valkey_server *server, const char 
 {
 	/* another process may take a free port first */
 	do {
-		server->port = valkey_server_port();
-		server->bus = valkey_server_port();
+		server->port = free_port();
+		server->bus = free_port();
 	} while (!valkey_server_try(server, more));
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "free_port.h"
 #include "kv_events/zmq_pub.h"
 #include "kv_events/zmq_sub.h"
 #include "kvblk_test.h"
@@ -458,20 +459,8 @@ TEST_WITH(test_connected, begin, end)
 	zmq_close(engine);
 }
 
-/* Returns a port without a listener. */
-static unsigned int free_port(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &(socklen_t){ sizeof(at) }), 0);
-	close(fd);
-	return ntohs(at.sin_port);
-}
-
 /* Returns a connection after the handshake of a socket of @type. */
-static int raw_client(unsigned int port, const char *type)
+static int raw_client(int port, const char *type)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 				  .sin_port = htons((uint16_t)port) };
@@ -503,7 +492,7 @@ static bool is_closed(int fd)
 }
 
 /* Send @part without an end: the connection is closed before ZeroMQ stores much of it. */
-static void flood(unsigned int port, const char *type, const char *part, size_t len)
+static void flood(int port, const char *type, const char *part, size_t len)
 {
 	int fd = raw_client(port, type);
 	size_t sent = 0, most = 12u << 20;
@@ -523,14 +512,14 @@ static void flood(unsigned int port, const char *type, const char *part, size_t 
  */
 TEST_WITH(test_floods, begin, end)
 {
-	unsigned int ports[2] = { free_port(), free_port() };
+	int ports[2] = { free_port(), free_port() };
 	static char part[252 * 400];
 	char endpoints[2][64];
 	int fds[300], closed = 0;
 
 	end(NULL);
 	for (int i = 0; i < 2; i++)
-		snprintf(endpoints[i], sizeof(endpoints[i]), "tcp://127.0.0.1:%u", ports[i]);
+		snprintf(endpoints[i], sizeof(endpoints[i]), "tcp://127.0.0.1:%d", ports[i]);
 	rules.endpoint = endpoints[0];
 	rules.replay = endpoints[1];
 	sub = NULL;

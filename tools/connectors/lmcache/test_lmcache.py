@@ -1059,15 +1059,14 @@ class EndToEnd(unittest.TestCase):
                 f"{cls.place.name}/{name}")
 
     @staticmethod
-    def free_port() -> int:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return s.getsockname()[1]
+    def free_ports() -> tuple[int, int]:
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+            return one.getsockname()[1], other.getsockname()[1]
 
     @contextlib.contextmanager
     def server(self, salt: str, options: dict[str, Any] | None = None, **env: str):
         """Run LMCache's server; yields (port, address of its HTTP interface)."""
-        port, http = self.free_port(), self.free_port()
+        port, http = self.free_ports()
         spec = {"type": "plugin", "module_path": "kvblk_lmcache", "class_name": "Adapter",
                 "adapter_params": {"pool": POOL, "salt": salt, **(options or {})}}
         with open(f"{self.place.name}/server.log", "a+", encoding="utf-8") as log:
