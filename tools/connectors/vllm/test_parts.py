@@ -925,7 +925,7 @@ class TierTest(WithPool):
         self.pool.put(key, b"x" * 10)
         self.assertIs(self.tier.lookup(request.keys[0], request.context), base.LookupResult.MISS)
         self.assertTrue(self.job(request, request.keys, [1], False).success)
-        self.assertEqual(self.pool.size(key), PAGE)
+        self.assertEqual(self.pool.exists(key), PAGE)
         self.assertIs(self.tier.lookup(request.keys[0], Request("s", request.keys).context), base.LookupResult.HIT)
 
     def test_out_of_bounds(self):
