@@ -143,8 +143,8 @@ static int block_node(const struct kvblk_pool *pool)
 }
 
 /*
- * Allocates folios, large ones only without a wait. @recycle: also idle ones, as they are. Returns
- * their number; 0 if some are missing.
+ * Allocates folios, large ones only without a wait. @recycle: also idle ones, and as they are;
+ * otherwise cleared. Returns their number; 0 if some are missing.
  */
 static u32 folios_alloc(struct kvblk_pool *pool, struct list_head *folios, u32 bytes, bool recycle)
 {
@@ -155,7 +155,8 @@ static u32 folios_alloc(struct kvblk_pool *pool, struct list_head *folios, u32 b
 	struct folio *folio;
 
 	while (left) {
-		gfp_t gfp = GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY;
+		gfp_t gfp = GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY |
+			    (recycle ? 0 : __GFP_ZERO);
 
 		order = min_t(u32, order, ilog2(left));
 		if (order)
