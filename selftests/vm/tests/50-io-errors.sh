@@ -71,10 +71,10 @@ for byte in 1 100 516 1030; do
 	works
 done
 
-# nothing depends on a header's padding
+# nothing depends on a header's padding; a get that bounces to a device reads the payload by a bio of its own
 dm_flakey_set flaky /dev/flash0 0 1 corrupt_bio_byte 200 r 90 0
 blocks put 3000 20 70000
-blocks get 3000 20 70000
+KV_MEMORY=host blocks get 3000 20 70000
 expect "gets whose padding was corrupted" "$hits" 20
 works
 
