@@ -22,6 +22,9 @@ static int read_hold(struct kvblk_req *req, const struct kvblk_source *const *so
 {
 	int err = -ESTALE;
 
+	/* the first one is DRAM: a pool without needs no indirect call to miss there */
+	if (!READ_ONCE(req->pool->dram.used))
+		source++;
 	for (; *source && err == -ESTALE; source++) {
 		req->read.source = *source;
 		err = req->read.source->hold(req);

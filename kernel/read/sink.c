@@ -32,9 +32,12 @@ static const struct kvblk_sink *const sinks[] = {
 
 int kvblk_sink_prepare(struct kvblk_req *req)
 {
-	u32 i = req->read.state == KVBLK_READ_AGAIN ? ARRAY_SIZE(sinks) - 1 : 0;
+	/* the first one is DRAM: a pool without needs no indirect call to find it unsuitable */
+	u32 i = !READ_ONCE(req->pool->tun.dram_bytes);
 	int err;
 
+	if (req->read.state == KVBLK_READ_AGAIN)
+		i = ARRAY_SIZE(sinks) - 1;
 	do {
 		req->read.sink = sinks[i];
 		err = req->read.sink->prepare(req);

@@ -8,7 +8,7 @@ static bool dram_promotes(struct kvblk_req *req)
 	phys_addr_t addr;
 
 	/* the owner of a foreign block may delete it, and tells nobody */
-	return READ_ONCE(tun->dram_bytes) && READ_ONCE(tun->dram_promote) && !req->media.foreign &&
+	return READ_ONCE(tun->dram_promote) && !req->media.foreign &&
 	       !kvblk_read_restarted(req) && req->slot.heat && req->read.want == req->slot.len &&
 	       !kvblk_src_device(&req->src, true, &addr);
 }

@@ -10,8 +10,7 @@
 
 static int recall_hold(struct kvblk_req *req)
 {
-	return READ_ONCE(req->pool->dram.used) &&
-	       kvblk_dram_holds(req->pool, req->id, &req->slot) ? 0 : -ESTALE;
+	return kvblk_dram_holds(req->pool, req->id, &req->slot) ? 0 : -ESTALE;
 }
 
 static int recall_start(struct kvblk_req *req)
@@ -32,8 +31,6 @@ static int dram_hold(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (!READ_ONCE(pool->dram.used))
-		return -ESTALE;
 	req->block = kvblk_dram_block_get(pool, req->id, &req->slot);
 	/* integrity=full must not serve a block that was loaded without checksums */
 	if (req->block && kvblk_dram_block_judge(pool, req->block) == KVBLK_REFUSE)
