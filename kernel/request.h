@@ -361,7 +361,11 @@ void kvblk_req_dram_block_drop(struct kvblk_req *req);
 bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);
 /* Returns whether the file's detached operations hold too much memory, as of a loop of cancels. */
-bool kvblk_req_crowded(const struct kvblk_req *req);
+static inline bool kvblk_req_crowded(const struct kvblk_req *req)
+{
+	return atomic64_read(&req->owner->budget.detached) > (s64)kvblk_file_limit(req->owner);
+}
+
 static inline bool kvblk_req_late(const struct kvblk_req *req)
 {
 	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
@@ -377,8 +381,23 @@ bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *
 /* Returns whether @slot is a block of the tenant, even if its member does not respond. */
 bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
+/* Counts a transfer of device memory, for kvblk_req_count_way(). */
+void kvblk_req_count_device(struct kvblk_req *req);
+
+static_assert(KVBLK_C_GET_BOUNCED - KVBLK_C_GET_DIRECT == 1);
+static_assert(KVBLK_C_PUT_BOUNCED - KVBLK_C_PUT_DIRECT == 1);
+
 /* Counts and notes how the payload moved. @to: counter of direct transfers, others are next. */
-void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);
+static inline void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
+{
+	bool direct = req->mem.direct;
+
+	kvblk_count_at(req->media.stats, to + !direct, 1);
+	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
+	if (unlikely(req->device))
+		kvblk_req_count_device(req);
+}
+
 /* Returns whether the memory is a device's, at @addr. Cheaper than to pin all before a copy. */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr);
 /* Notes that device memory was mapped, so that kvblk_req_known_device() looks for it. */

@@ -12,11 +12,6 @@ int kvblk_req_expire(struct kvblk_req *req)
 	return kvblk_req_over(req, -ETIME);
 }
 
-bool kvblk_req_crowded(const struct kvblk_req *req)
-{
-	return atomic64_read(&req->owner->budget.detached) > (s64)kvblk_file_limit(req->owner);
-}
-
 /* ---- entries ---- */
 
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
@@ -522,17 +517,10 @@ void kvblk_rescue_work(struct work_struct *work)
 		}
 }
 
-static_assert(KVBLK_C_GET_BOUNCED - KVBLK_C_GET_DIRECT == 1);
-static_assert(KVBLK_C_PUT_BOUNCED - KVBLK_C_PUT_DIRECT == 1);
-
-void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
+void kvblk_req_count_device(struct kvblk_req *req)
 {
 	bool direct = req->mem.direct;
 
-	kvblk_count_at(req->media.stats, to + !direct, 1);
-	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
-	if (!req->device)
-		return;
 	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT : KVBLK_C_DEVICE_BOUNCED, 1);
 	if (req->type->reads && !direct)
 		req->result.flags |= KVBLK_RES_DEVICE_READ;

@@ -82,15 +82,6 @@ static int get_range(struct kvblk_req *req)
 	return 0;
 }
 
-int kvblk_read_begin(struct kvblk_req *req)
-{
-	if (kvblk_req_late(req))
-		return -ETIME;
-	if (kvblk_req_crowded(req))
-		return -ENOMEM;
-	return kvblk_media_begin(req) ? 0 : -ENODEV;
-}
-
 static int get_start(struct kvblk_req *req)
 {
 	int err = kvblk_read_begin(req);
@@ -225,7 +216,7 @@ static int get_deliver(struct kvblk_req *req)
 {
 	int err = 0;
 
-	if (req->mem.direct)
+	if (req->mem.tail_user.bv_len)
 		kvblk_mem_tail_out(&req->mem);
 	if (req->read.state == KVBLK_READ_COPY) {
 		err = req->read.sink->deliver(req);

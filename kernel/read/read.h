@@ -168,7 +168,16 @@ static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by
 	return kvblk_req_late(req) ? -ETIME : 0;
 }
 
-int kvblk_read_begin(struct kvblk_req *req);
+/* Begins the media half of a read. Returns 0, -ETIME, -ENOMEM or -ENODEV. */
+static inline int kvblk_read_begin(struct kvblk_req *req)
+{
+	if (kvblk_req_late(req))
+		return -ETIME;
+	if (kvblk_req_crowded(req))
+		return -ENOMEM;
+	return kvblk_media_begin(req) ? 0 : -ENODEV;
+}
+
 /* Implements &kvblk_source.start for records. */
 int kvblk_record_start(struct kvblk_req *req);
 /* Finds and holds the block. Returns 0 with req->read.source, or -ENOENT with req->read.miss. */
