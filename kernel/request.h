@@ -318,9 +318,7 @@ void kvblk_file_put(struct kvblk_file *file);
 
 /* Ends media halves for tasks that do not run: after a second, or if much memory is pinned. */
 void kvblk_rescue_work(struct work_struct *work);
-/* Puts a ring's operation on the completion list. Returns whether to notify the task. */
-bool kvblk_req_land(struct kvblk_req *req);
-/* Excludes the time since kvblk_req_land() from the latency of a claimed or taken request. */
+/* Excludes the time since the bios' completion from the latency of a claimed or taken request. */
 void kvblk_req_resume(struct kvblk_req *req);
 
 /* Returns whether an older record may come back, from a lost member or an unread segment. */

@@ -381,7 +381,7 @@ static void req_work(struct work_struct *work)
  * Others may use shared memory after the caller has exited, see kvblk_mem_map(). An ioctl returns
  * when the device has finished with it. For a ring, closing the node waits, at exit at the latest.
  */
-static void sharing_begin(struct kvblk_req *req)
+static noinline void sharing_begin(struct kvblk_req *req)
 {
 	struct kvblk_completion_list *completions = req->ownership.completions;
 	struct kvblk_media *media = &req->media;
@@ -430,6 +430,17 @@ void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
 	}
 }
 
+#define COMPLETED_PAGES	((64u << 20) >> PAGE_SHIFT)	/* pinned until a work rescues, by CPU */
+
+/* Puts a ring's operation on the completion list. Returns whether to notify the task. */
+static bool req_land(struct kvblk_req *req)
+{
+	/* before the request is listed, because its task may free it from then on */
+	if (READ_ONCE(req->ownership.completions->pages) > COMPLETED_PAGES)
+		queue_work(req->pool->wq, &req->pool->rescue_work);
+	return kvblk_ownership_queue(&req->ownership, jiffies, req->mem.nr_pages);
+}
+
 static void media_completed(struct kvblk_io *io)
 {
 	struct kvblk_req *req = container_of(io, struct kvblk_req, media.io);
@@ -442,7 +453,7 @@ static void media_completed(struct kvblk_io *io)
 		queue_work(req->pool->wq, &req->work);
 		return;
 	}
-	if (req->batch || kvblk_req_land(req))
+	if (req->batch || req_land(req))
 		req->completed(req);
 }
 
@@ -473,15 +484,6 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash)
 /* ---- ring operations whose task does not run ---- */
 
 #define LANDED_PATIENCE		HZ	/* time of a task until the media half is ended for it */
-#define COMPLETED_PAGES		((64u << 20) >> PAGE_SHIFT) /* pinned until then, by CPU */
-
-bool kvblk_req_land(struct kvblk_req *req)
-{
-	/* before the request is listed, because its task may free it from then on */
-	if (READ_ONCE(req->ownership.completions->pages) > COMPLETED_PAGES)
-		queue_work(req->pool->wq, &req->pool->rescue_work);
-	return kvblk_ownership_queue(&req->ownership, jiffies, req->mem.nr_pages);
-}
 
 void kvblk_req_resume(struct kvblk_req *req)
 {

@@ -2,7 +2,8 @@
 /* The caller's pinned pages as a sink: host memory, or a device's that the member reaches. */
 #include "read/read.h"
 
-static bool direct_known_bounce(struct kvblk_req *req)
+/* noinline: an address on the stack costs all gets a stack protector */
+static noinline bool direct_known_bounce(struct kvblk_req *req)
 {
 	phys_addr_t addr;
 
@@ -24,7 +25,8 @@ static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 	       !(req->cmd && kvblk_read_restarted(req)) &&
 	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) && req->read.from == req->op.offset &&
 	       kvblk_read_end(req) == req->op.offset + req->read.want &&
-	       kvblk_src_fits(&req->src, req->read.want, align) && !direct_known_bounce(req);
+	       kvblk_src_fits(&req->src, req->read.want, align) &&
+	       !(READ_ONCE(req->pool->device_seen) && direct_known_bounce(req));
 }
 
 static int direct_prepare(struct kvblk_req *req)
