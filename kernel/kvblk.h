@@ -46,7 +46,7 @@
  *   sysfs dirs_lock   mutex: directories whose files monitor_gid owns; a leaf
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
- *   lease.key_locks   spinlocks: leased ids
+ *   lease list->lock  spinlock: the leased ids of a list of pool->lease.lists
  *   pool->lease.lock  spinlock: leases by deadline, leased DRAM blocks; a leaf
  *   touch_part->lock  spinlock: foreign blocks that were got; a leaf
  *   pool->kill_order  spinlock: replacing an entry and listing its invalidation, as one step

@@ -594,7 +594,6 @@ struct kvblk_tunables {
 #define KVBLK_LEASE_MEMORY	0
 #define KVBLK_LEASE_FOREIGN	(KVBLK_MEMBERS_MAX + 1)
 #define KVBLK_LEASE_PLACES	(KVBLK_MEMBERS_MAX + 2)
-#define KVBLK_LEASE_LOCKS	64 /* not by ARRAY_SIZE(): on one CPU, a lock may have no bytes */
 
 /* Alignment that every member of a pool can transfer directly. */
 struct kvblk_align {
@@ -646,16 +645,17 @@ struct kvblk_bounces {
 
 /* Leases of a pool; see ops/lease.c. */
 struct kvblk_leases {
-	spinlock_t lock;		/* protects by_end, in_memory, nr_in_memory; a leaf */
+	u32 list_mask;			/* number of @lists - 1 */
+	struct kvblk_lease_list *lists;	/* leased ids by hash; NULL before the first lease */
+	struct work_struct work;	/* ends leases at their deadlines */
+	/* @total and the first of @bytes are in one line, because both change together */
+	atomic64_t total ____cacheline_aligned_in_smp; /* sum of @bytes */
+	atomic64_t bytes[KVBLK_LEASE_PLACES];	/* leased bytes by place, see ops/lease.c */
+	/* protects the fields below; a leaf */
+	spinlock_t lock ____cacheline_aligned_in_smp;
 	struct rb_root_cached by_end;	/* leases by deadline */
 	struct list_head in_memory;	/* leased keys of blocks that only DRAM holds */
 	u32 nr_in_memory;		/* number of @in_memory; READ_ONCE() without @lock */
-	u32 key_mask;			/* number of lists in @keys - 1 */
-	struct hlist_head *keys;	/* leased ids; NULL before the first lease */
-	spinlock_t key_locks[KVBLK_LEASE_LOCKS]; /* each protects the ids of some of @keys */
-	atomic64_t bytes[KVBLK_LEASE_PLACES];	/* leased bytes by place, see ops/lease.c */
-	atomic64_t total;		/* sum of @bytes */
-	struct work_struct work;	/* ends leases at their deadlines */
 };
 
 /* The last activation of a member that wrote more than superblocks. */

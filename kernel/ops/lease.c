@@ -38,7 +38,7 @@ struct lease_hold {
 
 /* A leased id; under key_lock(). */
 struct lease_key {
-	struct hlist_node node;		/* in pool->lease.keys */
+	struct hlist_node node;		/* in its list's @keys */
 	struct list_head memory;	/* in pool->lease.in_memory if @at is KVBLK_LEASE_MEMORY */
 	struct kvblk_id id;
 	struct rb_root holds;		/* all but @first */
@@ -46,6 +46,12 @@ struct lease_key {
 	u32 count;			/* files that hold the id */
 	u32 len;			/* bytes charged */
 	u8 at;				/* place where the pool is charged, see place_of() */
+};
+
+/* Leased ids with the same hash. */
+struct kvblk_lease_list {
+	spinlock_t lock;		/* protects @keys and all about the ids, see key_lock() */
+	struct hlist_head keys;
 };
 
 struct lease {
@@ -60,8 +66,9 @@ struct lease {
 
 #define LEASE_STEP	64u		/* keys processed under one hold of file->lease_lock */
 #define LEASE_LOOK	65536u		/* leased DRAM blocks checked in a second, others later */
-#define LEASE_CHAIN	8		/* index slots for each list of pool->lease.keys */
-#define LEASE_LISTS	BIT(20)		/* most lists of pool->lease.keys */
+#define LEASE_CHAIN	16		/* index slots for each of pool->lease.lists */
+#define LEASE_LISTS_MIN	64u
+#define LEASE_LISTS_MAX	BIT(20)
 
 /* Memory and limits for one step of a lease, because nothing is allocated under locks. */
 struct lease_step {
@@ -101,16 +108,16 @@ static void step_free(struct lease_step *step)
 	step->nr = 0;
 }
 
-/* Returns the lock of @id and of the list of @id: there are more lists than locks. */
-static spinlock_t *key_lock(struct kvblk_pool *pool, struct kvblk_id id)
+/* Returns the list of @id. An id is a keyed hash, so callers cannot choose its list. */
+static struct kvblk_lease_list *key_list(const struct kvblk_pool *pool, struct kvblk_id id)
 {
-	return &pool->lease.key_locks[id.lo % KVBLK_LEASE_LOCKS];
+	return &pool->lease.lists[id.lo & pool->lease.list_mask];
 }
 
-/* Returns the list of @id. An id is a keyed hash, so callers cannot choose its list. */
-static struct hlist_head *key_list(const struct kvblk_pool *pool, struct kvblk_id id)
+/* Returns the lock of @id, in the cache line of the list. */
+static spinlock_t *key_lock(const struct kvblk_pool *pool, struct kvblk_id id)
 {
-	return &pool->lease.keys[id.lo & pool->lease.key_mask];
+	return &key_list(pool, id)->lock;
 }
 
 static struct lease_key *key_find(struct kvblk_pool *pool, struct kvblk_id id)
@@ -118,7 +125,7 @@ static struct lease_key *key_find(struct kvblk_pool *pool, struct kvblk_id id)
 	struct lease_key *key;
 
 	lockdep_assert_held(key_lock(pool, id));
-	hlist_for_each_entry(key, key_list(pool, id), node)
+	hlist_for_each_entry(key, &key_list(pool, id)->keys, node)
 		if (key->id.lo == id.lo && key->id.hi == id.hi)
 			return key;
 	return NULL;
@@ -233,7 +240,7 @@ static struct lease_key *key_need(const struct kvblk_file *file, const struct kv
 	key->count = 0;
 	key->len = key_bytes(pool, &entry->slot);
 	key->at = place_of(pool, &entry->slot);
-	hlist_add_head(&key->node, key_list(pool, key->id));
+	hlist_add_head(&key->node, &key_list(pool, key->id)->keys);
 	/* charged first, or else two files could exceed the limit together */
 	key_charge(pool, key);
 	if (key_fits(file, key, step))
@@ -427,20 +434,22 @@ static int lease_add_all(struct lease *lease, struct kvblk_entry *entries, u32 n
 /* Allocates the lists of leased ids of an entered pool. Returns 0 or -ENOMEM. */
 static int lists_need(struct kvblk_pool *pool)
 {
-	struct hlist_head *lists;
-	u32 nr;
+	struct kvblk_lease_list *lists;
+	u32 nr, i;
 
 	/* pairs with cmpxchg() below */
-	if (smp_load_acquire(&pool->lease.keys))
+	if (smp_load_acquire(&pool->lease.lists))
 		return 0;
 	nr = roundup_pow_of_two(clamp(kvblk_index_slots(&pool->index) / LEASE_CHAIN,
-				      KVBLK_LEASE_LOCKS, LEASE_LISTS));
+				      LEASE_LISTS_MIN, LEASE_LISTS_MAX));
 	lists = kvcalloc(nr, sizeof(*lists), GFP_KERNEL | __GFP_NOWARN);
 	if (!lists)
 		return -ENOMEM;
+	for (i = 0; i < nr; i++)
+		spin_lock_init(&lists[i].lock);
 	/* the same for each caller */
-	WRITE_ONCE(pool->lease.key_mask, nr - 1);
-	if (cmpxchg(&pool->lease.keys, NULL, lists))
+	WRITE_ONCE(pool->lease.list_mask, nr - 1);
+	if (cmpxchg(&pool->lease.lists, NULL, lists))
 		kvfree(lists);
 	return 0;
 }
@@ -588,11 +597,7 @@ static void lease_expire_work(struct work_struct *work)
 
 void kvblk_lease_pool_init(struct kvblk_pool *pool)
 {
-	u32 i;
-
 	spin_lock_init(&pool->lease.lock);
-	for (i = 0; i < KVBLK_LEASE_LOCKS; i++)
-		spin_lock_init(&pool->lease.key_locks[i]);
 	pool->lease.by_end = RB_ROOT_CACHED;
 	INIT_LIST_HEAD(&pool->lease.in_memory);
 	INIT_WORK(&pool->lease.work, lease_expire_work);
@@ -602,12 +607,13 @@ void kvblk_lease_pool_exit(struct kvblk_pool *pool)
 {
 	WARN_ON_ONCE(!RB_EMPTY_ROOT(&pool->lease.by_end.rb_root));
 	WARN_ON_ONCE(atomic64_read(&pool->lease.total));
-	kvfree(pool->lease.keys);
+	kvfree(pool->lease.lists);
 }
 
 int kvblk_lease_init(void)
 {
-	lease_keys = KMEM_CACHE(lease_key, SLAB_ACCOUNT);
+	/* aligned, because adjacent keys may be of files on different CPUs */
+	lease_keys = KMEM_CACHE(lease_key, SLAB_ACCOUNT | SLAB_HWCACHE_ALIGN);
 	return lease_keys ? 0 : -ENOMEM;
 }
 
