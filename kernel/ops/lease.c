@@ -18,6 +18,9 @@
  *   leases, into lease_permille of the members' bytes.
  * - A foreign block is not charged, and its owner does not know of the lease. So the lease ends
  *   when the block's read would need a proof, see pool/follow.c; a lookup then leases it again.
+ * - A step charges the pool for all keys of a place at once if the file may have all, and returns
+ *   unused bytes at the end. So during a lookup the pool may be charged for LEASE_STEP blocks more
+ *   than the file leases, but never beyond a limit.
  * - A file is charged once per id, at the place of the block at the time. The pool is charged at
  *   the current place: a block that leaves DRAM is charged to the member within a second.
  */
@@ -65,6 +68,7 @@ struct lease {
 };
 
 #define LEASE_STEP	64u		/* keys processed under one hold of file->lease_lock */
+#define LEASE_SPARES	16		/* places for which a step charges at once */
 #define LEASE_LOOK	65536u		/* leased DRAM blocks checked in a second, others later */
 #define LEASE_CHAIN	16		/* index slots for each of pool->lease.lists */
 #define LEASE_LISTS_MIN	64u
@@ -75,9 +79,11 @@ struct lease_step {
 	struct lease_key *keys[LEASE_STEP];	/* to use or to free */
 	u32 nr;				/* entries of @keys */
 	struct lease_hold *hold;	/* to use, or NULL */
-	u8 place;			/* place of @most, or KVBLK_LEASE_PLACES: none yet */
-	u64 most;			/* bytes that may be leased at @place */
-	u64 all;			/* bytes that may be leased in total; known for DRAM only */
+	const struct kvblk_entry *end;	/* end of the entries to lease */
+	bool singly;			/* charge for one key at a time */
+	u16 used;			/* bitmap of the used @spare and @place */
+	u64 spare[LEASE_SPARES];	/* bytes charged to the pool for no key, by place */
+	u8 place[LEASE_SPARES];		/* place of each @spare */
 };
 
 static struct kmem_cache *lease_keys;
@@ -86,6 +92,37 @@ static void step_init(struct lease_step *step)
 {
 	step->nr = 0;
 	step->hold = NULL;
+	step->singly = false;
+	step->used = 0;
+}
+
+/* Returns the unused bytes of spare[@i] to the pool. */
+static void spare_return(struct kvblk_pool *pool, struct lease_step *step, u32 i)
+{
+	u64 spare = step->spare[i];
+
+	step->spare[i] = 0;
+	if (!spare)
+		return;
+	atomic64_sub(spare, &pool->lease.bytes[step->place[i]]);
+	atomic64_sub(spare, &pool->lease.total);
+}
+
+/* Returns the bytes charged at @place for no key. */
+static u64 *spare_of(struct kvblk_pool *pool, struct lease_step *step, u8 place)
+{
+	u32 i = place % LEASE_SPARES;
+
+	if (!(step->used & BIT(i))) {
+		step->spare[i] = 0;
+	} else if (step->place[i] != place) {
+		/* or else alternating places would be charged for all keys with each key */
+		step->singly = true;
+		spare_return(pool, step, i);
+	}
+	step->used |= BIT(i);
+	step->place[i] = place;
+	return &step->spare[i];
 }
 
 /* Prepares @step for @nr more keys. Returns 0 or -ENOMEM. */
@@ -97,12 +134,22 @@ static int step_fill(struct lease_step *step, u32 nr)
 					   (void **)step->keys + step->nr))
 		return -ENOMEM;
 	step->nr += more;
-	step->place = KVBLK_LEASE_PLACES;
 	return 0;
 }
 
-static void step_free(struct lease_step *step)
+static void spares_return(struct kvblk_pool *pool, struct lease_step *step)
 {
+	unsigned long used = step->used;
+	u32 i;
+
+	for_each_set_bit(i, &used, LEASE_SPARES)
+		spare_return(pool, step, i);
+	step->used = 0;
+}
+
+static void step_free(struct kvblk_pool *pool, struct lease_step *step)
+{
+	spares_return(pool, step);
 	if (step->nr)
 		kmem_cache_free_bulk(lease_keys, step->nr, (void **)step->keys);
 	step->nr = 0;
@@ -177,10 +224,9 @@ static bool key_covers(const struct kvblk_pool *pool, const struct lease_key *ke
 	       (key->at != KVBLK_LEASE_FOREIGN || kvblk_slot_foreign(slot));
 }
 
-static void key_charge(struct kvblk_pool *pool, struct lease_key *key)
+/* Lists a charged key, for memory_look(). */
+static void memory_add(struct kvblk_pool *pool, struct lease_key *key)
 {
-	atomic64_add(key->len, &pool->lease.bytes[key->at]);
-	atomic64_add(key->len, &pool->lease.total);
 	if (key->at != KVBLK_LEASE_MEMORY)
 		return;
 	guard(spinlock)(&pool->lease.lock);
@@ -188,10 +234,8 @@ static void key_charge(struct kvblk_pool *pool, struct lease_key *key)
 	pool->lease.nr_in_memory++;
 }
 
-static void key_uncharge(struct kvblk_pool *pool, struct lease_key *key)
+static void memory_del(struct kvblk_pool *pool, struct lease_key *key)
 {
-	atomic64_sub(key->len, &pool->lease.bytes[key->at]);
-	atomic64_sub(key->len, &pool->lease.total);
 	if (key->at != KVBLK_LEASE_MEMORY)
 		return;
 	guard(spinlock)(&pool->lease.lock);
@@ -199,27 +243,70 @@ static void key_uncharge(struct kvblk_pool *pool, struct lease_key *key)
 	pool->lease.nr_in_memory--;
 }
 
-/* Returns whether @file may lease the block of @key, which is charged already. */
-static bool key_fits(const struct kvblk_file *file, const struct lease_key *key,
-		     struct lease_step *step)
+/* Adds @bytes to @sum if the result is at most @most. Returns success. */
+static bool sum_add(atomic64_t *sum, s64 bytes, s64 most)
+{
+	s64 old = atomic64_read(sum);
+
+	do {
+		if (old + bytes > most)
+			return false;
+	} while (!atomic64_try_cmpxchg(sum, &old, old + bytes));
+	return true;
+}
+
+/*
+ * Charges the pool for new keys of @file at @place. @held: bytes to add to the file's, because the
+ * last key counts after the others. Returns false at a limit.
+ */
+static bool pool_charge(const struct kvblk_file *file, u8 place, s64 bytes, s64 held)
 {
 	struct kvblk_pool *pool = file->pool;
-	bool memory = key->at == KVBLK_LEASE_MEMORY;
+	struct kvblk_leases *lease = &pool->lease;
+	s64 all;
 
-	if (step->place != key->at) {
-		step->place = key->at;
-		step->most = place_most(pool, key->at);
-		if (memory)
-			step->all = share_of(pool, kvblk_pool_space(pool).bytes);
+	if (!sum_add(&lease->bytes[place], bytes,
+		     (s64)place_most(pool, place) - (s64)file->leased[place] - held))
+		return false;
+	if (place != KVBLK_LEASE_MEMORY) {
+		atomic64_add(bytes, &lease->total);
+		return true;
 	}
-	return file->leased[key->at] + atomic64_read(&pool->lease.bytes[key->at]) <= step->most &&
-	       (!memory ||
-		file->leased_bytes + atomic64_read(&pool->lease.total) <= step->all);
+	all = share_of(pool, kvblk_pool_space(pool).bytes);
+	if (sum_add(&lease->total, bytes, all - (s64)file->leased_bytes - held))
+		return true;
+	atomic64_sub(bytes, &lease->bytes[place]);
+	return false;
+}
+
+/* Charges for the new @key of @entry and, if possible, for the step's next keys of the place. */
+static bool key_charge(const struct kvblk_file *file, const struct lease_key *key,
+		       const struct kvblk_entry *entry, struct lease_step *step)
+{
+	struct kvblk_pool *pool = file->pool;
+	u64 *spare = spare_of(pool, step, key->at), need, more = 0;
+
+	if (*spare < key->len) {
+		need = key->len - *spare;
+		while (++entry < step->end && !step->singly)
+			if (place_of(pool, &entry->slot) == key->at)
+				more += key_bytes(pool, &entry->slot);
+		if (more && !pool_charge(file, key->at, need + more, key->len + more)) {
+			step->singly = true;
+			more = 0;
+		}
+		if (!more && !pool_charge(file, key->at, need, 0))
+			return false;
+		*spare += need + more;
+	}
+	*spare -= key->len;
+	return true;
 }
 
 static void key_free(struct kvblk_pool *pool, struct lease_key *key, struct lease_step *step)
 {
-	key_uncharge(pool, key);
+	*spare_of(pool, step, key->at) += key->len;
+	memory_del(pool, key);
 	hlist_del(&key->node);
 	step->keys[step->nr++] = key;
 }
@@ -233,20 +320,19 @@ static struct lease_key *key_need(const struct kvblk_file *file, const struct kv
 
 	if (key)
 		return key_covers(pool, key, &entry->slot) ? key : NULL;
-	key = step->keys[--step->nr];
+	key = step->keys[step->nr - 1];
 	key->id = entry->id;
 	key->holds = RB_ROOT;
 	key->first.file = NULL;
 	key->count = 0;
 	key->len = key_bytes(pool, &entry->slot);
 	key->at = place_of(pool, &entry->slot);
+	if (!key_charge(file, key, entry, step))
+		return NULL;
+	step->nr--;
 	hlist_add_head(&key->node, &key_list(pool, key->id)->keys);
-	/* charged first, or else two files could exceed the limit together */
-	key_charge(pool, key);
-	if (key_fits(file, key, step))
-		return key;
-	key_free(pool, key, step);
-	return NULL;
+	memory_add(pool, key);
+	return key;
 }
 
 static int hold_compare(const void *file, const struct rb_node *node)
@@ -374,7 +460,7 @@ static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 		}
 		if (entered)
 			kvblk_pool_leave(pool);
-		step_free(&step);
+		step_free(pool, &step);
 		cond_resched();
 	}
 	kvblk_file_put(file);
@@ -394,7 +480,9 @@ static int lease_add(struct lease *lease, struct kvblk_entry *entries, u32 nr,
 	struct lease_hold *hold;
 	u32 end = min(nr, lease->nr + LEASE_STEP);
 
-	guard(mutex)(&file->lease_lock);
+	lockdep_assert_held(&file->lease_lock);
+	step->end = entries + end;
+	step->singly = false;
 	while (lease->nr < end) {
 		if (file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
 			return 1;
@@ -414,19 +502,26 @@ static int lease_add(struct lease *lease, struct kvblk_entry *entries, u32 nr,
 /* Leases @entries, in order, until one cannot be leased. Returns 0 or -ENOMEM. */
 static int lease_add_all(struct lease *lease, struct kvblk_entry *entries, u32 nr)
 {
+	struct kvblk_file *file = lease->file;
 	struct lease_step step;
 	int err = 0;
 
 	step_init(&step);
 	while (lease->nr < nr && !err) {
-		err = step_fill(&step, min(nr - lease->nr, LEASE_STEP)) ?:
-		      lease_add(lease, entries, nr, &step);
+		err = step_fill(&step, min(nr - lease->nr, LEASE_STEP));
+		if (err)
+			break;
+		scoped_guard(mutex, &file->lease_lock) {
+			err = lease_add(lease, entries, nr, &step);
+			/* the limit of the file, which has other threads, does not count them */
+			spares_return(file->pool, &step);
+		}
 		if (err != -EAGAIN)
 			continue;
 		step.hold = kmalloc(sizeof(*step.hold), GFP_KERNEL_ACCOUNT);
 		err = step.hold ? 0 : -ENOMEM;
 	}
-	step_free(&step);
+	step_free(file->pool, &step);
 	kfree(step.hold);
 	return min(err, 0);
 }
@@ -573,9 +668,11 @@ static void memory_look(struct kvblk_pool *pool)
 	if (!key || key->at != KVBLK_LEASE_MEMORY || !kvblk_index_find(&pool->index, id, &slot) ||
 	    place_of(pool, &slot) == KVBLK_LEASE_MEMORY)
 		return;
-	key_uncharge(pool, key);
+	memory_del(pool, key);
+	atomic64_sub(key->len, &pool->lease.bytes[KVBLK_LEASE_MEMORY]);
 	key->at = place_of(pool, &slot);
-	key_charge(pool, key);
+	atomic64_add(key->len, &pool->lease.bytes[key->at]);
+	memory_add(pool, key);
 }
 
 static void lease_expire_work(struct work_struct *work)

@@ -634,6 +634,25 @@ TEST(limit_of_leases)
 	PASSED("the first ones are leased, each file has its own limit");
 }
 
+/* Return how many of the @count blocks from @nr on a new file can lease, @step with each call. */
+static unsigned int leases_by(unsigned int step, uint64_t nr, unsigned int count)
+{
+	unsigned int total = 0, want, got;
+	int file = kv_open(node);
+	struct answer a;
+
+	do {
+		want = count - total < step ? count - total : step;
+		ASSERT_EQ(lookup_keys(file, &a, nr + total, want, KVBLK_LOOKUP_LEASE, 60000), 0,
+			  "lookup with a lease");
+		got = a.io.nr_leased;
+		total += got;
+		free_answer(&a);
+	} while (got == want && total < count);
+	close(file);
+	return total;
+}
+
 /* A file with as many leases as permitted leaves a share for other files. */
 TEST(shares_of_leases)
 {
@@ -687,6 +706,93 @@ TEST(shares_of_leases)
 	for (unsigned int f = 0; f < files; f++)
 		close(file[f]);
 	PASSED("%u blocks by %u files, each at most half of what was left", total, files);
+
+	if (in_memory)
+		return;
+	/* reclaim may still be moving some of the blocks */
+	for (unsigned int tries = 0, singly; tries < 100; tries++) {
+		singly = leases_by(1, nr, count);
+		if (singly && singly < count && leases_by(7, nr, count) == singly &&
+		    leases_by(count, nr, count) == singly) {
+			PASSED("%u blocks singly, by seven, or at once", singly);
+			return;
+		}
+		usleep(50000);
+	}
+	EXPECT(false, "calls for several keys lease fewer or more blocks than single ones");
+}
+
+#define SHARE_BLOCKS	400u
+#define SHARE_LEN	(60ul << 10)
+#define STEP		64u	/* keys that the kernel leases under one lock */
+
+/*
+ * Returns how many of the STEP blocks from @nr a file can lease after block @nr - 1 and the
+ * @others from @theirs: by one lookup, in which each group begins a step, or by one for each.
+ */
+static unsigned int leases_after(uint64_t nr, uint64_t theirs, unsigned int others, bool at_once)
+{
+	unsigned int first = STEP + (others + STEP - 1) / STEP * STEP, from = at_once ? 0 : first;
+	uint8_t *keys = malloc((size_t)(first + STEP) * KVBLK_KEY_MAX), *end = keys;
+	uint16_t *lens = calloc(first + STEP, sizeof(*lens));
+	unsigned int got;
+	int file = kv_open(node);
+	struct answer a;
+
+	for (unsigned int i = from; i < first + STEP; i++) {
+		struct kv_key key = kv_key(i >= first ? nr + i - first :
+					   i >= STEP && i < STEP + others ? theirs + i - STEP :
+					   nr - 1);
+
+		memcpy(end, key.bytes, key.len);
+		end += key.len;
+		lens[i] = key.len;
+	}
+	if (!at_once) {
+		lease(file, nr - 1, 1, 60000, 1);
+		lease(file, theirs, others, 60000, others);
+	}
+	ASSERT_EQ(lookup(file, &a, keys, 0, lens + from, first + STEP - from,
+			 KVBLK_LOOKUP_LEASE, 60000), 0, "lookup with a lease");
+	got = a.io.nr_leased - (first - from);
+	free_answer(&a);
+	free(keys);
+	free(lens);
+	close(file);
+	return got;
+}
+
+/* What a step has charged and not used is nothing that the file may lease later. */
+TEST(share_of_a_long_lookup)
+{
+	unsigned int most = 0, others = 0, singly = 0, at_once = 0;
+	uint64_t nr = new_keys(SHARE_BLOCKS);
+	int other;
+
+	if (in_memory)
+		SKIP("this is for blocks on a member");
+	for (unsigned int tries = 0; tries < 100; tries++) {
+		for (unsigned int i = 0; i < SHARE_BLOCKS; i++)
+			kv_put(fd, nr + i, buf, SHARE_LEN);
+		usleep(50000);
+		if (count_present(nr, SHARE_BLOCKS) < SHARE_BLOCKS)
+			continue;
+		/* half of the share; the file below could charge a whole step beside the others */
+		most = leases_by(1, nr, SHARE_BLOCKS);
+		ASSERT(most > STEP && most < SHARE_BLOCKS - STEP - 1, "a share of %u blocks", most);
+		others = most < 2 * (STEP + 2) ? 2 * most - 2 * (STEP + 2) : most;
+		other = kv_open(node);
+		lease(other, nr, others, 60000, others);
+		singly = leases_after(nr + others + 1, nr, others, false);
+		at_once = leases_after(nr + others + 1, nr, others, true);
+		close(other);
+		if (singly == at_once && singly < STEP) {
+			PASSED("%u beside %u others", singly, others);
+			return;
+		}
+	}
+	EXPECT(false, "%u by short lookups, %u by a long one, beside %u others of %u", singly,
+	       at_once, others, most);
 }
 
 static unsigned long long pool_value(const char *name)
