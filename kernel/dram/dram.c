@@ -604,12 +604,30 @@ static void chain_home(struct kvblk_dram *dram, struct kvblk_dram_block *obj)
 		WRITE_ONCE(*home, (u64)obj->chain << 32 | obj->nid);
 }
 
+#define SERIALS	BIT(KVBLK_INDEX_OFF_BITS)
+#define BATCH	64			/* numbers that a CPU takes from dram->serial at once */
+
+/*
+ * Returns a number. It comes again only after dram->serial has advanced by SERIALS / 2: no task
+ * still holds a block of the same number and id then.
+ */
+static u32 serial_next(struct kvblk_dram *dram)
+{
+	u32 *next = get_cpu_ptr(dram->serials), number;
+
+	/* a CPU may hold numbers for so long that others return the same ones again */
+	if (*next % BATCH == 0 || (u32)atomic_read(&dram->serial) - *next > SERIALS / 2)
+		*next = atomic_fetch_add(BATCH, &dram->serial);
+	number = (*next)++;
+	put_cpu_ptr(dram->serials);
+	return number % SERIALS;
+}
+
 int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	struct kvblk_slot slot = {
 		.seg = KVBLK_DRAM_SEG,
-		.off = (u32)atomic_inc_return(&pool->dram.serial) &
-		       (BIT(KVBLK_INDEX_OFF_BITS) - 1),
+		.off = serial_next(&pool->dram),
 		.len = obj->rec.length,
 		.gen = pool->seg_gen[KVBLK_DRAM_SEG],
 		.tenant = obj->rec.tenant,
@@ -659,8 +677,9 @@ int kvblk_dram_blocks_init(struct kvblk_pool *pool)
 	/* a segment without reclaim */
 	pool->seg_gen[KVBLK_DRAM_SEG] = 1;
 	dram->nodes = kcalloc(nr_node_ids, sizeof(*dram->nodes), GFP_KERNEL);
-	if (!dram->nodes)
-		return -ENOMEM;
+	dram->serials = alloc_percpu(u32);
+	if (!dram->nodes || !dram->serials)
+		goto fail;
 	for (nid = 0; nid < nr_node_ids; nid++) {
 		spin_lock_init(&dram->nodes[nid].lock);
 		INIT_LIST_HEAD(&dram->nodes[nid].lru);
@@ -670,6 +689,8 @@ int kvblk_dram_blocks_init(struct kvblk_pool *pool)
 	}
 	if (!rhashtable_init(&dram->blocks, &dram_block_params))
 		return 0;
+fail:
+	free_percpu(dram->serials);
 	kfree(dram->nodes);
 	return -ENOMEM;
 }
@@ -681,5 +702,6 @@ void kvblk_dram_blocks_exit(struct kvblk_pool *pool)
 	rhashtable_destroy(&pool->dram.blocks);
 	for (nid = 0; nid < nr_node_ids; nid++)
 		kvblk_dram_idle_free(pool, nid, U64_MAX);
+	free_percpu(pool->dram.serials);
 	kfree(pool->dram.nodes);
 }
