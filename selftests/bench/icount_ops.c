@@ -12,8 +12,8 @@
  * ENGINE	uring, uring-fixed, ioctl, ioctl-fixed: a pool, TARGET is its name;
  *		raw, raw-fixed: io_uring on the block device TARGET;
  *		lookup, lease: a pool; lease also leases the blocks and releases them
- * OP		get or put of SIZE bytes; for raw engines read and write; lookup: of a
- *		prefix of DEPTH keys, for the engines lookup and lease
+ * OP		get, put or delete of SIZE bytes; for raw engines read and write; lookup:
+ *		of a prefix of DEPTH keys, for the engines lookup and lease
  * MEMORY	host, or the file that provides a PCI device's memory by mmap()
  * WAY		direct, bounced or memory: required flag of a pool's results; staged:
  *		gets go to host memory, and are copied to MEMORY in user space
@@ -77,6 +77,7 @@ struct engine {
 struct run {
 	const struct engine *engine;
 	bool put;
+	bool remove;
 	uint32_t size;
 	unsigned int depth;
 	unsigned int nr_ops;
@@ -209,7 +210,7 @@ static void pool_finish(struct run *run, int nr)
 	for (int i = 0; i < nr; i++) {
 		if (run->results[i].res < 0)
 			die("an operation", run->results[i].res);
-		if ((uint32_t)run->results[i].res != run->size)
+		if ((uint32_t)run->results[i].res != (run->remove ? 0 : run->size))
 			die("a block's length", -EPROTO);
 		if (run->way && !(run->results[i].flags & run->way))
 			die("the way that a block went", -EREMOTEIO);
@@ -224,12 +225,14 @@ static void pool_op(struct run *run, unsigned int i)
 {
 	struct kvblk_op *op = &run->ops[i];
 
-	/* gets of all engines share their blocks, puts use new keys */
+	/* gets and deletes of all engines share their blocks, puts use new keys */
 	snprintf(run->key[i], sizeof(run->key[i]), "icount/%08x/%-8.8s/%08x",
 		 run->size, run->put ? run->engine->name : "get",
 		 (unsigned int)run->number[i]);
 	if (run->put)
 		kvblk_prep_put(op, run->key[i], KEY_LEN, &run->pieces[i], 1);
+	else if (run->remove)
+		kvblk_prep_delete(op, run->key[i], KEY_LEN);
 	else
 		kvblk_prep_get(op, run->key[i], KEY_LEN, &run->pieces[i], 1);
 	op->cookie = i;
@@ -257,7 +260,7 @@ static void pool_open(struct run *run)
 		kvblk_prep_piece(&run->pieces[i], NULL, (uintptr_t)buffer_at(run, i), run->size);
 }
 
-/* Put the blocks for gets. */
+/* Put the blocks for gets and deletes. */
 static void pool_fill(struct run *run)
 {
 	for (uint64_t n = 0; n < run->nr_blocks; n++) {
@@ -265,7 +268,7 @@ static void pool_fill(struct run *run)
 
 		run->number[0] = run->first + n;
 		pool_op(run, 0);
-		run->ops[0].opcode = KVBLK_OP_PUT;
+		kvblk_prep_put(&run->ops[0], run->key[0], KEY_LEN, &run->pieces[0], 1);
 		err = kvblk_submit(run->kv, run->ops, 1, run->results, 0);
 		if (!err && run->results[0].res < 0 &&
 		    run->results[0].res != -EEXIST)
@@ -465,7 +468,7 @@ static const struct engine engines[] = {
 
 static uint64_t draw(struct run *run)
 {
-	if (run->put)
+	if (run->put || run->remove)
 		return run->nr_put++;
 	/* xorshift64 */
 	run->random ^= run->random << 13;
@@ -539,8 +542,8 @@ static int run_pair(struct run *run, bool shared)
 	other = *run;
 	other.task = 1;
 	other.random ^= 0x9e3779b97f4a7c15ull;
-	/* puts are of new blocks always */
-	if (!shared || run->put) {
+	/* puts are of new blocks always, and each block is deleted once */
+	if (!shared || run->put || run->remove) {
 		other.first = TASK_BLOCKS;
 		other.nr_put = TASK_BLOCKS;
 	}
@@ -634,8 +637,9 @@ int main(int argc, char **argv)
 			run.engine = &engines[i];
 	}
 	run.put = strcmp(argv[2], "put") == 0;
+	run.remove = strcmp(argv[2], "delete") == 0;
 	if (!run.engine || run.engine->lookup != (strcmp(argv[2], "lookup") == 0) ||
-	    (!run.put && !run.engine->lookup && strcmp(argv[2], "get") != 0)) {
+	    (!run.put && !run.remove && !run.engine->lookup && strcmp(argv[2], "get") != 0)) {
 		fprintf(stderr, "icount_ops: no engine %s, or no operation %s\n",
 			argv[1], argv[2]);
 		return 2;
@@ -655,6 +659,9 @@ int main(int argc, char **argv)
 	run.nr_blocks = BLOCKS_BYTES / run.size;
 	if (run.nr_blocks > BLOCKS_MAX)
 		run.nr_blocks = BLOCKS_MAX;
+	/* each block is deleted once */
+	if (run.remove)
+		run.nr_blocks = (uint64_t)run.nr_ops * (run.nr_rounds + 1);
 	/* as in Python: see uapi.rst */
 	signal(SIGPIPE, SIG_IGN);
 	if (pair)
