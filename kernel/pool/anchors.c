@@ -143,6 +143,8 @@ static int member_pass(struct kvblk_member *member, u64 session, u32 span)
 		pass.at = &segments[pass.segment];
 		if (pass.at->gen != gen)
 			*pass.at = (struct kvblk_anchor_segment) { .gen = gen };
+		/* a member may have hundreds of thousands, and most are passed over */
+		cond_resched();
 		if (pass.at->whole || READ_ONCE(seg->state) == KVBLK_SEG_FREE)
 			continue;
 		err = segment_pass(&pass, seg);
