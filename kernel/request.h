@@ -103,6 +103,7 @@ struct kvblk_read {
 	u64 layout_tag;			/* with KVBLK_OPF_LAYOUT: tag that the block must have */
 	u8 state;			/* &enum kvblk_read_state */
 	u8 miss;			/* reason of a miss, &enum kvblk_counter */
+	bool alone;			/* read it in requests of its own */
 };
 
 /* A table page that is to prove a read of a foreign member. */

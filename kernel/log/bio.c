@@ -183,6 +183,7 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
 	io->status = 0;
 	io->ioprio = 0;
 	io->p2p = false;
+	io->alone = false;
 	io->done = done;
 	atomic_set(&io->pending, 1);
 }
@@ -375,7 +376,7 @@ void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 {
 	struct kvblk_flash *flash = io->flash;
 
-	opf |= REQ_ALLOC_CACHE | READ_ONCE(flash->nowait);
+	opf |= REQ_ALLOC_CACHE | READ_ONCE(flash->nowait) | (io->alone ? REQ_NOMERGE : 0);
 	iter.bi_sector = pos >> SECTOR_SHIFT;
 	if (likely(iter.bi_size <= READ_ONCE(flash->fits_bytes) && !io->p2p &&
 		   nr <= READ_ONCE(flash->fits_segments)))
@@ -400,6 +401,7 @@ void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 	kvblk_io_start(io, whole->flash, done);
 	io->whole = whole;
 	io->ioprio = whole->ioprio;
+	io->alone = whole->alone;
 	atomic_inc(&whole->pending);
 }
 

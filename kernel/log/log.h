@@ -53,6 +53,7 @@ struct kvblk_io {
 	blk_status_t status;		/* first error of a bio */
 	u16 ioprio;			/* 0: that of the submitting task */
 	bool p2p;			/* pages of PCI devices are among the vectors */
+	bool alone;			/* not merged with other I/O, whose errors it would get */
 	void (*done)(struct kvblk_io *io);	/* all bios are complete; any context */
 };
 
