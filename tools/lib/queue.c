@@ -490,9 +490,13 @@ static unsigned int sleep_for(const struct kvblk_queue *q, unsigned int missing)
 /* Returns the time until which to sleep: soon, if commands could not be started. */
 static uint64_t sleep_until(const struct kvblk_queue *q, uint64_t deadline_ns)
 {
-	uint64_t soon = now_ns() + START_WAIT_NS;
+	uint64_t soon;
 
-	return q->unstarted && (!deadline_ns || deadline_ns > soon) ? soon : deadline_ns;
+	/* before the clock is read, because on some machines that is a system call */
+	if (!q->unstarted)
+		return deadline_ns;
+	soon = now_ns() + START_WAIT_NS;
+	return !deadline_ns || deadline_ns > soon ? soon : deadline_ns;
 }
 
 static bool is_past(uint64_t deadline_ns)

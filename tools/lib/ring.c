@@ -35,8 +35,14 @@ static int start(void *handle)
 	struct ring *ring = handle;
 	int err = 0;
 
+	/*
+	 * With one thread the system call also posts what has completed, so that reap() needs none;
+	 * else the kernel does that in any system call.
+	 */
 	while (io_uring_sq_ready(&ring->uring) && (err >= 0 || err == -EINTR))
-		err = io_uring_submit(&ring->uring);
+		err = ring->uring.flags & IORING_SETUP_DEFER_TASKRUN ?
+			      io_uring_submit_and_get_events(&ring->uring) :
+			      io_uring_submit(&ring->uring);
 	return io_uring_sq_ready(&ring->uring) ? err : 0;
 }
 
