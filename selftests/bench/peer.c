@@ -31,9 +31,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../../tools/kvblk/bench/clock.h"
 #include "../../tools/kvblk/bench/histogram.h"
 #include "../../tools/kvblk/bench/pattern.h"
 #include "sums.h"
@@ -105,14 +105,6 @@ static void die(const char *what, int err)
 {
 	fprintf(stderr, "peer: %s: %s\n", what, strerror(err < 0 ? -err : err));
 	exit(1);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
 static void name_block(char name[KEY_LEN + 1], uint64_t number)
@@ -327,7 +319,7 @@ static void run_psync(struct worker *w, uint64_t now, uint64_t deadline)
 			copy_one(w, number);
 		else
 			psync_one(w, peer.op, number);
-		now = now_ns();
+		now = clock_ns();
 		hist_add(&w->time, now - then, 1);
 		w->nr_ops++;
 	}
@@ -448,7 +440,7 @@ static void run_uring(struct worker *w, uint64_t now, uint64_t deadline)
 		/* include the checksums in the time of a get */
 		for (unsigned int i = 0; i < nr; i++)
 			check_result(w, w->ended[i]);
-		now = now_ns();
+		now = clock_ns();
 		for (unsigned int i = 0; i < nr; i++)
 			finish(w, w->ended[i], now);
 		io_uring_cq_advance(&w->ring, nr);
@@ -463,7 +455,7 @@ static void *worker_thread(void *arg)
 
 	pthread_barrier_wait(&peer.ready);
 	if (!w->number)
-		atomic_store(&peer.start_ns, now_ns());
+		atomic_store(&peer.start_ns, clock_ns());
 	pthread_barrier_wait(&peer.ready);
 	start = atomic_load(&peer.start_ns);
 	if (peer.seconds > 0)
@@ -669,6 +661,7 @@ int main(int argc, char **argv)
 	struct worker *workers;
 
 	parse(argc, argv);
+	clock_init();
 	if (peer.sums)
 		init_sums();
 	workers = calloc(peer.threads, sizeof(*workers));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
+#include "bench/clock.h"
 #include "bench/pattern.h"
 #include "cli/cli.h"
 
@@ -55,14 +56,6 @@ struct bench {
 	_Atomic uint64_t start_ns;
 	_Atomic bool failed;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
 
 /* Print the limit of locked memory: other locked memory of the user is unknown. Returns CLI_ERROR. */
 static int no_locked_memory(const struct bench *bench)
@@ -171,7 +164,7 @@ static int reap(struct worker *w, uint64_t *now)
 	const struct kvblk_result *results;
 	int nr = w->bench->opts.engine->reap(w->queue, &results);
 
-	*now = now_ns();
+	*now = clock_ns();
 	for (int i = 0; i < nr; i++) {
 		const struct kvblk_result *result = &results[i];
 		unsigned int slot = (unsigned int)result->cookie;
@@ -192,8 +185,8 @@ static int reap(struct worker *w, uint64_t *now)
 }
 
 /*
- * Run puts and gets. The clock is read once a reap, because on some machines that is a
- * system call; operations started after a reap have its time as start time.
+ * Run puts and gets. The clock is read once a reap; operations started after a reap have its
+ * time as start time.
  */
 static int run_blocks(struct worker *w, uint64_t now, uint64_t deadline)
 {
@@ -237,7 +230,7 @@ static int run_lookups(struct worker *w, uint64_t now, uint64_t deadline)
 	       !atomic_load_explicit(&w->bench->failed, memory_order_relaxed)) {
 		then = now;
 		err = kvblk_lookup_keys(w->bench->kv, &lookup, sizeof(lookup));
-		now = now_ns();
+		now = clock_ns();
 		if (!err && lookup.nr_present != opts->depth)
 			err = -ENOENT;
 		if (err)
@@ -262,7 +255,7 @@ static void *worker_thread(void *arg)
 
 	pthread_barrier_wait(&bench->ready);
 	if (w == bench->workers)
-		atomic_store(&bench->start_ns, now_ns());
+		atomic_store(&bench->start_ns, clock_ns());
 	pthread_barrier_wait(&bench->ready);
 	start = atomic_load(&bench->start_ns);
 	if (bench->opts.seconds > 0)
@@ -449,8 +442,9 @@ int bench_run(const struct bench_opts *opts, struct bench_result *result)
 	int ret, err;
 
 	memset(result, 0, sizeof(*result));
+	clock_init();
 	/* a name that no earlier run had; 0 is the run of the blocks that stay */
-	bench.run = (uint32_t)(now_ns() / 1000 * 2654435761u) | 1;
+	bench.run = (uint32_t)(clock_ns() / 1000 * 2654435761u) | 1;
 	bench.workers = calloc(opts->nr_threads, sizeof(*bench.workers));
 	if (!bench.workers)
 		return cli_fail("no memory for %u threads", opts->nr_threads);
