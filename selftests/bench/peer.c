@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * peer: what runtimes do with a file system instead of kvblk, for comparison. Three shapes:
+ * peer: what runtimes do with a file system instead of kvblk, and the limits of a device and of
+ * io_uring, for comparison. Shapes:
  *
  * file - one file per block. A put writes a temporary name and renames it, a get
  *	opens, reads and closes, existence is a stat.
  * slot - one preallocated file of equal slots, and an index in memory.
  * memory - blocks in the process's own memory, without an index: a put and a get
  *	are a memcpy, the lower bound of any copy.
+ * raw - a get is a read of the block device DIR into registered memory.
+ * nop - a get is a request that does nothing, the lower bound of any ring operation.
  *
  * All I/O is O_DIRECT, by pread and pwrite (psync, one operation at a time per thread) or
  * io_uring (depth operations in flight per thread; a file's open, transfer, close and rename are
@@ -43,11 +46,11 @@
 #define NS_PER_S	1000000000ull
 
 enum op { PUT, GET, EXISTS };
-enum shape { FILES, SLOTS, MEMORY };
+enum shape { FILES, SLOTS, MEMORY, RAW, NOP };
 enum engine { PSYNC, URING };
 
 static const char *const op_names[] = { "put", "get", "exists", NULL };
-static const char *const shape_names[] = { "file", "slot", "memory", NULL };
+static const char *const shape_names[] = { "file", "slot", "memory", "raw", "nop", NULL };
 static const char *const engine_names[] = { "psync", "io_uring", NULL };
 
 /* slot's index: chains of slots; lock protects it */
@@ -390,13 +393,27 @@ static void start_slot(struct worker *w, unsigned int slot, uint64_t number)
 	io_uring_sqe_set_data64(sqe, slot);
 }
 
+/* Start a get of a shape that has no names. */
+static void start_get(struct worker *w, unsigned int slot, uint64_t number)
+{
+	struct io_uring_sqe *sqe = request(w);
+
+	if (peer.shape == RAW)
+		io_uring_prep_read_fixed(sqe, peer.store_fd, buffer_at(w, slot),
+					 (unsigned int)peer.size,
+					 number * peer.size, 0);
+	else
+		io_uring_prep_nop(sqe);
+	io_uring_sqe_set_data64(sqe, slot);
+}
+
 static void check_result(struct worker *w, const struct io_uring_cqe *cqe)
 {
 	unsigned int slot = (unsigned int)io_uring_cqe_get_data64(cqe);
 
 	if (cqe->res < 0)
 		die(op_names[peer.op], cqe->res);
-	if (peer.shape == SLOTS && cqe->res != (int)peer.size)
+	if ((peer.shape == SLOTS || peer.shape == RAW) && cqe->res != (int)peer.size)
 		die("short transfer", EIO);
 	if (peer.op == GET)
 		check_sums(buffer_at(w, slot), number_of(w, slot));
@@ -428,6 +445,8 @@ static void run_uring(struct worker *w, uint64_t now, uint64_t deadline)
 				keep_sums(buffer_at(w, slot), number);
 			if (peer.shape == SLOTS)
 				start_slot(w, slot, number);
+			else if (peer.shape == RAW || peer.shape == NOP)
+				start_get(w, slot, number);
 			else
 				start_file(w, slot, number);
 		}
@@ -469,6 +488,7 @@ static void *worker_thread(void *arg)
 
 static void prepare_worker(struct worker *w, unsigned int number)
 {
+	struct iovec buffers = { .iov_len = peer.depth * peer.size };
 	int err;
 
 	w->number = number;
@@ -493,9 +513,12 @@ static void prepare_worker(struct worker *w, unsigned int number)
 	}
 	if (peer.engine != URING)
 		return;
+	buffers.iov_base = w->buffer;
 	err = io_uring_queue_init(4 * peer.depth, &w->ring, 0);
 	if (!err)
 		err = io_uring_register_files_sparse(&w->ring, peer.depth);
+	if (!err && peer.shape == RAW)
+		err = io_uring_register_buffers(&w->ring, &buffers, 1);
 	if (err)
 		die("io_uring", err);
 }
@@ -576,8 +599,9 @@ static void report(const struct worker *workers)
 
 static void usage(void)
 {
-	fputs("usage: peer --dir DIR --op put|get|exists [--shape file|slot|memory] [--engine psync|io_uring] [--size BYTES]\n"
+	fputs("usage: peer --dir DIR --op put|get|exists [--shape file|slot|memory|raw|nop] [--engine psync|io_uring] [--size BYTES]\n"
 	      "	[--depth N] [--threads N] [--seconds S] [--count N] [--blocks N] [--sums]; memory: put or get by psync, no --sums\n"
+	      "raw, nop: get by io_uring, no --sums; raw: DIR is a block device\n"
 	      "BYTES must be a multiple of 4096. Puts go round N blocks, gets and exists take one of them at random.\n", stderr);
 	exit(2);
 }
@@ -650,7 +674,8 @@ static void parse(int argc, char **argv)
 	}
 	if (!peer.dir || !op_given || !peer.size || peer.size % 4096 || !peer.depth ||
 	    !peer.threads || !peer.blocks || optind < argc ||
-	    (peer.shape == MEMORY && (peer.op == EXISTS || peer.engine == URING || peer.sums)))
+	    (peer.shape == MEMORY && (peer.op == EXISTS || peer.engine == URING || peer.sums)) ||
+	    (peer.shape >= RAW && (peer.op != GET || peer.engine != URING || peer.sums)))
 		usage();
 	if (peer.engine != URING)
 		peer.depth = 1;
@@ -665,16 +690,18 @@ int main(int argc, char **argv)
 	if (peer.sums)
 		init_sums();
 	workers = calloc(peer.threads, sizeof(*workers));
-	peer.dir_fd = open(peer.dir, O_RDONLY | O_DIRECTORY);
+	peer.dir_fd = open(peer.dir, O_RDONLY | (peer.shape == RAW ? O_DIRECT : O_DIRECTORY));
 	if (!workers || peer.dir_fd < 0)
 		die(peer.dir, errno);
+	if (peer.shape == RAW)
+		peer.store_fd = peer.dir_fd;
 	for (unsigned int i = 0; i < peer.threads; i++)
 		prepare_worker(&workers[i], i);
 	if (peer.shape == SLOTS)
 		open_store(workers[0].buffer);
 	if (peer.shape == MEMORY)
 		map_memory();
-	if (peer.op != PUT && peer.shape != MEMORY)
+	if (peer.op != PUT && peer.shape < MEMORY)
 		put_blocks(&workers[0]);
 	pthread_barrier_init(&peer.ready, NULL, peer.threads);
 	for (unsigned int i = 0; i < peer.threads; i++) {
