@@ -31,6 +31,8 @@
 
 #include <linux/kvblk.h>
 
+#include "kv_crc32c.h"
+
 #define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
 #define KV_UNTOUCHED	0xa5	/* fill of a get's buffer before the get */
 #define PAGE		4096ul
@@ -216,20 +218,6 @@ static inline ssize_t kv_other_than(uint8_t value, const void *buf, size_t len)
 		i++;
 	}
 	return -1;
-}
-
-/* CRC-32C bit by bit (RFC 3720, B.4), independent of the kernel's implementation. */
-static inline uint32_t kv_crc32c(const void *buf, size_t len)
-{
-	const uint8_t *p = buf;
-	uint32_t crc = ~0u;
-
-	while (len--) {
-		crc ^= *p++;
-		for (int i = 0; i < 8; i++)
-			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
-	}
-	return ~crc;
 }
 
 /*

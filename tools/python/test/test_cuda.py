@@ -3,7 +3,7 @@
 """usage: test_cuda.py [POOL]
 
 Memory of a real NVIDIA GPU, through torch, on a real pool or the emulated pool "fake" of libkvblk-fake.
-Skipped without a GPU. test_kvblk.py and selftests/host/mem_test.c have the tests that need no GPU. Prints TAP.
+Skipped without a GPU. test_kvblk.py and selftests/host/gpu_sums_test.c have the tests that need no GPU. Prints TAP.
 """
 
 import asyncio
