@@ -463,6 +463,17 @@ static void chunk_fail(const struct chunk *chunk, int err)
 	b->seen.left -= chunk->nr;
 }
 
+/* Set the result of a valid operation. */
+static void seen_set(struct batch *b, unsigned int op, const struct kvblk_result *result)
+{
+	unsigned int at = b->place[op];
+
+	b->seen.res[at] = result->res;
+	b->seen.flags[at] = result->flags;
+	b->seen.lens[at] = result->value_len;
+	b->seen.layout_tags[at] = result->layout_tag;
+}
+
 /* Run a batch, chunk by chunk. An error of a whole chunk is the result of its operations. */
 KVPY void kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
 {
@@ -480,14 +491,8 @@ KVPY void kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
 			chunk_fail(chunk, err);
 			continue;
 		}
-		for (unsigned int i = 0; i < chunk->nr; i++) {
-			unsigned int at = b->place[chunk->first + i];
-
-			b->seen.res[at] = results[i].res;
-			b->seen.flags[at] = results[i].flags;
-			b->seen.lens[at] = results[i].value_len;
-			b->seen.layout_tags[at] = results[i].layout_tag;
-		}
+		for (unsigned int i = 0; i < chunk->nr; i++)
+			seen_set(b, chunk->first + i, &results[i]);
 		b->seen.left -= chunk->nr;
 	}
 	free(results);
@@ -510,27 +515,27 @@ KVPY void kvpy_batch_checksums(struct kvblk *kv, struct kvpy_batch *batch)
 KVPY void kvpy_batch_verify(struct kvblk *kv, struct kvpy_batch *batch)
 {
 	struct batch *b = (struct batch *)batch;
-	struct kvblk_result results[64];
+	struct kvblk_result *results = calloc(b->nr_ops, sizeof(*results));
 
-	for (unsigned int first = 0, nr; first < b->nr_ops; first += nr) {
-		const unsigned int *place = &b->place[first];
+	for (unsigned int i = 0; i < b->nr_ops; i++) {
+		unsigned int at = b->place[i];
 
-		nr = b->nr_ops - first < 64 ? b->nr_ops - first : 64;
-		for (unsigned int i = 0; i < nr; i++)
+		if (results)
 			results[i] = (struct kvblk_result){
-				.res = b->seen.res[place[i]],
-				.flags = b->seen.flags[place[i]],
-				.value_len = b->seen.lens[place[i]],
-				.layout_tag = b->seen.layout_tags[place[i]],
+				.res = b->seen.res[at],
+				.flags = b->seen.flags[at],
+				.value_len = b->seen.lens[at],
+				.layout_tag = b->seen.layout_tags[at],
 			};
-		kvblk_gpu_verify(kv, &b->ops[first], nr, results, sizeof(results[0]), NULL);
-		for (unsigned int i = 0; i < nr; i++) {
-			b->seen.res[place[i]] = results[i].res;
-			b->seen.flags[place[i]] = results[i].flags;
-			b->seen.lens[place[i]] = results[i].value_len;
-			b->seen.layout_tags[place[i]] = results[i].layout_tag;
-		}
+		else if (b->seen.res[at] > 0)
+			b->seen.res[at] = -ENOMEM;
 	}
+	if (!results)
+		return;
+	kvblk_gpu_verify(kv, b->ops, b->nr_ops, results, sizeof(*results), NULL);
+	for (unsigned int i = 0; i < b->nr_ops; i++)
+		seen_set(b, i, &results[i]);
+	free(results);
 }
 
 /* Returns 1 if a GPU computes checksums of this registered memory, else 0. */

@@ -506,6 +506,16 @@ class GpuChecksums(TestPool):
         for page in range(4):
             self.assertEqual(self.got(4 + page), self.content[page * self.PAGE:(page + 1) * self.PAGE])
 
+    def test_many(self):
+        """One launch verifies all gets of a batch."""
+        k, count = key(), 1000
+        self.pool.put_many([k], [[(self.memory.address, 100)]], gpu_checksums=True)
+        launches = self.cuda.fake_cuda_launches()
+        places = [[(self.memory.address + 4 * self.PAGE + 100 * i, 100)] for i in range(count)]
+        self.assertEqual(self.pool.get_many([k] * count, places, gpu_checksums=True), [100] * count)
+        self.assertEqual(self.cuda.fake_cuda_launches(), launches + 1)
+        self.assertEqual(ctypes.string_at(self.bytes + 4 * self.PAGE, 100 * count), self.content[:100] * count)
+
     def test_queue(self):
         keys = [key(), key()]
         with kvblk.Queue(self.pool) as jobs:
