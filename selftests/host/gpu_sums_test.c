@@ -147,6 +147,47 @@ MEM_TEST(test_gpu_verify)
 	}
 }
 
+/* Without a GPU, gets are repeated unless the kernel has verified them. */
+MEM_TEST(test_gpu_verify_without)
+{
+	static unsigned char bytes[2 * MIB];
+	static const struct {
+		uint32_t flags, offset;
+		bool repeated;
+	} cases[] = {
+		{ KVBLK_OPF_CALLER_CHECKS, 0, true },
+		{ 0, 0, true },
+		{ KVBLK_OPF_CALLER_CHECKS | KVBLK_OPF_HARD_DEADLINE, 0, true },
+		{ KVBLK_OPF_HARD_DEADLINE, 0, false },
+		{ KVBLK_OPF_CALLER_CHECKS | KVBLK_OPF_PARTIAL, UNIT, true },
+		{ KVBLK_OPF_CALLER_CHECKS | KVBLK_OPF_PARTIAL, UNIT + 1, false },
+	};
+	struct kvblk_result result;
+	struct kvblk_mem *mem;
+	struct summed s;
+
+	assert_int_equal(kvblk_mem_register(kv, bytes, sizeof(bytes), NULL, &mem), 0);
+	summed(&s, KVBLK_OP_PUT, "a", mem, 0, 100000);
+	s.sums[0] = kv_crc32c(bytes, UNIT);
+	s.sums[1] = kv_crc32c(bytes + UNIT, 100000 - UNIT);
+	assert_int_equal(kvblk_submit(kv, &s.op, 1, &result, 0), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		for (info_error = 0; info_error >= -EIO; info_error -= EIO) {
+			summed(&s, KVBLK_OP_GET, "a", mem, MIB, 100000);
+			s.op.flags = cases[i].flags;
+			s.op.offset = cases[i].offset;
+			assert_int_equal(kvblk_submit(kv, &s.op, 1, &result, 0), 0);
+			submits_seen = 0;
+			assert_int_equal(kvblk_gpu_verify(kv, &s.op, 1, &result, sizeof(result), NULL), 0);
+			/* if the size of chunks is unknown, no chunk is known to be a partial one */
+			assert_int_equal(submits_seen, cases[i].repeated || (info_error && cases[i].offset));
+			assert_int_equal(result.res, 100000 - (int)cases[i].offset);
+		}
+		info_error = 0;
+	}
+	kvblk_mem_unregister(mem);
+}
+
 /* Operations that the pool refused, with more pieces than a round has parts, are skipped. */
 MEM_TEST(test_gpu_verify_refused)
 {

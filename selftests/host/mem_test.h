@@ -154,7 +154,7 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 		len = block->len - from < piece->length ? block->len - from : (uint32_t)piece->length;
 		memcpy(memory_of(piece), block->data + from, len);
 		result->res = (int)len;
-		result->flags = KVBLK_RES_DIRECT;
+		result->flags = op->flags & KVBLK_OPF_HARD_DEADLINE ? KVBLK_RES_BOUNCED : KVBLK_RES_DIRECT;
 		result->layout_tag = block->layout_tag;
 		if (block->nr_sums && ext && ext->checksums) {
 			memcpy((void *)(uintptr_t)ext->checksums, block->sums + from / UNIT,

@@ -1062,9 +1062,10 @@ int kvblk_gpu_checksums(struct kvblk *kv, const struct kvblk_op *ops, unsigned i
  * @stream: as for kvblk_gpu_checksums()
  *
  * For gets with KVBLK_OPF_CALLER_CHECKS, and for gets with checksums into device memory: no one
- * has checked a block with KVBLK_RES_CHECKSUMS. A get whose block does not match, or that the
- * GPU cannot verify, is repeated through kernel memory, and verified by the kernel, which
- * removes damaged blocks. Its result is that of the repeated get. Other results are left alone.
+ * has checked a block with KVBLK_RES_CHECKSUMS. A get whose block does not match is
+ * repeated through kernel memory, and verified by the kernel, which removes damaged blocks; so is
+ * one that the GPU cannot verify, unless the kernel has verified it already. The result is that
+ * of the repeated get. Other results are left alone.
  *
  * Context: any thread; may sleep, as kvblk_submit() does.
  * Return: 0: each get whose result is a length has delivered a verified block, if the block has
