@@ -408,6 +408,16 @@ class Found(NamedTuple):
         return self.there.index(False) if False in self.there else len(self.there)
 
 
+@dataclasses.dataclass(frozen=True)
+class CheckedOptions(Options):
+    """Options of adapters that look up by :class:`Checked`."""
+
+    #: milliseconds to compute a block; 0: always load what the pool has
+    block_compute_ms: float = 0.0
+
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {**Options.LIMITS, "block_compute_ms": (0, 3600000)}
+
+
 class Checked:
     """A pool whose block lengths the caller knows.
 

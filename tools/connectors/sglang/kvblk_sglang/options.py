@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from kvblk import adapter
 
@@ -22,17 +22,13 @@ TESTED = ("0.5.23",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(adapter.Options):
+class Options(adapter.CheckedOptions):
     """Options; README.md describes them."""
 
     #: loads complete at their deadline even if a device does not respond, by copying through kernel memory
     hard_deadline: bool = False
     #: name of the weights, instead of their served name, path and revision
     model: str = ""
-    #: milliseconds to compute the tokens of a page; 0: always load what the pool has
-    block_compute_ms: float = 0.0
-
-    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {**adapter.Options.LIMITS, "block_compute_ms": (0, 3600000)}
 
     @classmethod
     def of(cls, extra: Mapping[str, Any] | None) -> Options:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 import vllm
 from kvblk import adapter
@@ -16,16 +15,13 @@ SERIES = ".".join(vllm.__version__.split(".")[:2])
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(adapter.Options):
+class Options(adapter.CheckedOptions):
     """Options of all three ways; README.md describes them."""
 
     model: str = ""
     tokenizer: str = ""
-    block_compute_ms: float = 0.0
     #: let the GPU compute and verify the checksums of blocks in its memory, if it can
     gpu_checksums: bool = True
-
-    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {**adapter.Options.LIMITS, "block_compute_ms": (0, 3600000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
