@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The GPU's code of checksums.c. "make -C tools ptx" compiles it to crc32c.ptx, which the
- * library contains; tests compile it as C.
+ * The GPU's code of checksums.c. "make -C tools ptx" compiles it to crc32c.ptx.inc, which
+ * the library contains; tests compile it as C.
  *
  * A block of CRC_THREADS threads sums a part of a chunk as rows of one word for each thread, so
  * that the loads of a warp coalesce. A thread multiplies its register by x^(32 * CRC_THREADS)
