@@ -92,7 +92,6 @@ static void step_init(struct lease_step *step)
 {
 	step->nr = 0;
 	step->hold = NULL;
-	step->singly = false;
 	step->used = 0;
 }
 
