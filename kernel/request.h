@@ -77,7 +77,7 @@ enum kvblk_by {
 };
 
 /*
- * What a get does next:
+ * The next step of a get:
  *
  *   FIND ─┬─► INFLIGHT ─► CHECKED ─► COPY or SUMS ─► DONE
  *         └─► RECALL ─► COPY or SUMS, from DRAM; INFLIGHT if DRAM dropped the block

@@ -270,7 +270,7 @@ struct kvblk_kills {
 };
 
 /*
- * What a flash asks of the log on it.
+ * Questions of a flash to the log on it.
  * @write_probe: rewrites a page of the table, if any, to test whether the device writes. Returns 0
  *	or an errno. May sleep. NULL: the device is not written
  * @reserve: reserves @units that a probe of a route may overwrite. Returns 0 or an errno. NULL: the

@@ -616,7 +616,7 @@ TEST_WITH(test_open_errors, begin_with_valkey, end)
 	uint64_t before;
 	int calls;
 
-	/* the same server in two forms */
+	/* a server in two forms */
 	assert_int_equal(config_parse("directory: { engine = \"valkey\"; servers = ( \"[::1]:6379\", \"[::1]:06379\" ); };",
 				      &config, stderr), 0);
 	assert_int_equal(directory_open(event, &config.directory, on_lost, &lost_calls, &dir), -EEXIST);

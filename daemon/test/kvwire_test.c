@@ -52,7 +52,7 @@ static void expect_bytes(const struct kvwire_bytes *bytes, const char *want, siz
 	assert_memory_equal(bytes->data, want, len);
 }
 
-/* The same bytes as Python's msgspec. */
+/* Python's msgspec encodes the same bytes. */
 TEST_WITH(test_bytes, begin, NULL)
 {
 	const uint64_t hashes[] = { 1, 0xffffffffffffffff };

@@ -131,7 +131,7 @@ TEST_WITH(test_read_only, make, NULL)
 				  "pool kv0: member m0 is read-only: its blocks are served, puts use other members\n"
 				  "pool kv1: member m2 is restoring\n");
 	free(said);
-	/* its state before it died does not matter */
+	/* a dead member may be in any state before */
 	members[0].state = KVBLK_MEMBER_STATUS_DEAD;
 	expect(&first, 0, "pool kv0: member m0 is dead\n");
 }

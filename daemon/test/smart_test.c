@@ -135,7 +135,7 @@ TEST(test_silent)
 	let_both_answer();
 	assert_true(smart_of("kv0", "a").valid);
 	assert_string_equal(logged, "");
-	/* the same drive under another device name, then another drive under the member's name */
+	/* a drive under another device name, then another drive under the member's name */
 	snprintf(members[0].device, sizeof(members[0].device), "nvme7n1");
 	look_again();
 	assert_true(smart_of("kv0", "a").valid);

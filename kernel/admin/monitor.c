@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who may monitor, that is read counters, fill levels, routes and events: who has CAP_SYS_ADMIN in
- * the initial user namespace, and members of the group monitor_gid. The rule: no other user may,
- * because exact numbers of hits reveal which blocks, and so which prompts, other users have.
+ * Permission to monitor, that is to read counters, fill levels, routes and events: for tasks with
+ * CAP_SYS_ADMIN in the initial user namespace, and for members of the group monitor_gid. The rule:
+ * no other user has it, because exact numbers of hits reveal which blocks, and so which prompts,
+ * other users have.
  *
  * Netlink checks the opener of the socket, too, or else a privileged program could be made to write
  * a request to another user's socket. Everybody may join a multicast group, because a family's

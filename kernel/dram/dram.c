@@ -132,7 +132,7 @@ static int block_node(const struct kvblk_pool *pool)
 {
 	int nid = READ_ONCE(pool->tun.dram_node);
 
-	/* its memory may have been removed since the tunable was set */
+	/* the node's memory may have been removed since the tunable was set */
 	if (nid != NUMA_NO_NODE && node_state(nid, N_NORMAL_MEMORY))
 		return nid;
 #ifdef CONFIG_NUMA

@@ -147,7 +147,7 @@ static inline bool kvblk_writes_failed(const struct kvblk_flash *flash, int erro
 
 /* ---- segment.c ---- */
 
-/* What a crash does to a record that gets can find. */
+/* Effects of a crash on a record that gets can find. */
 enum kvblk_safety {
 	KVBLK_SAFE,			/* survives */
 	KVBLK_CACHED,			/* survives if a flush of the member succeeds first */

@@ -40,7 +40,7 @@ static inline u8 kvblk_proof_choose(u32 policy, bool given, bool unseen)
 	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
 }
 
-/* What to do with a payload. */
+/* Verdicts about a payload. */
 enum kvblk_verdict {
 	KVBLK_SERVE,			/* deliver it unverified */
 	KVBLK_VERIFY,			/* deliver it if it matches its checksums */

@@ -541,7 +541,7 @@ static int lists_need(struct kvblk_pool *pool)
 		return -ENOMEM;
 	for (i = 0; i < nr; i++)
 		spin_lock_init(&lists[i].lock);
-	/* the same for each caller */
+	/* each caller stores the same value */
 	WRITE_ONCE(pool->lease.list_mask, nr - 1);
 	if (cmpxchg(&pool->lease.lists, NULL, lists))
 		kvfree(lists);

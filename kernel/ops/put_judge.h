@@ -7,7 +7,7 @@
 
 #include "index/index.h"
 
-/* What a put does about older blocks of its key. */
+/* Effects of a put on older blocks of its key. */
 enum kvblk_older {
 	KVBLK_OLDER_STAYS,	/* fail if a block is present; identical older ones may come back */
 	KVBLK_OLDER_NONE,	/* fail if a block is present; let no older record come back */

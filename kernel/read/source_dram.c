@@ -42,7 +42,7 @@ static bool dram_verifies(const struct kvblk_req *req)
 {
 	const struct kvblk_dram_block *obj = req->block;
 
-	/* who takes checksums, which are CRC32C, compares them, or gets a verified block */
+	/* a caller that takes checksums, of CRC32C, compares them or gets a verified block */
 	if (req->crcs_addr && kvblk_proofs[obj->rec.integrity].crc32c)
 		return !kvblk_read_caller_checks(req);
 	return kvblk_dram_block_judge(req->pool, obj) == KVBLK_VERIFY;

@@ -53,7 +53,7 @@ struct place {
 	uint32_t next;			/* of the same line, 0: none */
 };
 
-/* what one CPU touched */
+/* lines that a CPU touched */
 static struct cpu {
 	uint64_t base;			/* of GS in the kernel, 0: not seen yet */
 	struct line lines[LINES];

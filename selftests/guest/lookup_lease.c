@@ -762,7 +762,7 @@ static unsigned int leases_after(uint64_t nr, uint64_t theirs, unsigned int othe
 	return got;
 }
 
-/* What a step has charged and not used is nothing that the file may lease later. */
+/* Bytes that a step has charged and not used are no more for the file to lease later. */
 TEST(share_of_a_long_lookup)
 {
 	unsigned int most = 0, others = 0, singly = 0, at_once = 0;

@@ -770,7 +770,7 @@ TEST(checksums)
 		EXPECT(getenv("KV_MEMORY") || info.integrity == KVBLK_CHECK_HEADER,
 		       "wrong checksums went unseen: %d", res.res);
 		EXPECT_EQ(ws.sums[0], wrong, "the producer's word");
-		/* what passes through kernel memory is verified there */
+		/* the kernel verifies bytes that pass through its memory */
 		memset(get_area(0), KV_UNTOUCHED, 100000);
 		op.flags = KVBLK_OPF_HARD_DEADLINE;
 		op.deadline_ns = UINT64_MAX;

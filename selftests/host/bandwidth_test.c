@@ -86,7 +86,7 @@ TEST_WITH(a_busy_device_is_measured, setup, NULL)
 				pass(97, everies[j] % 97, depths[i]);
 				assert_about(rate(), 32 * MIB);
 			}
-			/* what is in flight comes first */
+			/* I/O in flight comes first */
 			assert_about(ms_of(MIB), (depths[i] + 1) * 1000 / 32);
 			assert_about(ms_of(64 * MIB), (depths[i] + 64) * 1000 / 32);
 		}
@@ -101,7 +101,7 @@ TEST_WITH(the_queue_drains, setup, NULL)
 	assert_about(ms_of(MIB), 1000ull / 32);
 }
 
-/* One small read after the other: latency limits them, and says nothing about the bandwidth. */
+/* Small reads, each after the other: latency limits them, and says nothing about the bandwidth. */
 TEST_WITH(latency_is_no_bandwidth, setup, NULL)
 {
 	device.rate = 40 * MIB;

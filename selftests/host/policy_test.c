@@ -915,7 +915,7 @@ POLICY_TEST(test_duel_fits_the_pool)
 	assert_in_range(nr, 300, 500);
 	sampled = d.sampled;
 
-	/* the same pool, the same miniatures; with memory or another size, new ones */
+	/* a pool keeps its miniatures; with memory or another size it gets new ones */
 	duel_flood(&d, 100 * blocks / 10);
 	assert_true(d.recent.refs > 0);
 	kvblk_duel_judge(&d, 0);

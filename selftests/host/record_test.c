@@ -964,7 +964,7 @@ TEST(hostile_superblocks_are_refused)
 	ANSWER(0, sb->incompat = cpu_to_le32(KVBLK_SB_IN_SHORT_CRC));
 	ANSWER(-EPROTONOSUPPORT, sb->incompat = cpu_to_le32(2));
 	ANSWER(-EROFS, sb->ro_compat = cpu_to_le32(1u << 31));
-	/* what a reader cannot use either */
+	/* readers do not know the feature either */
 	ANSWER(-EPROTONOSUPPORT, sb->ro_compat = cpu_to_le32(2);
 	       sb->incompat = cpu_to_le32(KVBLK_SB_IN_SHORT_CRC | 2));
 	REFUSED(sb->ro_compat = cpu_to_le32(2); sb->state = 0);

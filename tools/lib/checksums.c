@@ -162,7 +162,7 @@ void kvblk_summer_put(struct kvblk_summer *summer)
 	free(summer);
 }
 
-/* What is to be summed: the operations of a call, and where it is. */
+/* A call: its operations, and the progress of the rounds. */
 struct sums {
 	struct kvblk *kv;
 	struct kvblk_summer *summer;
@@ -471,7 +471,7 @@ static void batch_verify(struct sums *s, unsigned int nr_ops)
 		return;
 	s->end = s->first;
 	s->failed = failed;
-	/* what the GPU cannot verify, the kernel does */
+	/* the kernel verifies gets that the GPU cannot */
 	if (kvblk_mem_summer(s->kv, pieces_of(&s->ops[s->first]), &s->summer))
 		s->summer = NULL;
 	s->chunk = chunk_size(s);

@@ -15,7 +15,7 @@ struct kvblk {
 	int fd;
 	pthread_mutex_t lock;	/* protects @gpus and their links; held during a flush */
 	struct kvblk_mem *gpus;	/* memory of GPUs */
-	atomic_uint nr_gpus;	/* those that the kernel reaches through a mapping; written under @lock */
+	atomic_uint nr_gpus;	/* GPUs that the kernel reaches through a mapping; written under @lock */
 };
 
 #define NS_PER_S	1000000000ull

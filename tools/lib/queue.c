@@ -54,7 +54,7 @@ struct submission {
 	TAILQ_ENTRY(submission) live;	/* in queue->live */
 	STAILQ_ENTRY(submission) next;	/* in queue->todo */
 	enum submission_state state;
-	bool batch;		/* its operations begin and end together */
+	bool batch;		/* operations begin and end together */
 	bool canceled;		/* the kernel has found all operations that have not ended */
 	void *tag;
 	uint64_t number;

@@ -428,7 +428,7 @@ void test_queue(unsigned int nr_threads)
 	for (auto &thread : threads)
 		thread.join();
 	CHECK(nr_done == nr && !Request::alive);
-	/* what was stored is what each thread had */
+	/* each stored block is that of its thread */
 	for (size_t i = 0; i < nr * per_batch; i += 37) {
 		unsigned char back[200];
 		size_t len = sizeof(back);

@@ -241,7 +241,7 @@ found 1 1 here 'd["found"][-1]["own"] = True'
 found 3 3 node-c 'd["found"][-1]["clean"] = True'
 expect 0 '^  of node here .this one., id 00000001-2222-0000-0000-000000000000$' pool import --scan
 expect 0 '^  of node node-b, id 00000002-2222-0000-0000-000000000000$' pool import --scan
-# what is adopted
+# pools that are adopted
 expect 1 'kv0: this would be done:' pool adopt rack7 node-b
 grep -q '^  pool kv0 of node node-b (id 00000002-2222-0000-0000-000000000000), in pod rack7, becomes this node.s pool kv0-node-b$' err &&
 	grep -q "^  $flash/2: in use, or left in a crash: its reservation is preempted\$" err && grep -q 'Pass --yes to proceed' err
@@ -268,7 +268,7 @@ state 'd["found"][0]["owner"] = "a node, whose name has more letters than a pool
 expect 1 'no pool blocks-o-a-node--whose-name-has$' pool adopt rack7 'a node, whose name has more letters than a pool' -y --force
 state 'd["found"][0].update(owner="node-b", pool="kv0")' 'd["found"][1]["pool"] = "kv0"'
 rm log
-# what is refused
+# pools that are refused
 expect 1 'no member of a pool in pod rack8 was found' pool adopt rack8 node-b -y
 expect 1 'node node-d has no pool in pod rack7' pool adopt rack7 node-d -y
 expect 1 'node node-b has no pool kv9 in pod rack7' pool adopt rack7 node-b kv9 -y

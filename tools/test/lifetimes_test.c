@@ -185,7 +185,7 @@ static void submit_all(struct kvblk_queue *queue, struct block *blocks, unsigned
 		assert_int_equal(kvblk_queue_submit(queue, &blocks[i].op, 1, 0, &blocks[i]), 0);
 }
 
-/* Which results collect_all() accepts. */
+/* Results that collect_all() accepts. */
 enum wanted { WANT_WORK, WANT_WORK_OR_CANCEL, WANT_CANCEL };
 
 /* Check a completion, then use the memory of the operation for something else. */

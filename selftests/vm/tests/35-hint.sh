@@ -80,7 +80,7 @@ for KV_ENGINE in ioctl uring; do
 	hint 304 1 priority=3 retain=3600
 	hint 304 1 release
 	hint 305 1 retain=1
-	# its time ends before reclaim has to decide
+	# the retention ends before reclaim has to decide
 	sleep 4
 	segments=$(counter segments_reclaimed)
 	key=1001

@@ -183,7 +183,7 @@ fenced() {
 	gets
 	before=$(sectors 2)
 	puts 3000
-	# those on the fenced member stay there, and may return
+	# blocks on the fenced member stay there, and may return
 	blocks delete 1000 50 1
 	[ "$errors" -gt 10 ] && [ "$deleted" -gt 10 ] || fail "$deleted deletes, $errors errors"
 	sleep 12

@@ -42,7 +42,7 @@ code 1 "not in this pod" kvblk member follow tb /dev/flash3
 on t pool_destroy
 code 1 "has a member flash2" kvblk member follow --name flash2 tb /dev/flash0
 
-# what is there, and what comes later
+# blocks that are there, and blocks that come later
 on tb follow /dev/flash0
 on tb follow /dev/flash1
 code 1 "followed already" kvblk member follow tb /dev/flash0

@@ -109,7 +109,7 @@ at b got 0 250 250 250
 reclaimed_under 2000
 at a more_than 0 segments_reclaimed
 
-# the same without checksums: the table proves each read, and open segments are not served
+# without checksums: the table proves each read, and open segments are not served
 for n in a b; do
 	at $n set_tunable integrity header
 done

@@ -49,7 +49,7 @@ echo "-- a leaves, and b goes on"
 at a blocks get 10000 6000 $len 7
 at a pool_destroy || echo "the pool of a did not go down cleanly"
 on_adopted() {
-	# what a has overwritten is damaged
+	# blocks that a has overwritten are damaged
 	blocks get 20000 6000 $len 7
 	# reclaim frees room for as many puts as there have been, and takes what nobody has got
 	wait_for 60 settled

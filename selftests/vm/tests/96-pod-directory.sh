@@ -83,7 +83,7 @@ kill $server
 wait $server || true
 at b got 0 100 100 100
 at a chains 300 100
-# those in segments that were hinted are found
+# blocks in segments that were hinted are found
 at b blocks lookup 300 100 $len
 
 echo "-- it is back, without its contents"
