@@ -289,7 +289,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 		if (!half_completed(b, half))
 			return -EINPROGRESS;
 		if (half->io.status) {
-			/* record_failed() asks for the status: a medium error removes the entry */
+			/* a medium error removes the entry, see kvblk_read_bad_medium() */
 			req->media.io.status = half->io.status;
 			b->err = -EIO;
 			break;

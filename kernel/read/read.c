@@ -143,12 +143,26 @@ static int get_crcs_out(struct kvblk_req *req)
 	return 0;
 }
 
+/*
+ * Handles a read error. Returns -ENOENT, or -EAGAIN: the bad place may be in another block that was
+ * read by the same request, so read once more in requests of its own.
+ */
+static noinline int read_failed(struct kvblk_req *req)
+{
+	if (req->media.io.status == BLK_STS_MEDIUM && req->op.opcode == KVBLK_OP_GET &&
+	    !req->read.alone && !READ_ONCE(req->canceled) && !kvblk_req_late(req)) {
+		req->read.alone = true;
+		return -EAGAIN;
+	}
+	return req->read.source->failed(req);
+}
+
 int kvblk_read_check(struct kvblk_req *req)
 {
 	int err;
 
 	if (req->media.io.status)
-		return (req->read.sink->failed ?: req->read.source->failed)(req);
+		return (req->read.sink->failed ?: read_failed)(req);
 	err = req->read.source->identify(req);
 	if (err <= 0)
 		return err;
@@ -186,7 +200,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	if (err == -EINPROGRESS)
 		return err;
 	if (err == -EIO)
-		err = req->read.source->failed(req);
+		err = read_failed(req);
 	else if (err == -EBADMSG)
 		err = req->read.source->damaged(req);
 

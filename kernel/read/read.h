@@ -15,7 +15,7 @@
  *	flight again, called again after it; -ENOENT. NULL: it is
  * @identify: verifies that what was read is the block. Returns 1: the payload must be
  *	verified, too; 0: it need not; -ENOENT
- * @failed: handles a read error. Returns -ENOENT
+ * @failed: handles a read error if the block is not read again. Returns -ENOENT
  * @damaged: handles a payload that differs from its checksums. Returns -ENOENT
  *
  * Sources without bios have only @hold and @start.
@@ -158,6 +158,15 @@ static inline int kvblk_sink_check(struct kvblk_req *req)
 				  kvblk_read_crcs(req)) ? 0 : -EBADMSG;
 }
 
+/*
+ * Returns whether the block itself has a medium error. Only a read alone proves that: another one
+ * may have been merged with a read of a bad neighbour.
+ */
+static inline bool kvblk_read_bad_medium(const struct kvblk_req *req)
+{
+	return req->media.io.status == BLK_STS_MEDIUM && req->read.alone;
+}
+
 static inline int kvblk_read_stops(const struct kvblk_req *req, enum kvblk_by by)
 {
 	/* also a bounce that is partly copied: the caller must not keep half a block */
@@ -187,7 +196,7 @@ int kvblk_read_fail(struct kvblk_req *req, int err);
 int kvblk_read_over(struct kvblk_req *req, int err);
 /* Notes @rec, if it is of the requested block. Returns 0, or -ENOENT with req->read.miss. */
 int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec);
-/* Verifies a completed read. Returns 0, -ENOENT, or -EAGAIN: read again through kernel memory. */
+/* Verifies a completed read. Returns 0, -ENOENT, or of gets only -EAGAIN: read again. */
 int kvblk_read_check(struct kvblk_req *req);
 
 /* Prepares the first suitable sink. Returns as &kvblk_sink.prepare, but never -EREMOTEIO. */

@@ -151,7 +151,7 @@ static int foreign_identify(struct kvblk_req *req)
 
 static int foreign_failed(struct kvblk_req *req)
 {
-	if (req->media.io.status == BLK_STS_MEDIUM)
+	if (kvblk_read_bad_medium(req))
 		return foreign_drop(req, KVBLK_C_MISS_FOREIGN_MEMBER);
 	return foreign_miss(req, KVBLK_C_MISS_FOREIGN_MEMBER);
 }

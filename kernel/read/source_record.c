@@ -134,27 +134,10 @@ static int record_identify(struct kvblk_req *req)
 	return kvblk_read_miss(req, KVBLK_C_MISS_UNPROVEN);
 }
 
-/* Returns whether a get can still be read again. */
-static bool record_reads_again(const struct kvblk_req *req)
-{
-	return req->op.opcode == KVBLK_OP_GET && !req->read.alone && !READ_ONCE(req->canceled) &&
-	       !kvblk_req_late(req);
-}
-
 static int record_failed(struct kvblk_req *req)
 {
-	bool medium = req->media.io.status == BLK_STS_MEDIUM;
-
-	/* the bad place may be in another block that was read by the same request */
-	if (medium && record_reads_again(req)) {
-		req->read.alone = true;
-		return -EAGAIN;
-	}
-	/*
-	 * A medium error is permanent: remove the entry, so that the block can be put again. A
-	 * prefetch leaves that to a get, which reads alone unless it has no time.
-	 */
-	if (medium && req->op.opcode == KVBLK_OP_GET)
+	/* the error is permanent: remove the entry, so that the block can be put again */
+	if (kvblk_read_bad_medium(req))
 		record_drop(req);
 	kvblk_flash_error(req->media.flash, KVBLK_ERROR_READ,
 			  kvblk_slot_segment(req->media.flash, &req->slot));

@@ -302,6 +302,17 @@ dm_logwrites_mark() {
 	check dmsetup message "$1" 0 mark "$2"
 }
 
+# medium_errors PARAMETER...: create a SCSI disk with these parameters of scsi_debug. Eight of its sectors cannot be read
+# while $scsi/opts is 2. Sets $disk and $scsi.
+medium_errors() {
+	check modprobe sd_mod
+	check modprobe scsi_debug dev_size_mb=100 medium_error_start=$((3 * 2048)) medium_error_count=8 "$@"
+	defer 'rmmod scsi_debug'
+	scsi=/sys/bus/pseudo/drivers/scsi_debug
+	wait_for 10 compgen -G "$scsi/adapter0/host*/target*/*/block/*" >/dev/null
+	disk=/dev/$(basename "$scsi"/adapter0/host*/target*/*/block/*)
+}
+
 # vm_disk N: the block device of the VM's drive N (header disks=)
 vm_disk() {
 	local block ubd=(/dev/ubd{a,b,c,d,e,f,g,h})

@@ -112,13 +112,9 @@ wait_for 10 p2p_all_free "$gpu"
 
 kv_load
 echo "-- a bad sector in a payload costs its block, which can be put again"
-check modprobe sd_mod
-check modprobe scsi_debug dev_size_mb=100 delay=0 medium_error_start=$((3 * 2048)) medium_error_count=8
-defer 'rmmod scsi_debug'
+medium_errors delay=0
 defer pool_destroy
-scsi=/sys/bus/pseudo/drivers/scsi_debug
-wait_for 10 compgen -G "$scsi/adapter0/host*/target*/*/block/*" >/dev/null
-disks=("/dev/$(basename "$scsi"/adapter0/host*/target*/*/block/*)")
+disks=("$disk")
 # bad_sector MEMORY NR BYTES: of that many blocks
 bad_sector() {
 	export KV_MEMORY=$1
