@@ -190,19 +190,36 @@ static void copies_wait(struct victim *v)
 	atomic_set(&v->flying, 1);
 }
 
-static void copy_read(struct copy *copy)
+static void copy_read(struct copy *copy, bool alone)
 {
-	const struct kvblk_slot *slot = &copy->vrec->slot;
-
-	copy->err = -ENOMEM;
-	copy->header = kvblk_header_alloc(slot->len, GFP_KERNEL);
-	if (!copy->header || kvblk_mem_alloc(&copy->mem, slot->len, false))
-		return;
-	copy->err = 0;
 	atomic_inc(&copy->victim->flying);
 	kvblk_io_start(&copy->io, &copy->victim->member->flash, copy_completed);
-	kvblk_record_read(&copy->io, slot, copy->header, &copy->mem, 0, false);
+	copy->io.alone = alone;
+	kvblk_record_read(&copy->io, &copy->vrec->slot, copy->header, &copy->mem, 0, false);
 	kvblk_io_end(&copy->io);
+}
+
+static void copy_begin(struct copy *copy)
+{
+	u32 len = copy->vrec->slot.len;
+
+	copy->header = kvblk_header_alloc(len, GFP_KERNEL);
+	if (!copy->header || kvblk_mem_alloc(&copy->mem, len, false))
+		copy->err = -ENOMEM;
+	else
+		copy_read(copy, false);
+}
+
+/* Waits for all reads. A medium error may be of a neighbour that was read by the same request. */
+static void copies_wait_reads(struct victim *v, u32 nr)
+{
+	u32 i;
+
+	copies_wait(v);
+	for (i = 0; i < nr; i++)
+		if (v->copies[i].io.status == BLK_STS_MEDIUM)
+			copy_read(&v->copies[i], true);
+	copies_wait(v);
 }
 
 static int copy_check(struct copy *copy)
@@ -311,11 +328,11 @@ static int victim_copy(struct victim *v)
 				break;
 			bytes += v->recs[i].slot.len;
 			v->copies[nr] = (struct copy) { .victim = v, .vrec = &v->recs[i] };
-			copy_read(&v->copies[nr++]);
+			copy_begin(&v->copies[nr++]);
 		}
 		if (!nr)
 			break;
-		copies_wait(v);
+		copies_wait_reads(v, nr);
 		for (n = 0; n < nr; n++)
 			copy_write(&v->copies[n]);
 		copies_wait(v);

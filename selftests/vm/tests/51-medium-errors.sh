@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 kernels=newest takes=36
 # A bad sector costs its block only, though the block layer merges reads of neighbours and an error fails the merged
-# request: gets of own and of foreign blocks.
+# request: gets of own and of foreign blocks, and the copies of reclaim.
 . "${0%/*}/pool.bash"
 
 read_merges() {
@@ -35,6 +35,28 @@ sectors=$(blockdev --getsz "$disk")
 check dmsetup create worn --table "0 2048 linear $disk 0
 2048 $((sectors - 2048)) linear $disk 2048"
 defer 'dm_remove worn'
+
+echo "-- the copies of reclaim"
+pool_format /dev/mapper/worn
+blocks put 1 60 $len
+expect "puts" "$stored" 60
+blocks put 1000 600 $len
+# late in the stay of their segment, so that reclaim keeps them
+blocks get 21 20 $len
+expect "gets" "$hits" 20
+fail_reads
+next=2000
+while [ "$(counter segments_reclaimed)" = 0 ]; do
+	[ $next -lt 20000 ] || fail "nothing was reclaimed"
+	blocks put $next 50 $len
+	next=$((next + 50))
+done
+more_than 0 read_errors
+were_merged
+blocks get 21 20 $len
+expect "gets of copies beside a bad sector" "$hits" 19
+put $scsi/opts 0
+check pool_destroy
 
 echo "-- gets of foreign blocks"
 node_id a
