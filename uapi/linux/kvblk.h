@@ -664,7 +664,8 @@ enum kvblk_tier {
  * kvblk_peers. A leased block stays readable until the lease ends, unless its
  * member fails, the block expires, or a caller deletes the block. A block of another
  * node (KVBLK_TIER_FOREIGN) is kept by the pod's reuse grace only: a lease that
- * includes one ends within it, some seconds, whatever @lease_ms.
+ * includes one ends within it, some seconds, whatever @lease_ms. A get may miss before,
+ * if the block's owner has reclaimed it and this node has seen that.
  *
  * Refreshes the present blocks before the first absent one: as after a get, the pool
  * evicts them later, and &enum kvblk_dram_mode counts them as asked for. Other found
