@@ -78,11 +78,17 @@ u64 kvblk_foreign_until(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	/* this clock first: a delay between the two must not make the promise longer */
 	u64 from = ktime_get_ns(), now = ktime_get_boottime_ns(), until = now;
 	const struct kvblk_foreign *foreign;
+	u32 segment;
 
 	guard(rcu)();
 	foreign = kvblk_foreign_of(pool, slot->seg);
-	if (foreign && kvblk_slot_segment(&foreign->flash, slot) < foreign->flash.nr_segs)
-		until = believed_until(foreign, kvblk_slot_segment(&foreign->flash, slot));
+	segment = foreign ? kvblk_slot_segment(&foreign->flash, slot) : 0;
+	if (foreign && segment < foreign->flash.nr_segs) {
+		until = believed_until(foreign, segment);
+		/* since the lookup a poll may have seen the end of the block's generation */
+		if ((u16)READ_ONCE(foreign->segs[segment].gen) != slot->gen)
+			until = now;
+	}
 	return from + (until > now ? until - now : 0);
 }
 
