@@ -1107,10 +1107,10 @@ static bool below_100(unsigned int i)
 }
 
 /*
- * Lease @count blocks for an hour, foreign ones among them. Returns the end of the lease, which has
- * passed if the owner was not polled for the grace.
+ * Lease @count blocks for an hour, foreign ones among them. Returns the lease, whose end has passed
+ * if the owner was not polled for the grace.
  */
-static uint64_t foreign_lease(uint64_t nr, unsigned int count)
+static struct kvblk_lookup foreign_lease(uint64_t nr, unsigned int count)
 {
 	const uint64_t grace_ns = pool_value("reuse_grace_ms") * 1000000ull;
 	uint64_t start = now_ns(), now;
@@ -1126,7 +1126,7 @@ static uint64_t foreign_lease(uint64_t nr, unsigned int count)
 	EXPECT(a.io.lease_end_ns <= now + grace_ns / 8 * 7, "an end %lld ms from now",
 	       (long long)(a.io.lease_end_ns - now) / 1000000);
 	free_answer(&a);
-	return a.io.lease_end_ns;
+	return a.io;
 }
 
 /* Foreign blocks are found as own ones are. Their lease ends within the reuse grace. */
@@ -1135,7 +1135,8 @@ TEST(foreign_blocks)
 	const uint64_t second = 1000000000;
 	const unsigned int count = 104;	/* the last four are absent */
 	const char *owner = getenv("KV_OWNER");
-	uint64_t nr = new_keys(count), limit, first, end;
+	uint64_t nr = new_keys(count), limit;
+	struct kvblk_lookup first, last;
 	struct answer a;
 	int file;
 
@@ -1155,20 +1156,31 @@ TEST(foreign_blocks)
 	free_answer(&a);
 
 	/* the owner is polled each second: a slow machine may see a lease that ends at once */
-	while ((first = foreign_lease(nr, count)) < now_ns()) {
+	while ((first = foreign_lease(nr, count)).lease_end_ns < now_ns()) {
 		ASSERT(kv_now_ms() < limit, "no lease lasts");
 		usleep(100000);
 	}
-	while ((end = foreign_lease(nr, count)) < first + second) {
+	while ((last = foreign_lease(nr, count)).lease_end_ns < first.lease_end_ns + second) {
 		ASSERT(kv_now_ms() < limit, "no lease ends later than the first one");
 		usleep(100000);
 	}
 	foreign = none;
 
+	/* the leases end by themselves, and return what they were charged for */
+	while (now_ns() < first.lease_end_ns)
+		usleep(100000);
+	EXPECT_EQ(release(fd, first.lease), -ENOENT, "release at its end");
+	while (pool_value("leased_bytes")) {
+		ASSERT(kv_now_ms() < limit, "a lease does not end");
+		usleep(100000);
+	}
+	EXPECT_EQ(release(fd, last.lease), -ENOENT, "release of the last lease");
+
 	/* own blocks alone are leased for as long as the caller asks */
 	timed_lease(nr, KVBLK_LEASE_MS_MAX);
 	close(file);
-	PASSED("the lease was renewed by %llu ms", (unsigned long long)(end - first) / 1000000);
+	PASSED("the lease was renewed by %llu ms",
+	       (unsigned long long)(last.lease_end_ns - first.lease_end_ns) / 1000000);
 }
 
 int main(int argc, char **argv)

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 kernels=newest,6.12,debug check=debug mem=1G takes=48
+# vm: timeout=150 kernels=newest,6.12,debug check=debug mem=1G takes=57
 # Two pools of a pod on one machine: the second follows the members of the first. Its lookups and gets find the blocks
 # that the first has, soon after the puts; they say so, as traces do; leases of such blocks end within the reuse grace;
 # change feeds include them. The second writes no byte to them, whatever happens; blocks that the first deletes or
 # reclaims are misses and never wrong; a member that is lost or formatted anew costs misses only.
-# slow: 200 MB of puts under gets of as much, on an emulated CPU.
+# slow: 200 MB of puts under gets of as much, on an emulated CPU, and leases that end within the reuse grace.
 . "${0%/*}/pool.bash"
 
 follow() {
