@@ -150,7 +150,7 @@ static void stage_end(struct stage *stage)
 	/* the payload is intact: another member may take it */
 	stays = !written && !stage->damaged && (stage->urgent || ++obj->tries < STAGE_TRIES) &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
-	kvblk_reservation_release(resv, written ? &stage->rec : NULL);
+	kvblk_reservation_release(resv, written ? stage->header : NULL);
 	if (!written && !stays)
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
 	if (stays) {

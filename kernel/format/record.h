@@ -149,6 +149,24 @@ static inline u64 kvblk_seq_epoch(u64 seq)
 }
 
 void kvblk_entry_encode(struct kvblk_d_entry *entry, const struct kvblk_rec *rec, u32 unit);
+/* Encode the entry of the record whose encoded header is @hdr. Any context. */
+static inline void kvblk_entry_of_header(struct kvblk_d_entry *entry,
+					 const struct kvblk_d_record *hdr)
+{
+	entry->id_hi = hdr->id_hi;
+	entry->id_lo = hdr->id_lo;
+	entry->seq = hdr->seq;
+	entry->caller_tag = hdr->caller_tag;
+	entry->parent = hdr->parent;
+	entry->unit = hdr->unit;
+	entry->length = hdr->length;
+	entry->expiry = hdr->expiry;
+	entry->tenant = hdr->tenant;
+	entry->priority = hdr->priority;
+	entry->flags = KVBLK_ENTF_VALID;
+	entry->reserved = 0;
+}
+
 /*
  * Decode an entry of a valid page; zero the fields of @rec that an entry lacks. Returns false for a
  * hole, or a field out of range in a segment of @segment_units.

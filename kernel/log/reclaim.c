@@ -305,7 +305,7 @@ static void copy_end(struct copy *copy)
 		kvblk_count_at(v->member->flash.stats, KVBLK_C_REINSERTS, 1);
 		kvblk_count_at(v->member->flash.stats, KVBLK_C_REINSERT_BYTES,
 			       (u64)copy->resv.units << KVBLK_UNIT_SHIFT);
-		kvblk_reservation_release(&copy->resv, &copy->rec);
+		kvblk_reservation_release(&copy->resv, copy->header);
 	}
 	kvblk_mem_free(&copy->mem);
 	kvblk_header_free(copy->header, vrec->slot.len);

@@ -618,15 +618,15 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 	return READ_ONCE(seg->cached) ? KVBLK_CACHED : KVBLK_SAFE;
 }
 
-void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvblk_rec *rec)
+void kvblk_reservation_release(struct kvblk_reservation *resv, const void *header)
 {
 	struct kvblk_member *member = resv->member;
 	struct kvblk_segment *seg = resv->seg;
 	struct kvblk_d_entry *entry = resv->entry;
 
 	spin_lock(&seg->open->lock);
-	if (rec) {
-		kvblk_entry_encode(entry, rec, resv->unit);
+	if (header) {
+		kvblk_entry_of_header(entry, header);
 	} else {
 		memset(entry, 0, sizeof(*entry));
 		entry->unit = cpu_to_le32(resv->unit);

@@ -842,7 +842,6 @@ static int put_settle(struct kvblk_req *req, bool again)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot live = req->slot;
-	struct kvblk_rec rec;
 	int err = 0;
 
 	live.state = KVBLK_SLOT_LIVE;
@@ -871,8 +870,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 		put_let_go(req);
 		wake_up_all(&pool->settle_wait);
 	}
-	put_rec(req, &rec);
-	kvblk_reservation_release(&req->media.resv, err ? NULL : &rec);
+	kvblk_reservation_release(&req->media.resv, err ? NULL : req->header);
 	kvblk_media_end(req);
 	return err;
 }

@@ -708,6 +708,20 @@ TEST(entry_round_trip)
 	assert_null(out.crcs);
 }
 
+/* The summary lists what the header says. */
+TEST(entry_of_header)
+{
+	struct kvblk_rec in = sample(200000);
+	struct kvblk_d_entry entry, of_header;
+	u8 *header = encoded(&in);
+
+	memset(&of_header, 0x5a, sizeof(of_header));
+	kvblk_entry_of_header(&of_header, (void *)header);
+	kvblk_entry_encode(&entry, &in, place.unit);
+	assert_memory_equal(&of_header, &entry, sizeof(entry));
+	free(header);
+}
+
 TEST(entries_out_of_range_are_refused)
 {
 	struct kvblk_rec rec = sample(200000);
