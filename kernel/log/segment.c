@@ -175,22 +175,25 @@ void kvblk_open_free(struct kvblk_open *open)
 	kvfree(open);
 }
 
+static noinline struct kvblk_d_summary *open_page_new(struct kvblk_open *open, u32 page)
+{
+	struct kvblk_d_summary *sum = (void *)get_zeroed_page(GFP_NOIO | __GFP_NOFAIL);
+
+	if (!cmpxchg(&open->pages[page], NULL, sum))
+		return sum;
+	free_page((unsigned long)sum);
+	return open->pages[page];
+}
+
 struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index)
 {
-	u32 page = index / KVBLK_SUMMARY_ENTRIES;
+	u32 page = index / KVBLK_SUMMARY_ENTRIES, at = index - page * KVBLK_SUMMARY_ENTRIES;
 	struct kvblk_d_summary *sum;
 
 	if (WARN_ON_ONCE(page >= open->nr_pages))
 		return NULL;
-	sum = READ_ONCE(open->pages[page]);
-	if (!sum) {
-		sum = (void *)get_zeroed_page(GFP_NOIO | __GFP_NOFAIL);
-		if (cmpxchg(&open->pages[page], NULL, sum)) {
-			free_page((unsigned long)sum);
-			sum = open->pages[page];
-		}
-	}
-	return &sum->entries[index % KVBLK_SUMMARY_ENTRIES];
+	sum = READ_ONCE(open->pages[page]) ?: open_page_new(open, page);
+	return &sum->entries[at];
 }
 
 /* Writes pages @from to @to - 1, at most SUMMARY_BATCH. @buf: the last page first, as on media. */
@@ -448,7 +451,7 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 	queue_work(member->flash.pool->wq, &member->log.work);
 }
 
-static void segment_rotate(struct kvblk_member *member, struct kvblk_segment *old, u32 log)
+static noinline void segment_rotate(struct kvblk_member *member, struct kvblk_segment *old, u32 log)
 {
 	struct kvblk_segment *next;
 	bool closed = false;
@@ -480,8 +483,8 @@ void kvblk_log_close(struct kvblk_member *member)
 		segment_rotate(member, READ_ONCE(member->log.current_seg[log]), log);
 }
 
-static bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *seg, u32 units,
-			    struct kvblk_reservation *resv)
+static __always_inline bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *seg,
+					    u32 units, struct kvblk_reservation *resv)
 {
 	u32 index;
 
@@ -506,24 +509,22 @@ static bool segment_reserve(struct kvblk_member *member, struct kvblk_segment *s
 	return true;
 }
 
-/* Returns as kvblk_member_reserve(), but takes no reference on @member. */
-static int member_reserve(struct kvblk_member *member, u8 class, u32 units,
-			  struct kvblk_reservation *resv)
+/* Reserves units in another segment than @seg, which has none left for @log, or is NULL. */
+static noinline int member_reserve_next(struct kvblk_member *member, struct kvblk_segment *seg,
+					u8 class, u32 log, u32 units,
+					struct kvblk_reservation *resv)
 {
-	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT :
-		raw_smp_processor_id() % member->log.nr_logs;
-	struct kvblk_segment *seg;
 	u32 tries;
 
 	for (tries = 0; tries < 3; tries++) {
-		seg = READ_ONCE(member->log.current_seg[log]);
-		if (seg && segment_reserve(member, seg, units, resv))
-			return 0;
 		segment_rotate(member, seg, log);
 		kvblk_log_kick(member);
+		seg = READ_ONCE(member->log.current_seg[log]);
 		/* no segment is ready */
-		if (!READ_ONCE(member->log.current_seg[log]))
+		if (!seg)
 			break;
+		if (segment_reserve(member, seg, units, resv))
+			return 0;
 	}
 	/* use space left in the other open segments before the put has to wait */
 	for (log = 0; class == KVBLK_CLASS_NEW && log < member->log.nr_logs; log++) {
@@ -532,6 +533,19 @@ static int member_reserve(struct kvblk_member *member, u8 class, u32 units,
 			return 0;
 	}
 	return -EAGAIN;
+}
+
+/* Returns as kvblk_member_reserve(), but takes no reference on @member. */
+static __always_inline int member_reserve(struct kvblk_member *member, u8 class, u32 units,
+					  struct kvblk_reservation *resv)
+{
+	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT :
+		raw_smp_processor_id() % member->log.nr_logs;
+	struct kvblk_segment *seg = READ_ONCE(member->log.current_seg[log]);
+
+	if (likely(seg && segment_reserve(member, seg, units, resv)))
+		return 0;
+	return member_reserve_next(member, seg, class, log, units, resv);
 }
 
 int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
