@@ -183,7 +183,7 @@ struct kvblk_write {
 	bool no_p2p;			/* do not transfer from device memory directly */
 	bool summed;			/* the header has the payload's checksums, if any */
 	bool replaces;			/* the put takes over the entry of the same block, @old */
-	struct kvblk_slot old;		/* the entry that the put replaces, MOVING */
+	struct kvblk_slot old;		/* replaces: the entry replaced, MOVING; else scratch */
 	struct kvblk_segment *old_seg;	/* segment of @old, with a reference, or NULL */
 	struct kvblk_member *old_member; /* of @old_seg */
 	int write_errors;		/* member->flash.write_errors before the write */

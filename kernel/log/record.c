@@ -85,8 +85,9 @@ bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crc
  * Seals the payload, with @crcs, and submits it, at @data, but for its first part.
  * Returns the bytes of that part, and in @nr the vectors up to its end.
  */
-static u32 parts_write(struct kvblk_io *io, blk_opf_t opf, u64 data, const struct kvblk_mem *mem,
-		       const struct kvblk_proof *proof, __le32 *crcs, u32 *nr)
+static noinline u32 parts_write(struct kvblk_io *io, blk_opf_t opf, u64 data,
+				const struct kvblk_mem *mem, const struct kvblk_proof *proof,
+				__le32 *crcs, u32 *nr)
 {
 	struct bvec_iter rest = kvblk_mem_payload(mem), part, first;
 	u32 at, size = part_size(mem);

@@ -193,7 +193,8 @@ static void throttle_account(struct kvblk_member *member, s64 bytes)
 	}
 }
 
-static bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
+static noinline bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *queued,
+				    u64 window)
 {
 	struct kvblk_write_throttle *throttle = &member->log.throttle;
 

@@ -4,7 +4,8 @@
  * - A block is visible only after its record was written. Until then the put owns a WRITING slot
  *   with the record's place, so it notices if another put takes the slot over. A record that was
  *   written but not published is invalidated.
- * - The caller's memory is pinned or copied before the media half begins.
+ * - The caller's memory is pinned or copied before space is reserved. A put that may take page
+ *   faults ends the media half before.
  * - A put that replaces an older block (&enum kvblk_older) removes the block only when nothing but
  *   the members can fail the put, and waits for the invalidation. To check for one, look up the
  *   entry first: an invalidation is listed before the entry is removed.
@@ -28,9 +29,9 @@ enum put_step {
 	STEP_ENTER,			/* reserve space and an entry, and submit the write */
 };
 
-static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
+static struct kvblk_rec put_rec(const struct kvblk_req *req)
 {
-	*rec = (struct kvblk_rec) {
+	return (struct kvblk_rec) {
 		.id = req->id,
 		.seq = req->media.resv.seq,
 		.layout_tag = req->write.layout_tag,
@@ -147,8 +148,8 @@ static int put_pin(struct kvblk_req *req, u32 policy)
 static int put_fill(struct kvblk_req *req)
 {
 	struct kvblk_dram_block *obj;
+	struct kvblk_rec rec = put_rec(req);
 	bool fault = req->src.fault;
-	struct kvblk_rec rec;
 	int err;
 
 	/* before DRAM is allocated, because a pager may take any time */
@@ -165,7 +166,6 @@ static int put_fill(struct kvblk_req *req)
 	obj->goes_on = req->write.hints & KVBLK_HINT_CONTINUES;
 	obj->needed = req->write.hints & KVBLK_HINT_MISSED;
 	obj->offer_parent = req->write.chain ? req->write.offer_parent : req->write.parent.lo;
-	put_rec(req, &rec);
 	rec.crcs = req->crcs;
 	/* the bytes may stay in DRAM for hours before a member has them */
 	rec.integrity = kvblk_proof_choose(put_policy(req), req->crcs, true);
@@ -185,6 +185,12 @@ static int put_fill(struct kvblk_req *req)
 	return err == -ENOMEM || (err == -EFAULT && fault) ? 0 : err;
 }
 
+/* Returns whether DRAM may keep blocks: ask before kvblk_put_stays() or kvblk_put_copies(). */
+static bool dram_takes(const struct kvblk_req *req)
+{
+	return READ_ONCE(req->pool->tun.dram_bytes);
+}
+
 static int put_memory(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -198,14 +204,15 @@ static int put_memory(struct kvblk_req *req)
 	    req->integrity == put_integrity(req, policy) &&
 	    !(req->mem.p2p && put_bounces(req, policy)))
 		return 0;
-	kvblk_req_buffers_drop(req);
+	if (req->header || req->held)
+		kvblk_req_buffers_drop(req);
 	/* a pager may take any time */
 	if (req->src.fault)
 		kvblk_req_pass(req);
 	req->write.align = align;
 	req->write.stable = READ_ONCE(pool->stable_writes);
 	err = kvblk_req_header_alloc(req, req->bytes);
-	if (!err && kvblk_put_copies(req))
+	if (!err && dram_takes(req) && kvblk_put_copies(req))
 		err = put_fill(req);
 	if (!err && !req->block)
 		err = put_pin(req, policy);
@@ -225,11 +232,11 @@ static void put_submit(struct kvblk_queued_io *queued)
 {
 	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
 	struct kvblk_io *io = &req->media.io;
-	struct kvblk_rec rec;
 
 	io->ioprio = queued->ioprio;
 	if (!READ_ONCE(req->canceled)) {
-		put_rec(req, &rec);
+		const struct kvblk_rec rec = put_rec(req);
+
 		/* REQ_SYNC, as O_DIRECT: writeback throttling (wbt) delays background writes */
 		kvblk_record_write(io, REQ_SYNC, &req->media.resv, &rec, req->header, &req->mem,
 				   !req->write.summed);
@@ -314,7 +321,7 @@ static bool put_inline(const struct kvblk_req *req)
 }
 
 /* Returns STEP_KEEP if no older block can come back after this put, except for the one in @old. */
-static enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *old)
+static noinline enum put_step put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	struct kvblk_pool *pool = req->pool;
 	int err;
@@ -363,6 +370,12 @@ static enum put_step put_check(struct kvblk_req *req, const struct kvblk_slot *o
 	return req->write.replaces ? STEP_FETCH : STEP_ADMIT;
 }
 
+/* Begins the media half unless it has begun. Returns false if the pool is going away. */
+static __always_inline bool put_begin(struct kvblk_req *req)
+{
+	return req->media.begun || kvblk_media_begin(req);
+}
+
 /* Flushes a block that only a volatile cache may have, or writes it again if no flush helps. */
 static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
@@ -376,14 +389,10 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 	/* a foreign block may be in a volatile cache, which this node cannot flush */
 	if (kvblk_slot_foreign(slot))
 		return put_check(req, slot, true);
-	if (!kvblk_media_begin(req))
-		return kvblk_req_over(req, -ENODEV);
 	media->seg = kvblk_segment_get(req->pool, slot, &media->member, &media->gen);
-	if (!media->seg) {
-		kvblk_media_end(req);
-		/* the member is being removed, which may take long */
+	/* the member is being removed, which may take long */
+	if (!media->seg)
 		return slot->state == KVBLK_SLOT_MOVING ? STEP_WAIT : STEP_LOOK;
-	}
 	safety = kvblk_segment_safety(media->member, media->seg, slot->off);
 	if (safety == KVBLK_CACHED && !waits && !kvblk_req_crowded(req)) {
 		/* memory kept while the put waited for space */
@@ -395,7 +404,8 @@ static enum put_step put_flush(struct kvblk_req *req, const struct kvblk_slot *s
 		kvblk_io_end(&media->io);
 		return STEP_INFLIGHT;
 	}
-	kvblk_media_end(req);
+	kvblk_segment_put(media->member, media->seg);
+	media->seg = NULL;
 	switch (safety) {
 	case KVBLK_SAFE:
 		return put_exists(req, slot);
@@ -414,7 +424,7 @@ static int put_over(struct kvblk_req *req, int res)
 }
 
 /* Completes a put after its flush. @reported: the put was detached and reported. */
-static int put_flushed(struct kvblk_req *req, bool reported)
+static noinline int put_flushed(struct kvblk_req *req, bool reported)
 {
 	struct kvblk_media *media = &req->media;
 	struct kvblk_member *member = media->member;
@@ -435,20 +445,20 @@ static int put_flushed(struct kvblk_req *req, bool reported)
 }
 
 /* Removes the older block in @old, and looks up again until none is left, nor an invalidation. */
-static enum put_step put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
+static noinline enum put_step put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 {
-	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
+	struct kvblk_pool *pool = req->pool;
 
-	/* the next lookup returns -ENODEV if the pool is going away */
-	if (!pool)
-		return STEP_LOOK;
+	/* after page faults it has not begun */
+	if (!put_begin(req))
+		return kvblk_req_over(req, -ENODEV);
 	if (old->state == KVBLK_SLOT_FREE)
 		return kvblk_kill_barrier(pool, req->id) ? STEP_LOOK : STEP_ENTER;
 	req->write.cleared |= kvblk_entry_replace(pool, req->id, old, NULL);
 	return STEP_LOOK;
 }
 
-static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
+static noinline enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
 {
 	const struct kvblk_put_case put = put_case(req, old);
 	enum kvblk_put_verdict verdict = kvblk_put_judge(&put);
@@ -487,12 +497,15 @@ static enum put_step put_judged(struct kvblk_req *req, struct kvblk_slot *old)
 	return STEP_WAIT;
 }
 
-/* Looks up the entry, into @old, and decides whether to write: in place of @old unless FREE. */
+/*
+ * Looks up the entry, into @old, and decides whether to write: in place of @old unless FREE. Begins
+ * the media half, or else the index could be freed.
+ */
 static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 {
-	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
+	struct kvblk_pool *pool = req->pool;
 
-	if (!pool)
+	if (!put_begin(req))
 		return kvblk_req_over(req, -ENODEV);
 	req->throttled = false;
 	req->write.replaces = false;
@@ -500,8 +513,10 @@ static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 	if (kvblk_index_find(&pool->index, req->id, old))
 		return put_judged(req, old);
 	/* KVBLK_PUT_WRITE, as for most puts */
-	*old = (struct kvblk_slot) { .state = KVBLK_SLOT_FREE };
-	return put_check(req, old, false);
+	old->state = KVBLK_SLOT_FREE;
+	if (put_refused(req))
+		return STEP_DONE;
+	return put_clears(req) ? put_older(req, old) : STEP_KEEP;
 }
 
 static enum put_step put_admit(struct kvblk_req *req)
@@ -512,11 +527,11 @@ static enum put_step put_admit(struct kvblk_req *req)
 	return kvblk_req_over(req, -ENOBUFS);
 }
 
-static int put_tag(struct kvblk_req *req)
+static noinline int put_tag(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool __free(kvblk_pool_leave) = NULL;
 
-	if (!req->write.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
+	if (kvblk_index_keeps_tags(&req->pool->index))
 		return 0;
 	/* the first tag allocates memory for all entries, which takes as long as a page fault */
 	req->wants_fault = !req->src.fault;
@@ -526,13 +541,11 @@ static int put_tag(struct kvblk_req *req)
 	return pool ? kvblk_index_keep_tags(&pool->index) : -ENODEV;
 }
 
-/* Returns the step after preparing memory: @next, a wait, perhaps for a page fault, or the end. */
-static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step next)
+/* Returns the step if memory cannot be prepared: a wait, perhaps for a page fault, or the end. */
+static noinline enum put_step put_unfetched(struct kvblk_req *req, int err)
 {
 	bool fault = err == -EFAULT && !req->src.fault;
 
-	if (!err)
-		return next;
 	req->wants_fault |= fault;
 	if (err == -EAGAIN || fault)
 		return STEP_WAIT;
@@ -542,11 +555,13 @@ static enum put_step put_fetched(struct kvblk_req *req, int err, enum put_step n
 
 static enum put_step put_fetch(struct kvblk_req *req)
 {
-	int err = put_tag(req);
+	int err = req->write.caller_tag ? put_tag(req) : 0;
 
 	if (!err)
 		err = put_memory(req);
-	return put_fetched(req, err, put_clears(req) ? STEP_CLEAR : STEP_ENTER);
+	if (err)
+		return put_unfetched(req, err);
+	return put_clears(req) ? STEP_CLEAR : STEP_ENTER;
 }
 
 static void put_let_go(struct kvblk_req *req)
@@ -557,7 +572,7 @@ static void put_let_go(struct kvblk_req *req)
 }
 
 /* Takes over the entry @old. Returns false if the entry has changed. */
-static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
+static noinline bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	struct kvblk_write *write = &req->write;
 	u64 gen;
@@ -585,31 +600,36 @@ static enum put_step put_full(struct kvblk_req *req)
 	return kvblk_req_over(req, -ENOSPC);
 }
 
-/* Writes in reserved space, with an entry in place of @old or (FREE) a new one. */
-static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot *old)
+/* Returns the step after a reservation failed with @err. */
+static noinline enum put_step put_unreserved(struct kvblk_req *req, int err)
 {
-	bool taken = old->state != KVBLK_SLOT_FREE;
-	struct kvblk_reservation *resv = &req->media.resv;
-	struct kvblk_pool *pool = req->pool;
-	struct kvblk_slot victim;
-	int err;
-
-	/* the old record could not be invalidated, and might come back after a restart */
-	if (taken && kvblk_slot_kills_full(pool, old))
-		return kvblk_slot_served(pool, old) ? STEP_WAIT : put_full(req);
-	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
 	if (err == -ENOSPC && req->throttled)
 		err = -EAGAIN;
 	/* members that reach the memory may get space: wait for that, but only once */
-	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting)) {
+	if (req->mem.p2p && (err != -EAGAIN || req->waiting)) {
 		req->write.no_p2p = true;
 		return STEP_LOOK;
 	}
 	/* other puts would not find space either: smaller ones look again within a step */
 	if (err == -EAGAIN && req->bytes <= SZ_4M)
 		req->woken = false;
+	return err == -EAGAIN ? STEP_WAIT : put_full(req);
+}
+
+/* Writes in reserved space, with an entry in place of @old or (FREE) a new one. */
+static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	bool taken = old->state != KVBLK_SLOT_FREE;
+	struct kvblk_reservation *resv = &req->media.resv;
+	struct kvblk_pool *pool = req->pool;
+	int err;
+
+	/* the old record could not be invalidated, and might come back after a restart */
+	if (taken && kvblk_slot_kills_full(pool, old))
+		return kvblk_slot_served(pool, old) ? STEP_WAIT : put_full(req);
+	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
 	if (err)
-		return err == -EAGAIN ? STEP_WAIT : put_full(req);
+		return put_unreserved(req, err);
 	if (req->mem.p2p && kvblk_p2p_route(req, &resv->member->flash)) {
 		kvblk_reservation_release(resv, NULL);
 		req->write.no_p2p = true;
@@ -628,7 +648,8 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 	if (taken)
 		err = put_take(req, old) ? 0 : -EEXIST;
 	else
-		err = kvblk_entry_insert(pool, req->id, &req->slot, &victim);
+		/* an evicted entry is of no interest */
+		err = kvblk_entry_insert(pool, req->id, &req->slot, &req->write.old);
 	if (!err) {
 		put_write(req);
 		return STEP_INFLIGHT;
@@ -639,14 +660,7 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 
 static enum put_step put_enter(struct kvblk_req *req, const struct kvblk_slot *old)
 {
-	enum put_step step;
-
-	if (!kvblk_media_begin(req))
-		return kvblk_req_over(req, -ENODEV);
-	step = put_reserve(req, old);
-	if (step != STEP_INFLIGHT)
-		kvblk_media_end(req);
-	return step;
+	return put_begin(req) ? put_reserve(req, old) : kvblk_req_over(req, -ENODEV);
 }
 
 static int put_done(struct kvblk_req *req)
@@ -659,7 +673,7 @@ static int put_done(struct kvblk_req *req)
 	return req->bytes;
 }
 
-static enum put_step put_keep(struct kvblk_req *req)
+static noinline enum put_step put_keep(struct kvblk_req *req)
 {
 	struct kvblk_slot slot;
 	int err;
@@ -667,18 +681,20 @@ static enum put_step put_keep(struct kvblk_req *req)
 	/* if the policy was asked already, a member must take the block */
 	if (req->write.asked || !kvblk_put_stays(req))
 		return STEP_ADMIT;
-	err = put_tag(req);
+	err = req->write.caller_tag ? put_tag(req) : 0;
 	if (err)
-		return put_fetched(req, err, STEP_ADMIT);
+		return put_unfetched(req, err);
 	kvblk_req_buffers_drop(req);
 	if (!req->write.chain)
 		req->write.continues = req->write.parent.lo &&
 				       kvblk_block_present(req->pool, req->write.parent,
 							   req->tenant, &slot);
 	err = put_fill(req);
-	if (err || !req->block)
-		return put_fetched(req, err, STEP_ADMIT);
-	if (!kvblk_media_begin(req))
+	if (err)
+		return put_unfetched(req, err);
+	if (!req->block)
+		return STEP_ADMIT;
+	if (!put_begin(req))
 		return kvblk_req_over(req, -ENODEV);
 	/* for kvblk_dram_block_enter() */
 	refcount_inc(&req->block->refs);
@@ -703,8 +719,11 @@ static int put_try(struct kvblk_req *req)
 
 	do {
 		step = put_look(req, &old);
+		/* a pager may take any time, and the pool's end waits for media halves */
+		if (step != STEP_INFLIGHT && req->src.fault)
+			kvblk_media_end(req);
 		if (step == STEP_KEEP)
-			step = put_keep(req);
+			step = dram_takes(req) ? put_keep(req) : STEP_ADMIT;
 		if (step == STEP_ADMIT)
 			step = put_admit(req);
 		if (step == STEP_FETCH)
@@ -714,6 +733,8 @@ static int put_try(struct kvblk_req *req)
 		if (step == STEP_ENTER)
 			step = put_enter(req, &old);
 	} while (step == STEP_LOOK);
+	if (step != STEP_INFLIGHT)
+		kvblk_media_end(req);
 	return step;
 }
 
@@ -765,7 +786,7 @@ static int put_give_up(struct kvblk_req *req)
 #define PUT_TRIES	3
 
 /* Retries a write, without P2P or on another member. Returns 0: in flight; 1: complete; -EIO. */
-static int put_elsewhere(struct kvblk_req *req)
+static noinline int put_elsewhere(struct kvblk_req *req)
 {
 	struct kvblk_sigpipe sigpipe;
 	int ret;
@@ -785,7 +806,7 @@ static int put_elsewhere(struct kvblk_req *req)
 }
 
 /* Blames the P2P route or the member for the failed write. @again: the put may retry. */
-static void put_failed(struct kvblk_req *req, bool again)
+static noinline void put_failed(struct kvblk_req *req, bool again)
 {
 	struct kvblk_reservation *resv = &req->media.resv;
 
@@ -800,21 +821,40 @@ static void put_failed(struct kvblk_req *req, bool again)
 	req->write.avoid = resv->member->flash.slot;
 }
 
-/* Publishes the new record in the index. Returns false if another put owns the key by now. */
-static bool put_show(struct kvblk_req *req, struct kvblk_slot *live)
+static struct kvblk_slot put_live(const struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
-	struct kvblk_slot victim;
+	struct kvblk_slot live = req->slot;
 
-	if (!req->write.replaces)
-		return kvblk_index_publish(&pool->index, req->id, &req->slot);
+	live.state = KVBLK_SLOT_LIVE;
+	return live;
+}
+
+/*
+ * Publishes the new record in place of the one that the put replaces. Returns false if another put
+ * owns the key by now.
+ */
+static noinline bool put_replace(struct kvblk_req *req)
+{
+	struct kvblk_slot live = put_live(req), victim;
+	struct kvblk_pool *pool = req->pool;
+
 	/* the older record's segment may have been reclaimed */
-	return kvblk_entry_replace(pool, req->id, &req->write.old, live) ||
-	       !kvblk_entry_insert(pool, req->id, live, &victim);
+	return kvblk_entry_replace(pool, req->id, &req->write.old, &live) ||
+	       !kvblk_entry_insert(pool, req->id, &live, &victim);
+}
+
+/* Has DRAM serve the published block, too. */
+static noinline void put_came(struct kvblk_req *req)
+{
+	struct kvblk_slot live = put_live(req);
+
+	req->coming = false;
+	if (kvblk_dram_block_keep(req->pool, req->block, &live))
+		kvblk_dram_block_queue(req->pool, req->block);
 }
 
 /* Invalidates the record. A concurrent delete finds the entry or the pending invalidation. */
-static void put_revert(struct kvblk_req *req)
+static noinline void put_revert(struct kvblk_req *req)
 {
 	struct kvblk_slot live = req->write.old;
 	struct kvblk_pool *pool = req->pool;
@@ -841,26 +881,22 @@ static bool put_lossy(const struct kvblk_req *req)
 static int put_settle(struct kvblk_req *req, bool again)
 {
 	struct kvblk_pool *pool = req->pool;
-	struct kvblk_slot live = req->slot;
 	int err = 0;
 
-	live.state = KVBLK_SLOT_LIVE;
 	if (req->media.io.status || put_lossy(req)) {
 		put_failed(req, again);
 		err = -EIO;
 	} else if (READ_ONCE(req->canceled)) {
 		err = -ECANCELED;
-	} else if (!put_show(req, &live)) {
+	} else if (!(req->write.replaces ? put_replace(req) :
+		     kvblk_index_publish(&pool->index, req->id, &req->slot))) {
 		/* another put took the key while this member was silent or being removed */
 		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 		err = -EALREADY;
 	}
 	/* after a failure the retry needs the DRAM block */
-	if (req->coming && !err) {
-		req->coming = false;
-		if (kvblk_dram_block_keep(pool, req->block, &live))
-			kvblk_dram_block_queue(pool, req->block);
-	}
+	if (req->coming && !err)
+		put_came(req);
 	if (err)
 		put_revert(req);
 	/* after a failed takeover the older record must stay valid, on missing members, too */
