@@ -91,8 +91,9 @@ static u64 header_mac(const struct kvblk_d_record *hdr, const struct kvblk_secre
 }
 
 /* Set place, checksum and MAC of a header whose other fields are set. */
-static void header_seal(struct kvblk_d_record *hdr, size_t size, const struct kvblk_place *place,
-			const struct kvblk_secret *secret)
+static __always_inline void header_seal(struct kvblk_d_record *hdr, size_t size,
+					const struct kvblk_place *place,
+					const struct kvblk_secret *secret)
 {
 	hdr->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
 	hdr->header_units = size >> KVBLK_UNIT_SHIFT;

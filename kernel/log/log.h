@@ -206,7 +206,15 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		       struct kvblk_reservation *resv);
 /* Returns whether to write past the cache, always if @lasts. Notes what a crash may do. */
 bool kvblk_reservation_durable(struct kvblk_reservation *resv, u8 integrity, bool lasts);
-void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot);
+
+static inline void kvblk_reservation_slot(const struct kvblk_reservation *resv,
+					  struct kvblk_slot *slot)
+{
+	slot->seg = resv->member->flash.seg_base + resv->segment;
+	slot->gen = (u16)resv->gen;
+	slot->off = resv->unit;
+}
+
 /* The caller holds the segment. */
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);

@@ -607,13 +607,6 @@ bool kvblk_reservation_durable(struct kvblk_reservation *resv, u8 integrity, boo
 	return durable;
 }
 
-void kvblk_reservation_slot(const struct kvblk_reservation *resv, struct kvblk_slot *slot)
-{
-	slot->seg = resv->member->flash.seg_base + resv->segment;
-	slot->gen = (u16)resv->gen;
-	slot->off = resv->unit;
-}
-
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit)
 {
