@@ -67,7 +67,7 @@ static bool header_short(const struct kvblk_d_record *hdr)
 }
 
 /* Return the CRC32C of the bytes in use: fields, key and chunk checksums; lengths in range. */
-static u32 header_crc_short(const struct kvblk_d_record *hdr)
+static __always_inline u32 header_crc_short(const struct kvblk_d_record *hdr)
 {
 	u32 crc = crc32c(KVBLK_CRC_INIT, hdr, offsetof(struct kvblk_d_record, crc));
 
@@ -178,44 +178,46 @@ static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
 	return KVBLK_DEC_FILLER;
 }
 
-static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
-					const struct kvblk_trust *trust,
-					struct kvblk_rec *rec)
+/* Return whether the record's fields are in range, other than those of header_placed(). */
+static bool record_in_range(const struct kvblk_d_record *hdr)
 {
-	u16 tenant = le16_to_cpu(hdr->tenant);
-	u32 length = le32_to_cpu(hdr->length);
+	return le16_to_cpu(hdr->tenant) < KVBLK_TENANT_IDS &&
+	       hdr->priority <= KVBLK_PRIORITY_MAX && hdr->integrity < KVBLK_INTEGRITIES;
+}
 
-	if (!value_in_range(length, tenant, hdr->priority) || !header_lengths_valid(hdr) ||
-	    hdr->integrity >= KVBLK_INTEGRITIES)
-		return KVBLK_DEC_NONE;
-	if (!trust->secret &&
-	    (le64_to_cpu(hdr->id_hi) != trust->id.hi ||
-	     le64_to_cpu(hdr->id_lo) != trust->id.lo || length != trust->length))
-		return KVBLK_DEC_NONE;
+/* Return whether the header is valid at @place, and for this version. */
+static __always_inline bool header_placed(const struct kvblk_d_record *hdr,
+					  const struct kvblk_place *place)
+{
+	return le64_to_cpu(hdr->incarnation) == place->incarnation &&
+	       le64_to_cpu(hdr->generation) == place->generation &&
+	       le32_to_cpu(hdr->segment) == place->segment &&
+	       le32_to_cpu(hdr->unit) == place->unit &&
+	       /* unknown values change the meaning of the payload (encrypted, without checksums) */
+	       le16_to_cpu(hdr->version) == KVBLK_FORMAT_VERSION &&
+	       !(le32_to_cpu(hdr->flags) & ~KVBLK_RECF_ALL) && !hdr->key_epoch &&
+	       !hdr->reserved && hdr->chunk_shift == KVBLK_CHUNK_SHIFT;
+}
 
-	*rec = (struct kvblk_rec) {
-		.id.hi = le64_to_cpu(hdr->id_hi),
-		.id.lo = le64_to_cpu(hdr->id_lo),
-		.seq = le64_to_cpu(hdr->seq),
-		.layout_tag = le64_to_cpu(hdr->layout_tag),
-		.caller_tag = le64_to_cpu(hdr->caller_tag),
-		.parent = le64_to_cpu(hdr->parent),
-		.length = length,
-		.expiry = le32_to_cpu(hdr->expiry),
-		.tenant = tenant,
-		.key_len = le16_to_cpu(hdr->key_len),
-		.priority = hdr->priority,
-		.integrity = hdr->integrity,
-		.durable = le32_to_cpu(hdr->flags) & KVBLK_RECF_DURABLE,
-		.key = (const u8 *)hdr + KVBLK_HDR_KEY,
-		.crcs = (const void *)hdr + KVBLK_HDR_CRCS,
-	};
-	return KVBLK_DEC_RECORD;
+bool kvblk_record_named(const struct kvblk_d_record *hdr, struct kvblk_place place,
+			struct kvblk_id id, u32 length)
+{
+	u32 crc;
+
+	if (le64_to_cpu(hdr->magic) != KVBLK_RECORD_MAGIC ||
+	    le32_to_cpu(hdr->length) != length || !header_lengths_valid(hdr))
+		return false;
+
+	crc = likely(header_short(hdr)) ? header_crc_short(hdr) :
+					  crc_of(hdr, kvblk_header_bytes(length), mac);
+	return le32_to_cpu(hdr->crc) == crc && header_placed(hdr, &place) &&
+	       le64_to_cpu(hdr->id_hi) == id.hi && le64_to_cpu(hdr->id_lo) == id.lo &&
+	       record_in_range(hdr);
 }
 
 enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,
-				       struct kvblk_trust trust, struct kvblk_rec *rec)
+				       const struct kvblk_secret *secret, struct kvblk_rec *rec)
 {
 	const struct kvblk_d_record *hdr = buf;
 	size_t header_size;
@@ -235,22 +237,15 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 	if (header_short(hdr) && !header_lengths_valid(hdr))
 		return KVBLK_DEC_NONE;
 	if (le32_to_cpu(hdr->crc) != header_crc(hdr, header_size) ||
-	    (trust.secret && le64_to_cpu(hdr->mac) != header_mac(hdr, trust.secret)))
+	    le64_to_cpu(hdr->mac) != header_mac(hdr, secret) || !header_placed(hdr, place))
 		return KVBLK_DEC_NONE;
 
-	if (le64_to_cpu(hdr->incarnation) != place->incarnation ||
-	    le64_to_cpu(hdr->generation) != place->generation ||
-	    le32_to_cpu(hdr->segment) != place->segment || le32_to_cpu(hdr->unit) != place->unit)
+	if (magic == KVBLK_FILLER_MAGIC)
+		return filler_decode(hdr, rec);
+	if (!header_lengths_valid(hdr) || !record_in_range(hdr))
 		return KVBLK_DEC_NONE;
-
-	/* unknown values change the meaning of the payload (encrypted, without checksums) */
-	if (le16_to_cpu(hdr->version) != KVBLK_FORMAT_VERSION ||
-	    le32_to_cpu(hdr->flags) & ~KVBLK_RECF_ALL || hdr->key_epoch || hdr->reserved ||
-	    hdr->chunk_shift != KVBLK_CHUNK_SHIFT)
-		return KVBLK_DEC_NONE;
-
-	return magic == KVBLK_RECORD_MAGIC ? record_decode(hdr, &trust, rec) :
-					     filler_decode(hdr, rec);
+	*rec = kvblk_record_unpack(hdr);
+	return KVBLK_DEC_RECORD;
 }
 
 void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,

@@ -94,31 +94,43 @@ enum kvblk_decoded {
 	KVBLK_DEC_FILLER,	/* a filler; rec->length is the number of units it covers */
 };
 
-/* Proof that the module wrote a header, and no tenant within a payload. */
-struct kvblk_trust {
-	const struct kvblk_secret *secret;	/* of the header's MAC; or NULL, by index entry: */
-	struct kvblk_id id;			/* secret id of the record that begins there */
-	u32 length;				/* payload bytes of that record */
-};
-
-static inline struct kvblk_trust kvblk_trust_mac(const struct kvblk_secret *secret)
+/* Return the fields of a valid record header, which must remain at @hdr. */
+static inline struct kvblk_rec kvblk_record_unpack(const struct kvblk_d_record *hdr)
 {
-	return (struct kvblk_trust) { .secret = secret };
-}
-
-static inline struct kvblk_trust kvblk_trust_entry(struct kvblk_id id, u32 length)
-{
-	return (struct kvblk_trust) { .id = id, .length = length };
+	return (struct kvblk_rec) {
+		.id.hi = le64_to_cpu(hdr->id_hi),
+		.id.lo = le64_to_cpu(hdr->id_lo),
+		.seq = le64_to_cpu(hdr->seq),
+		.layout_tag = le64_to_cpu(hdr->layout_tag),
+		.caller_tag = le64_to_cpu(hdr->caller_tag),
+		.parent = le64_to_cpu(hdr->parent),
+		.length = le32_to_cpu(hdr->length),
+		.expiry = le32_to_cpu(hdr->expiry),
+		.tenant = le16_to_cpu(hdr->tenant),
+		.key_len = le16_to_cpu(hdr->key_len),
+		.priority = hdr->priority,
+		.integrity = hdr->integrity,
+		.durable = le32_to_cpu(hdr->flags) & KVBLK_RECF_DURABLE,
+		.key = (const u8 *)hdr + KVBLK_HDR_KEY,
+		.crcs = (const void *)hdr + KVBLK_HDR_CRCS,
+	};
 }
 
 /*
  * Decode a header in @size bytes (a multiple of 4 KiB) at @buf. Sets @rec, which points into
  * @buf, for RECORD and FILLER only. The caller must check that a filler ends in its segment.
- * A record that @trust does not prove is NONE.
+ * A record without a MAC by @secret is NONE: a tenant may have written it within a payload.
  */
 enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,
-				       struct kvblk_trust trust, struct kvblk_rec *rec);
+				       const struct kvblk_secret *secret, struct kvblk_rec *rec);
+/*
+ * Return whether @hdr, kvblk_header_bytes(@length), is the valid header of the record of @id and
+ * @length bytes at @place. An index entry must name them: this replaces the MAC, because the id is
+ * secret and a record begins there. Make nothing else of the header: use kvblk_record_unpack().
+ */
+bool kvblk_record_named(const struct kvblk_d_record *hdr, struct kvblk_place place,
+			struct kvblk_id id, u32 length);
 
 /* Decoded head of a summary page. */
 struct kvblk_sum {

@@ -107,14 +107,14 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
 				     void *header, const struct kvblk_mem *mem, u32 from, bool sum);
 /*
- * Returns whether @trust proves @header, read at @place, to be of a record of @length bytes. Sets
- * @rec, which points into @header. The caller verifies the payload.
+ * Returns whether @header, read at @place, is of a record of @length bytes, by its MAC. Sets @rec,
+ * which points into @header. The caller verifies the payload.
  */
 static inline bool kvblk_record_identify(const struct kvblk_place *place, u32 length,
-					 const void *header, struct kvblk_trust trust,
+					 const void *header, const struct kvblk_secret *secret,
 					 struct kvblk_rec *rec)
 {
-	return kvblk_record_decode(header, kvblk_header_bytes(length), place, trust, rec) ==
+	return kvblk_record_decode(header, kvblk_header_bytes(length), place, secret, rec) ==
 	       KVBLK_DEC_RECORD && rec->length == length;
 }
 

@@ -236,7 +236,7 @@ static int copy_check(struct copy *copy)
 	}
 	/* or else a damaged record would get a valid new header */
 	if (!kvblk_record_identify(&place, slot->len, copy->header,
-				   kvblk_trust_mac(&v->pool->secret), &copy->rec))
+				   &v->pool->secret, &copy->rec))
 		goto damaged;
 	verdict = kvblk_segment_judge(v->pool, v->seg, (struct kvblk_proof_case) {
 		.integrity = copy->rec.integrity,

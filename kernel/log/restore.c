@@ -138,7 +138,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 		if (!kvblk_io_read(&member->flash, kvblk_slot_pos(&member->flash, slot), header,
 				   kvblk_header_bytes(slot->len)))
 			seq = kvblk_record_identify(&place, slot->len, header,
-						    kvblk_trust_mac(&pool->secret), &rec) &&
+						    &pool->secret, &rec) &&
 			      seq_given(pool, rec.seq) ? rec.seq : 0;
 		kvblk_header_free(header, slot->len);
 	}

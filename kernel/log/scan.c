@@ -155,7 +155,7 @@ static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *
 			continue;
 		dec = unread & 1 ? KVBLK_DEC_MORE :
 		      kvblk_record_decode(buf, KVBLK_UNIT, &place,
-					  kvblk_trust_mac(reader->secret), &header);
+					  reader->secret, &header);
 		unread >>= 1;
 		buf += KVBLK_UNIT;
 		/* fillers have a single unit, so a longer header is a record */

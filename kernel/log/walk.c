@@ -97,7 +97,7 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 		}
 		dec = kvblk_record_decode(walk->buf + ((*at - walk->have_from) << KVBLK_UNIT_SHIFT),
 					  (walk->have_to - *at) << KVBLK_UNIT_SHIFT,
-					  &walk->place, kvblk_trust_mac(reader->secret), rec);
+					  &walk->place, reader->secret, rec);
 		*unit = *at;
 		if (dec == KVBLK_DEC_RECORD) {
 			*at += kvblk_record_units(rec->length, align);

@@ -260,7 +260,7 @@ static bool header_decode(const struct key_page *page, u32 i, struct kvblk_rec *
 
 	return header->data && !header->io.status &&
 	       kvblk_record_identify(&header->place, slot->len, header->data,
-				     kvblk_trust_mac(&pool->secret), rec) &&
+				     &pool->secret, rec) &&
 	       rec->tenant == page->file->tenant && rec->key_len <= KVBLK_NVME_KEY_MAX &&
 	       kvblk_index_token(&pool->index, rec->id) == slot->place;
 }

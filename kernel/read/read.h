@@ -3,6 +3,8 @@
 #ifndef KVBLK_READ_H
 #define KVBLK_READ_H
 
+#include <linux/unaligned.h>
+
 #include "request.h"
 
 /**
@@ -73,6 +75,42 @@ static inline int kvblk_read_miss(struct kvblk_req *req, enum kvblk_counter why)
 {
 	req->read.miss = why;
 	return -ENOENT;
+}
+
+/* Returns whether keys of @len bytes are equal: by words, because memcmp() is a call per get. */
+static inline bool kvblk_keys_equal(const void *a, const void *b, u32 len)
+{
+	u32 at;
+
+	if (unlikely(len < sizeof(u64)))
+		return !memcmp(a, b, len);
+	/* the last word may overlap the one before it */
+	len -= sizeof(u64);
+	for (at = 0; at < len; at += sizeof(u64))
+		if (get_unaligned((const u64 *)(a + at)) != get_unaligned((const u64 *)(b + at)))
+			return false;
+	return get_unaligned((const u64 *)(a + len)) == get_unaligned((const u64 *)(b + len));
+}
+
+/*
+ * Notes @rec, if it is of the requested block. Returns 0, or -ENOENT with req->read.miss. Inline:
+ * most of a record just unpacked is then in registers, or unread.
+ */
+static __always_inline int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec)
+{
+	/* another key with the same id: a miss, no damage */
+	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
+	    !kvblk_keys_equal(rec->key, req->key, rec->key_len))
+		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) && rec->layout_tag != req->read.layout_tag)
+		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
+	/* most blocks never expire: read the clock for others only */
+	if (rec->expiry && kvblk_expired(rec->expiry, kvblk_now(req->pool)))
+		return kvblk_read_miss(req, KVBLK_C_MISS_EXPIRED);
+	req->result.layout_tag = rec->layout_tag;
+	req->result.caller_tag = rec->caller_tag;
+	req->integrity = rec->integrity;
+	return 0;
 }
 
 /* Remembers how many bytes of the caller's memory to clear if the get fails. */
@@ -194,8 +232,6 @@ int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sou
 /* Complete a get: failed before any I/O; with @err or its number of bytes. Return 1. */
 int kvblk_read_fail(struct kvblk_req *req, int err);
 int kvblk_read_over(struct kvblk_req *req, int err);
-/* Notes @rec, if it is of the requested block. Returns 0, or -ENOENT with req->read.miss. */
-int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec);
 /* Verifies a completed read. Returns 0, -ENOENT, or of gets only -EAGAIN: read again. */
 int kvblk_read_check(struct kvblk_req *req);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Results of gets: the comparison with the request, counters and the trace. */
+/* Results of gets: counters and the trace. */
 #include "read/read.h"
 #include "trace.h"
 
@@ -67,21 +67,4 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 	req->read.state = KVBLK_READ_DONE;
 	/* -EINTR is internal: others may still see the completion of a task that exits */
 	return kvblk_req_over(req, err == -EINTR ? -ECANCELED : err);
-}
-
-int kvblk_read_match(struct kvblk_req *req, const struct kvblk_rec *rec)
-{
-	/* another key with the same id: a miss, no damage */
-	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
-	    memcmp(rec->key, req->key, rec->key_len))
-		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
-	if ((req->op.flags & KVBLK_OPF_LAYOUT) && rec->layout_tag != req->read.layout_tag)
-		return kvblk_read_miss(req, KVBLK_C_MISS_LAYOUT);
-	/* most blocks never expire: read the clock for others only */
-	if (rec->expiry && kvblk_expired(rec->expiry, kvblk_now(req->pool)))
-		return kvblk_read_miss(req, KVBLK_C_MISS_EXPIRED);
-	req->result.layout_tag = rec->layout_tag;
-	req->result.caller_tag = rec->caller_tag;
-	req->integrity = rec->integrity;
-	return 0;
 }

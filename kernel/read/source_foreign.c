@@ -136,7 +136,7 @@ static int foreign_identify(struct kvblk_req *req)
 
 	/* the MAC, because only the owner knows where records begin */
 	if (!kvblk_record_identify(&place, req->slot.len, req->header,
-				   kvblk_trust_mac(&req->pool->secret), &rec))
+				   &req->pool->secret, &rec))
 		return foreign_moved(req);
 	rec.expiry = kvblk_foreign_expiry(req->media.foreign, rec.expiry);
 	err = kvblk_read_match(req, &rec);

@@ -103,29 +103,31 @@ static int record_damaged(struct kvblk_req *req)
 	return record_wrong(req, kvblk_proofs[req->integrity].by_caller);
 }
 
-static int record_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
+/* noinline: a record in memory costs all gets the copies of fields that they need not */
+static noinline void record_describe(struct kvblk_req *req)
 {
-	struct kvblk_place place = kvblk_slot_place(req->media.flash, &req->slot,
-						    req->media.gen);
-	int err;
+	struct kvblk_rec rec = kvblk_record_unpack(req->header);
 
-	if (!kvblk_record_identify(&place, req->slot.len, req->header,
-				   kvblk_trust_entry(req->id, req->slot.len), rec))
-		return record_wrong(req, false);
-	err = kvblk_read_match(req, rec);
-	if (!err && unlikely(req->read.sink->describe))
-		req->read.sink->describe(req, rec);
-	return err;
+	req->read.sink->describe(req, &rec);
 }
 
 static int record_identify(struct kvblk_req *req)
 {
+	const struct kvblk_media *media = &req->media;
 	enum kvblk_verdict verdict;
 	struct kvblk_rec rec;
-	int err = record_check_header(req, &rec);
+	int err;
 
+	if (!kvblk_record_named(req->header,
+				kvblk_slot_place(media->flash, &req->slot, media->gen), req->id,
+				req->slot.len))
+		return record_wrong(req, false);
+	rec = kvblk_record_unpack(req->header);
+	err = kvblk_read_match(req, &rec);
 	if (err)
 		return err;
+	if (unlikely(req->read.sink->describe))
+		record_describe(req);
 	verdict = kvblk_read_judge(req, rec.integrity, rec.durable, kvblk_read_sees(req));
 	if (verdict != KVBLK_REFUSE)
 		return verdict == KVBLK_VERIFY;

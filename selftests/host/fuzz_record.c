@@ -291,7 +291,7 @@ static void judge(const u8 *buf, size_t size, enum target target,
 		entries_are_in_range((const void *)buf);
 		break;
 	default:
-		switch (kvblk_record_decode(buf, size, &place, kvblk_trust_mac(&secret), &rec)) {
+		switch (kvblk_record_decode(buf, size, &place, &secret, &rec)) {
 		case KVBLK_DEC_NONE:
 			MUST(!same);
 			break;
@@ -300,6 +300,7 @@ static void judge(const u8 *buf, size_t size, enum target target,
 			break;
 		case KVBLK_DEC_RECORD:
 			MUST(same || damage == SEALED || record_used_same(buf, images[target]));
+			MUST(kvblk_record_named((const void *)buf, place, rec.id, rec.length));
 			record_is_in_range(buf, size, &rec);
 			break;
 		case KVBLK_DEC_FILLER:

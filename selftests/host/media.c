@@ -218,7 +218,7 @@ static void scan_unit(struct media *media, const struct kvblk_d_segment *segment
 				 units - 1 - place.unit, &place, &media->secret, &sum))
 		add(media, IN_SUMMARY, at, &place);
 	if (kvblk_record_decode(media->image + at, KVBLK_UNIT, &place,
-				kvblk_trust_mac(&media->secret), &rec) != KVBLK_DEC_NONE)
+				&media->secret, &rec) != KVBLK_DEC_NONE)
 		add(media, IN_HEADER, at, &place);
 }
 
@@ -789,7 +789,7 @@ bool media_flood(const struct media *media, void *live, struct media_change *cha
 		place = media->list[IN_HEADER][i].place;
 		if (table->segments[place.segment].state == KVBLK_SEG_OPEN &&
 		    kvblk_record_decode(media->image + media->list[IN_HEADER][i].at,
-					KVBLK_UNIT, &place, kvblk_trust_mac(&media->secret),
+					KVBLK_UNIT, &place, &media->secret,
 					&rec) == KVBLK_DEC_RECORD)
 			break;
 	}

@@ -94,11 +94,27 @@ static void *encoded(const struct kvblk_rec *rec)
 	return buf;
 }
 
+/* Return whether an index entry with the id and length of the header itself proves it. */
+static bool named(const void *buf)
+{
+	const struct kvblk_d_record *hdr = buf;
+	struct kvblk_id id = { le64_to_cpu(hdr->id_hi), le64_to_cpu(hdr->id_lo) };
+
+	return kvblk_record_named(hdr, place, id, le32_to_cpu(hdr->length));
+}
+
+/* Decode, and check that what a MAC proves is also proven by an index entry. */
 static enum kvblk_decoded decode(const void *buf, size_t size)
 {
+	enum kvblk_decoded decoded;
 	struct kvblk_rec rec;
 
-	return kvblk_record_decode(buf, size, &place, kvblk_trust_mac(&secret), &rec);
+	decoded = kvblk_record_decode(buf, size, &place, &secret, &rec);
+	if (decoded == KVBLK_DEC_RECORD)
+		assert_true(kvblk_record_named(buf, place, rec.id, rec.length));
+	if (decoded == KVBLK_DEC_FILLER)
+		assert_false(named(buf));
+	return decoded;
 }
 
 /* Return whether a checksum covers a byte of the header of @rec: padding has no meaning. */
@@ -108,6 +124,13 @@ static bool covered(const struct kvblk_rec *rec, size_t byte)
 	       (byte >= KVBLK_HDR_KEY && byte < (size_t)KVBLK_HDR_KEY + rec->key_len) ||
 	       (byte >= KVBLK_HDR_CRCS &&
 		byte < KVBLK_HDR_CRCS + 4 * kvblk_nr_chunks(rec->length));
+}
+
+/* Return whether a byte of a header is part of the MAC, which an index entry replaces. */
+static bool in_mac(size_t byte)
+{
+	return byte >= offsetof(struct kvblk_d_record, mac) &&
+	       byte < offsetof(struct kvblk_d_record, pad);
 }
 
 static void assert_same_rec(const struct kvblk_rec *a,
@@ -185,7 +208,7 @@ TEST_FORMS(record_round_trip)
 		in.durable = i & 1;
 		in.tenant = i % 3 ? i : KVBLK_TENANT_IDS - 1;
 		buf = encoded(&in);
-		assert_int_equal(kvblk_record_decode(buf, size, &place, kvblk_trust_mac(&secret),
+		assert_int_equal(kvblk_record_decode(buf, size, &place, &secret,
 						     &out),
 				 KVBLK_DEC_RECORD);
 		assert_same_rec(&in, &out);
@@ -211,7 +234,7 @@ TEST_FORMS(zeroes_are_values)
 	}, out;
 	void *buf = encoded(&in);
 
-	assert_int_equal(kvblk_record_decode(buf, KVBLK_UNIT, &place, kvblk_trust_mac(&secret),
+	assert_int_equal(kvblk_record_decode(buf, KVBLK_UNIT, &place, &secret,
 					     &out),
 			 KVBLK_DEC_RECORD);
 	assert_same_rec(&in, &out);
@@ -266,13 +289,13 @@ TEST_FORMS(reinsertion_in_place)
 	in.key = pattern;
 	in.key_len = KVBLK_KEY_MAX;
 	buf = encoded(&in);
-	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &place, kvblk_trust_mac(&secret),
+	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &place, &secret,
 					     &moved),
 			 KVBLK_DEC_RECORD);
 	/* perhaps to a member that needs the other form */
 	kvblk_record_encode(buf, &moved, &there, &secret, !short_crc);
 	assert_int_equal(decode(buf, HEADER_MAX), KVBLK_DEC_NONE);
-	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &there, kvblk_trust_mac(&secret),
+	assert_int_equal(kvblk_record_decode(buf, HEADER_MAX, &there, &secret,
 					     &out),
 			 KVBLK_DEC_RECORD);
 	assert_same_rec(&in, &out);
@@ -290,7 +313,7 @@ TEST(filler_round_trip)
 	for (int i = 0; i < 4; i++) {
 		kvblk_filler_encode(buf, units[i], &place, &secret);
 		assert_int_equal(kvblk_record_decode(buf, KVBLK_UNIT, &place,
-						     kvblk_trust_mac(&secret), &rec),
+						     &secret, &rec),
 				 KVBLK_DEC_FILLER);
 		assert_int_equal(rec.length, units[i]);
 	}
@@ -324,6 +347,9 @@ static void flip_every_bit(u8 *buf, size_t size, const struct kvblk_rec *rec)
 			assert_not_valid(decode(buf, size), bit / 8);
 		else
 			assert_int_equal(decode(buf, size), KVBLK_DEC_RECORD);
+		if (rec && covered(rec, bit / 8))
+			assert_int_equal(kvblk_record_named((void *)buf, place, rec->id,
+							    rec->length), in_mac(bit / 8));
 		buf[bit / 8] ^= 1 << bit % 8;
 	}
 	assert_int_not_equal(decode(buf, size), KVBLK_DEC_NONE);
@@ -423,12 +449,6 @@ TEST_FORMS(more_is_told_only_where_there_is_more)
 	free(buf);
 }
 
-static enum kvblk_decoded by_entry(const u8 *buf, struct kvblk_id id, u32 length,
-				   struct kvblk_rec *rec)
-{
-	return kvblk_record_decode(buf, KVBLK_UNIT, &place, kvblk_trust_entry(id, length), rec);
-}
-
 /*
  * A tenant writes forged headers into a payload. The tenant knows the place, the target tenant
  * and everything else except the secret.
@@ -442,7 +462,6 @@ TEST_FORMS(forged_headers_are_refused)
 	struct kvblk_id other = rec.id;
 	struct kvblk_secret guess;
 	static const u8 zero_seed[32];
-	struct kvblk_rec out;
 	u64 mac;
 
 	/* sealed with another secret */
@@ -464,14 +483,13 @@ TEST_FORMS(forged_headers_are_refused)
 	hdr->mac = cpu_to_le64(~0ULL);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 	/* an index entry proves the record that it describes, and no other */
-	assert_int_equal(by_entry(forged, rec.id, 4096, &out), KVBLK_DEC_RECORD);
-	assert_true(out.id.hi == rec.id.hi && out.id.lo == rec.id.lo && out.length == 4096);
-	assert_int_equal(by_entry(forged, rec.id, 4097, &out), KVBLK_DEC_NONE);
+	assert_true(kvblk_record_named(hdr, place, rec.id, 4096));
+	assert_false(kvblk_record_named(hdr, place, rec.id, 4097));
 	other.hi++;
-	assert_int_equal(by_entry(forged, other, 4096, &out), KVBLK_DEC_NONE);
+	assert_false(kvblk_record_named(hdr, place, other, 4096));
 	other = rec.id;
 	other.lo++;
-	assert_int_equal(by_entry(forged, other, 4096, &out), KVBLK_DEC_NONE);
+	assert_false(kvblk_record_named(hdr, place, other, 4096));
 
 	/* the tenant's own record, moved: new place and checksum, old MAC */
 	elsewhere.unit++;
@@ -525,11 +543,12 @@ TEST_FORMS(a_record_elsewhere_is_refused)
 		wrong[3].unit ^= 1u << bit % 32;
 		for (int i = 0; i < nr; i++) {
 			assert_false(kvblk_record_decode(buf, KVBLK_UNIT,
-							 &wrong[i], kvblk_trust_mac(&secret),
+							 &wrong[i], &secret,
 							 &out));
 			assert_false(kvblk_record_decode(filler, KVBLK_UNIT,
-							 &wrong[i], kvblk_trust_mac(&secret),
+							 &wrong[i], &secret,
 							 &out));
+			assert_false(kvblk_record_named(buf, wrong[i], rec.id, 4096));
 		}
 	}
 	free(filler);
@@ -549,6 +568,7 @@ TEST_FORMS(fields_out_of_range_are_refused)
 		change;							\
 		reseal_header((void *)buf, hdr->header_units * KVBLK_UNIT, &secret);		\
 		assert_int_equal(decode(buf, HEADER_MAX), KVBLK_DEC_NONE); \
+		assert_false(named(buf));				\
 	} while (0)
 
 	REFUSED(hdr->version = 0);
