@@ -189,15 +189,14 @@ static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64
 	}
 }
 
-struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
-				     void *header, const struct kvblk_mem *mem, u32 from, bool sum)
+/* Submits reads of a header, at @pos, and a payload. noinline: most gets need one bio. */
+static noinline struct kvblk_sums *record_read_apart(struct kvblk_io *io, u64 pos,
+						     const struct kvblk_mem *mem, u32 from,
+						     bool sum)
 {
 	struct kvblk_sums *sums = sum ? sums_alloc(io, mem) : NULL;
-	u64 pos = kvblk_slot_pos(io->flash, slot);
-	u32 bytes = kvblk_header_bytes(slot->len);
-	u64 data = pos + bytes + from;
+	u64 data = pos + mem->bv[0].bv_len + from;
 
-	bvec_set_virt(&mem->bv[0], header, bytes);
 	if (from)
 		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, 1);
 	if (sums)
@@ -207,6 +206,18 @@ struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slo
 	else
 		head_submit(io, REQ_OP_READ, pos, mem, mem->bytes, mem->nr);
 	return sums;
+}
+
+struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
+				     void *header, const struct kvblk_mem *mem, u32 from, bool sum)
+{
+	u64 pos = kvblk_slot_pos(io->flash, slot);
+
+	bvec_set_virt(&mem->bv[0], header, kvblk_header_bytes(slot->len));
+	if (from || sum)
+		return record_read_apart(io, pos, mem, from, sum);
+	head_submit(io, REQ_OP_READ, pos, mem, mem->bytes, mem->nr);
+	return NULL;
 }
 
 bool kvblk_payload_open(const struct kvblk_mem *mem, const struct kvblk_sums *sums, u8 integrity,
