@@ -49,6 +49,21 @@ void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secr
 	key->key[1] = siphash_1u64(tenant, &secret->id[1]);
 }
 
+/* Return the last @left bytes of @name, which begin at @at, as a number. */
+static __always_inline u64 tail_word(const u8 *name, const u8 *at, unsigned int left)
+{
+	u64 word = 0;
+
+	if (!left)
+		return 0;
+	/* the word may begin before @at, but not before @name */
+	if (at != name)
+		return get_unaligned_le64(at + left - 8) >> 8 * (8 - left);
+	while (left--)
+		word = word << 8 | at[left];
+	return word;
+}
+
 /* SipHash-2-4-128. The kernel's siphash() has 64 bits; two calls cost nearly twice as much. */
 struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name, unsigned int len)
 {
@@ -61,27 +76,31 @@ struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name, un
 	struct kvblk_id id;
 	unsigned int i;
 
-	for (; len >= 8; at += 8, len -= 8) {
+	for (i = len / 8; i; i--, at += 8) {
 		word = get_unaligned_le64(at);
 		v3 ^= word;
 		SIPROUND;
 		SIPROUND;
 		v0 ^= word;
 	}
-	for (i = 0; i < len; i++)
-		last |= (u64)at[i] << 8 * i;
+	last |= tail_word(name, at, len % 8);
 	v3 ^= last;
 	SIPROUND;
 	SIPROUND;
 	v0 ^= last;
 
+	/* unrolled, because compilers keep the loops */
 	v2 ^= 0xee;
-	for (i = 0; i < 4; i++)
-		SIPROUND;
+	SIPROUND;
+	SIPROUND;
+	SIPROUND;
+	SIPROUND;
 	id.hi = v0 ^ v1 ^ v2 ^ v3;
 	v1 ^= 0xdd;
-	for (i = 0; i < 4; i++)
-		SIPROUND;
+	SIPROUND;
+	SIPROUND;
+	SIPROUND;
+	SIPROUND;
 	id.lo = v0 ^ v1 ^ v2 ^ v3;
 	return id;
 }
