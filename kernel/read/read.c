@@ -20,16 +20,23 @@ const struct kvblk_source *const kvblk_read_sources[] = {
 
 static int read_hold(struct kvblk_req *req, const struct kvblk_source *const *source)
 {
-	int err = -ESTALE;
+	int err;
 
 	/* the first one is DRAM: a pool without needs no indirect call to miss there */
 	if (!READ_ONCE(req->pool->dram.used))
 		source++;
-	for (; *source && err == -ESTALE; source++) {
+	do {
 		req->read.source = *source;
 		err = req->read.source->hold(req);
-	}
+	} while (err == -ESTALE && *++source);
 	return err;
+}
+
+/* Returns whether DRAM still holds the block: an earlier lookup has set req->slot to its entry. */
+static noinline bool read_recalls(struct kvblk_req *req)
+{
+	req->read.source = &kvblk_source_dram;
+	return !kvblk_slot_expired(req->pool, &req->slot) && !req->read.source->hold(req);
 }
 
 int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources)
@@ -38,10 +45,7 @@ int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sou
 	int err, tries;
 
 	req->media.stats = &pool->stats->own;
-	/* an earlier lookup found the block in DRAM, and req->slot is its entry */
-	req->read.source = &kvblk_source_dram;
-	if (req->read.state == KVBLK_READ_RECALL && !kvblk_slot_expired(pool, &req->slot) &&
-	    !req->read.source->hold(req))
+	if (unlikely(req->read.state == KVBLK_READ_RECALL) && read_recalls(req))
 		return 0;
 	/* an entry that moves is LIVE at its new place after a retry */
 	for (tries = 0; tries < 4; tries++) {
@@ -82,22 +86,29 @@ static int get_range(struct kvblk_req *req)
 	return 0;
 }
 
+/* Finds the block of a trial, which is valid for one record only, and ends it for another one. */
+static noinline int get_find_again(struct kvblk_req *req, const struct kvblk_source *const *sources)
+{
+	struct kvblk_slot was = req->slot;
+	int err = kvblk_read_find(req, sources);
+
+	if (!err && !kvblk_same_record(&was, &req->slot))
+		kvblk_p2p_trial_end(req);
+	return err;
+}
+
 static int get_start(struct kvblk_req *req)
 {
+	const struct kvblk_source *const *sources;
 	int err = kvblk_read_begin(req);
-	struct kvblk_slot was;
 
 	if (err)
 		return kvblk_read_fail(req, err);
-	if (unlikely(req->media.trial))
-		was = req->slot;
-	err = kvblk_read_find(req, kvblk_read_restarted(req) ? kvblk_read_sources :
-							       start_sources);
+	sources = kvblk_read_restarted(req) ? kvblk_read_sources : start_sources;
+	err = unlikely(req->media.trial) ? get_find_again(req, sources) :
+					   kvblk_read_find(req, sources);
 	if (err)
 		return kvblk_read_fail(req, err);
-	/* a trial is valid for one record only */
-	if (unlikely(req->media.trial) && !kvblk_same_record(&was, &req->slot))
-		kvblk_p2p_trial_end(req);
 	err = get_range(req);
 	return err ? kvblk_read_fail(req, err) : req->read.source->start(req);
 }
