@@ -4,8 +4,8 @@
 
 #include "memory/memory.h"
 
-/* Removes the first chunk from @part. Returns its checksum. */
-static __le32 chunk_crc(const struct bio_vec *bv, struct bvec_iter *part)
+/* Removes the first chunk from @part. Returns its checksum. Inline: @part stays in registers. */
+static __always_inline __le32 chunk_crc(const struct bio_vec *bv, struct bvec_iter *part)
 {
 	u32 left = min(part->bi_size, 1u << KVBLK_CHUNK_SHIFT), crc = KVBLK_CRC_INIT, len;
 
@@ -50,15 +50,23 @@ void kvblk_mem_seal(const struct kvblk_mem *mem, u8 integrity, __le32 *crcs)
 	}
 }
 
-bool kvblk_proof_open(u8 integrity, const struct bio_vec *bv, struct bvec_iter rest,
-		      const __le32 *crcs)
+/* noinline: most payloads are smaller */
+static noinline bool proof_open_parts(const struct kvblk_proof *proof, const struct bio_vec *bv,
+				      struct bvec_iter rest, const __le32 *crcs)
 {
-	const struct kvblk_proof *proof = &kvblk_proofs[integrity];
-
 	for (; rest.bi_size > KVBLK_PROOF_BYTES; crcs += KVBLK_PROOF_BYTES >> KVBLK_CHUNK_SHIFT) {
 		if (!proof->open(bv, kvblk_part_next(bv, &rest, KVBLK_PROOF_BYTES), crcs))
 			return false;
 		cond_resched();
 	}
 	return proof->open(bv, rest, crcs);
+}
+
+bool kvblk_proof_open(u8 integrity, const struct bio_vec *bv, struct bvec_iter rest,
+		      const __le32 *crcs)
+{
+	const struct kvblk_proof *proof = &kvblk_proofs[integrity];
+
+	return rest.bi_size > KVBLK_PROOF_BYTES ? proof_open_parts(proof, bv, rest, crcs) :
+						  proof->open(bv, rest, crcs);
 }
