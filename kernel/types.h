@@ -893,8 +893,10 @@ static inline bool kvblk_slot_foreign(const struct kvblk_slot *slot)
 static inline void kvblk_block_touch(struct kvblk_pool *pool, struct kvblk_id id,
 				     const struct kvblk_slot *slot)
 {
+	u8 tick = kvblk_policy_tick(&pool->policy);
+
 	/* a lookup and the get that follows it are one request */
-	if (kvblk_index_touch(&pool->index, slot, kvblk_policy_tick(&pool->policy)) &&
+	if (slot->heat != tick && kvblk_index_touch(&pool->index, slot, tick) &&
 	    !kvblk_slot_foreign(slot))
 		kvblk_duel_touch(&pool->duel, id);
 }
