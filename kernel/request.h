@@ -389,10 +389,14 @@ static_assert(KVBLK_C_PUT_BOUNCED - KVBLK_C_PUT_DIRECT == 1);
 /* Counts and notes how the payload moved. @to: counter of direct transfers, others are next. */
 static inline void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
 {
-	bool direct = req->mem.direct;
-
-	kvblk_count_at(req->media.stats, to + !direct, 1);
-	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
+	/* a constant counter in each branch, because an array's bounds are checked */
+	if (req->mem.direct) {
+		kvblk_count_at(req->media.stats, to, 1);
+		req->result.flags |= KVBLK_RES_DIRECT;
+	} else {
+		kvblk_count_at(req->media.stats, to + 1, 1);
+		req->result.flags |= KVBLK_RES_BOUNCED;
+	}
 	if (unlikely(req->device))
 		kvblk_req_count_device(req);
 }

@@ -50,15 +50,17 @@ int kvblk_read_fail(struct kvblk_req *req, int err)
 
 int kvblk_read_over(struct kvblk_req *req, int err)
 {
+	struct kvblk_stats __percpu *stats = req->media.stats;
 	struct kvblk_pool *pool = req->pool;
+	u32 want = req->read.want;
 
 	if (!err) {
-		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
-		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->read.want);
-		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->read.want, req->start);
+		kvblk_count_at(stats, KVBLK_C_GETS, 1);
+		kvblk_count_at(stats, KVBLK_C_GET_BYTES, want);
+		kvblk_hist_add_at(pool, stats, KVBLK_H_GET, want, req->start);
 		if (unlikely(req->result.flags & KVBLK_RES_FOREIGN))
 			count_foreign(req);
-		err = req->read.want;
+		err = want;
 	} else {
 		req->result.flags = 0;
 		count_failed(req, err);
