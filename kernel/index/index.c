@@ -26,6 +26,7 @@
 #define SLOT_BITS	160
 #define HOME_SLOTS	(2 * BUCKET_SLOTS)
 #define TAG_BITS	56
+#define PATHS_AHEAD	6	/* prefetched buckets of a search for two moves */
 #define PLACE_SHIFT	2	/* bits of the slot number in &kvblk_slot.place */
 #define PLACE_MASK	(BIT(PLACE_SHIFT) - 1)
 /*
@@ -51,6 +52,12 @@
 #define SLOT_TENANT	GENMASK(13, 0)
 #define SLOT_PRIO	GENMASK(15, 14)
 
+/* bits in &kvblk_bucket.marks of the slots that are not FREE, and of the retained ones */
+#define MARK_USED(nr)		(BIT(0) << (nr))
+#define MARK_RETAINED(nr)	(BIT(4) << (nr))
+#define MARKS_USED		GENMASK(BUCKET_SLOTS - 1, 0)
+#define MARKS_RETAINED		(MARKS_USED << 4)
+
 #define LEN_LOW_BITS	22
 #define TAG_LOW_BITS	16
 
@@ -73,7 +80,7 @@ struct kvblk_bucket {
 			__le16 tag[BUCKET_SLOTS];	/* low bits of each slot's tag */
 			u16 c[BUCKET_SLOTS];
 			u8 heat[BUCKET_SLOTS];	/* ticks of the last touches */
-			u8 retained;	/* a bit for each slot; under the stripe's lock */
+			u8 marks;	/* MARK_* bits; under the stripe's lock */
 		};
 	};
 	u64 a[BUCKET_SLOTS];
@@ -92,10 +99,14 @@ struct place {
 	unsigned int nr;
 };
 
-/* Where an id may be: the tag that its slot carries, and both candidate buckets. */
+/*
+ * Where an id may be: the tag that its slot carries, and both candidate buckets. No array, because
+ * compilers would guard the stack of each function that has one.
+ */
 struct home {
 	u64 tag;
-	u64 bucket[2];
+	u64 bucket;
+	u64 second;
 };
 
 /* A relocation: each slot moves to the next place, from a candidate bucket to a vacant place. */
@@ -104,45 +115,69 @@ struct path {
 	unsigned int nr;
 };
 
+/* Return the slot's number in its bucket. The mask changes nothing; it spares checks of bounds. */
+static __always_inline unsigned int place_nr(struct place at)
+{
+	return at.nr & PLACE_MASK;
+}
+
 static __always_inline struct packed slot_load(const struct kvblk_index *idx, struct place at)
 {
 	const struct kvblk_bucket *bucket = &idx->buckets[at.bucket];
+	unsigned int nr = place_nr(at);
 
 	return (struct packed) {
-		.a = READ_ONCE(bucket->a[at.nr]),
-		.b = READ_ONCE(bucket->b[at.nr]),
-		.c = READ_ONCE(bucket->c[at.nr]),
-		.tag = le16_to_cpu(READ_ONCE(bucket->tag[at.nr])),
+		.a = READ_ONCE(bucket->a[nr]),
+		.b = READ_ONCE(bucket->b[nr]),
+		.c = READ_ONCE(bucket->c[nr]),
+		.tag = le16_to_cpu(READ_ONCE(bucket->tag[nr])),
 	};
 }
 
 /* Stripe's lock held, inside the seqcount. */
-static void slot_store(struct kvblk_index *idx, struct place at, struct packed p)
+static __always_inline void slot_store(struct kvblk_index *idx, struct place at, struct packed p)
 {
 	struct kvblk_bucket *bucket = &idx->buckets[at.bucket];
+	unsigned int nr = place_nr(at);
 
-	WRITE_ONCE(bucket->a[at.nr], p.a);
-	WRITE_ONCE(bucket->b[at.nr], p.b);
-	WRITE_ONCE(bucket->c[at.nr], p.c);
-	WRITE_ONCE(bucket->tag[at.nr], cpu_to_le16(p.tag));
+	WRITE_ONCE(bucket->a[nr], p.a);
+	WRITE_ONCE(bucket->b[nr], p.b);
+	WRITE_ONCE(bucket->c[nr], p.c);
+	WRITE_ONCE(bucket->tag[nr], cpu_to_le16(p.tag));
+}
+
+/* As slot_store(), but only the part with the state. */
+static __always_inline void slot_store_state(struct kvblk_index *idx, struct place at,
+					     struct packed p)
+{
+	WRITE_ONCE(idx->buckets[at.bucket].a[place_nr(at)], p.a);
 }
 
 static u8 *slot_heat(const struct kvblk_index *idx, struct place at)
 {
-	return &idx->buckets[at.bucket].heat[at.nr];
+	return &idx->buckets[at.bucket].heat[place_nr(at)];
 }
 
 static bool slot_retained(const struct kvblk_index *idx, struct place at)
 {
-	return READ_ONCE(idx->buckets[at.bucket].retained) & BIT(at.nr);
+	return READ_ONCE(idx->buckets[at.bucket].marks) & MARK_RETAINED(place_nr(at));
 }
 
-/* Stripe's lock held. */
+/* Mark the slot as FREE or not, and as retained or not. Stripe's lock held. */
+static __always_inline void slot_mark(struct kvblk_index *idx, struct place at, bool used,
+				      bool retained)
+{
+	u8 mark = used * MARK_USED(0) | retained * MARK_RETAINED(0);
+	u8 *marks = &idx->buckets[at.bucket].marks;
+	unsigned int nr = place_nr(at);
+
+	WRITE_ONCE(*marks, (*marks & ~(MARK_USED(nr) | MARK_RETAINED(nr))) | mark << nr);
+}
+
+/* Stripe's lock held, and the slot is not FREE. */
 static void slot_set_retained(struct kvblk_index *idx, struct place at, bool retained)
 {
-	u8 *bits = &idx->buckets[at.bucket].retained;
-
-	WRITE_ONCE(*bits, (*bits & ~BIT(at.nr)) | retained << at.nr);
+	slot_mark(idx, at, true, retained);
 }
 
 static u64 slot_number(struct place at)
@@ -183,7 +218,7 @@ static bool slot_dead(const struct kvblk_index *idx, struct packed p)
 	return entry_dead(idx, slot_state(p), FIELD_GET(SLOT_SEG, p.b), FIELD_GET(SLOT_GEN, p.a));
 }
 
-static struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
+static __always_inline struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
 {
 	u32 len = slot->len - 1;
 
@@ -228,8 +263,8 @@ static __always_inline void slot_unpack(const struct kvblk_index *idx, struct pl
 }
 
 /* Write a slot, except its heat and its retention. Inside the seqcount. */
-static void slot_write(struct kvblk_index *idx, struct place at,
-		       struct packed p, u32 expiry, u64 caller_tag)
+static __always_inline void slot_write(struct kvblk_index *idx, struct place at,
+				       struct packed p, u32 expiry, u64 caller_tag)
 {
 	u64 *tags = READ_ONCE(idx->tags);
 	u64 nr = slot_number(at);
@@ -254,7 +289,7 @@ static void slot_move(struct kvblk_index *idx, struct place from, struct place t
 	slot_write(idx, to, p, p.a & SLOT_EXPIRES ? READ_ONCE(idx->expiry[nr]) : 0,
 		   tags ? READ_ONCE(tags[nr]) : 0);
 	WRITE_ONCE(*slot_heat(idx, to), READ_ONCE(*slot_heat(idx, from)));
-	slot_set_retained(idx, to, slot_retained(idx, from));
+	slot_mark(idx, to, true, slot_retained(idx, from));
 	if (slot_retained(idx, from) && !(p.a & SLOT_EXPIRES))
 		WRITE_ONCE(idx->expiry[slot_number(to)], READ_ONCE(idx->expiry[nr]));
 }
@@ -278,12 +313,13 @@ static __always_inline struct home home_of(const struct kvblk_index *idx, struct
 	u64 tag = id.lo >> (64 - TAG_BITS);
 	u64 bucket = mul_u64_u64_shr(id.hi, idx->nr_buckets, 64);
 
-	return (struct home) { .tag = tag, .bucket = { bucket, other_bucket(idx, tag, bucket) } };
+	return (struct home) { tag, bucket, other_bucket(idx, tag, bucket) };
 }
 
 static struct kvblk_stripe *stripe_of(const struct kvblk_index *idx, u64 bucket)
 {
-	return &idx->stripes[bucket >> idx->stripe_shift];
+	/* the mask spares a check of the shift */
+	return &idx->stripes[bucket >> (idx->stripe_shift & 63)];
 }
 
 /* Return the slots that may have @tag, as the top bit of each 16; branch-free: unpredictable. */
@@ -297,20 +333,17 @@ static __always_inline u64 bucket_match(const struct kvblk_index *idx, u64 bucke
 	return (differ - ones) & ~differ & ones << (TAG_LOW_BITS - 1);
 }
 
-/* Return the FREE slots of @bucket as bits. Unrolled, because compilers keep the loop. */
+/* Return the FREE slots of @bucket as bits. */
 static __always_inline unsigned int bucket_free(const struct kvblk_index *idx, u64 bucket)
 {
-	const u64 *a = idx->buckets[bucket].a;
-
-	BUILD_BUG_ON(BUCKET_SLOTS != 3);
-	return ((READ_ONCE(a[0]) & SLOT_STATE) == 0) |
-	       ((READ_ONCE(a[1]) & SLOT_STATE) == 0) << 1 |
-	       ((READ_ONCE(a[2]) & SLOT_STATE) == 0) << 2;
+	return ~READ_ONCE(idx->buckets[bucket].marks) & MARKS_USED;
 }
 
+/* Return the number of bits of @mask: a table in a constant, two bits for each mask. */
 static unsigned int mask_weight(unsigned int mask)
 {
-	return (mask & 1) + (mask >> 1 & 1) + (mask >> 2);
+	BUILD_BUG_ON(BUCKET_SLOTS != 3);
+	return 0xe994 >> 2 * mask & 3;
 }
 
 static __always_inline bool slot_is_home(const struct home *home, struct packed p)
@@ -319,21 +352,18 @@ static __always_inline bool slot_is_home(const struct home *home, struct packed 
 	       p.tag == (u16)home->tag && slot_state(p) != KVBLK_SLOT_FREE;
 }
 
-/*
- * Return a place in the first or the @second bucket. An index of home->bucket would keep the array
- * in memory. The mask changes nothing, but checks of bounds are compiled out.
- */
+/* Return a place in the first or the @second bucket. */
 static __always_inline struct place home_at(const struct home *home, bool second, unsigned int nr)
 {
-	return (struct place) { second ? home->bucket[1] : home->bucket[0], nr & PLACE_MASK };
+	return (struct place) { second ? home->second : home->bucket, nr };
 }
 
 /* Find @home's slot, dead or alive. Without the lock, the result may be torn. */
 static __always_inline bool home_find(const struct kvblk_index *idx, const struct home *home,
 				      struct place *at, struct packed *p)
 {
-	u64 match = bucket_match(idx, home->bucket[0], home->tag) >> 1 |
-		    bucket_match(idx, home->bucket[1], home->tag);
+	u64 match = bucket_match(idx, home->bucket, home->tag) >> 1 |
+		    bucket_match(idx, home->second, home->tag);
 
 	for (; match; match &= match - 1) {
 		unsigned int bit = __ffs64(match);
@@ -371,11 +401,23 @@ static __always_inline bool home_find_at(const struct kvblk_index *idx, const st
 					 u64 place, struct place *at, struct packed *p)
 {
 	*at = place_unpack(place);
-	if ((at->bucket != home->bucket[0] && at->bucket != home->bucket[1]) ||
+	if ((at->bucket != home->bucket && at->bucket != home->second) ||
 	    at->nr >= BUCKET_SLOTS)
 		return false;
 	*p = slot_load(idx, *at);
 	return slot_is_home(home, *p);
+}
+
+/*
+ * Return the place of @home's slot after a move, or slot BUCKET_SLOTS of a bucket without one.
+ * noinline: few slots move while a caller knows their place.
+ */
+static noinline struct place home_find_moved(const struct kvblk_index *idx, struct home home)
+{
+	struct packed p;
+	struct place at;
+
+	return home_find(idx, &home, &at, &p) ? at : home_at(&home, false, BUCKET_SLOTS);
 }
 
 /* Find @home's slot if it has the record of @old. Stripe's lock held. */
@@ -383,16 +425,22 @@ static __always_inline bool home_find_same(const struct kvblk_index *idx, const 
 					   const struct kvblk_slot *old, struct place *at,
 					   struct packed *p)
 {
-	return (home_find_at(idx, home, old->place, at, p) || home_find(idx, home, at, p)) &&
-	       FIELD_GET(SLOT_SEG, p->b) == old->seg && FIELD_GET(SLOT_OFF, p->b) == old->off &&
+	if (unlikely(!home_find_at(idx, home, old->place, at, p))) {
+		*at = home_find_moved(idx, *home);
+		if (at->nr == BUCKET_SLOTS)
+			return false;
+		*p = slot_load(idx, *at);
+	}
+	return FIELD_GET(SLOT_SEG, p->b) == old->seg && FIELD_GET(SLOT_OFF, p->b) == old->off &&
 	       FIELD_GET(SLOT_GEN, p->a) == old->gen;
 }
 
 /* Find a FREE slot in the emptier bucket of @home: saves a fifth of the evictions at load 0.85. */
-static bool home_free(const struct kvblk_index *idx, const struct home *home, struct place *at)
+static __always_inline bool home_free(const struct kvblk_index *idx, const struct home *home,
+				      struct place *at)
 {
-	unsigned int free = bucket_free(idx, home->bucket[0]);
-	unsigned int free2 = bucket_free(idx, home->bucket[1]);
+	unsigned int free = bucket_free(idx, home->bucket);
+	unsigned int free2 = bucket_free(idx, home->second);
 	bool second = mask_weight(free2) > mask_weight(free);
 
 	if (second)
@@ -443,11 +491,16 @@ static bool path_short(const struct kvblk_index *idx, const struct home *home,
 	return true;
 }
 
+/* Return slot @nr of all in the buckets @other. */
+static struct place other_place(const u64 other[HOME_SLOTS], unsigned int nr)
+{
+	return (struct place) { other[nr / BUCKET_SLOTS], nr % BUCKET_SLOTS };
+}
+
 /* Find two moves, or one to a dead slot. @home has no dead slots, so no path leads back to it. */
 static bool path_long(const struct kvblk_index *idx, const struct home *home,
 		      const u64 other[HOME_SLOTS], struct path *path)
 {
-	struct place at, room;
 	unsigned int i;
 
 	for (i = 0; i < HOME_SLOTS; i++) {
@@ -455,19 +508,18 @@ static bool path_long(const struct kvblk_index *idx, const struct home *home,
 		path->nr = 2;
 		if (bucket_dead(idx, other[i], &path->at[1]))
 			return true;
-		for (at = (struct place) { .bucket = other[i] }; at.nr < BUCKET_SLOTS; at.nr++)
-			prefetch(&idx->buckets[place_other(idx, at)]);
 	}
-	for (i = 0; i < HOME_SLOTS; i++) {
-		for (at = (struct place) { .bucket = other[i] }; at.nr < BUCKET_SLOTS; at.nr++) {
-			if (!bucket_room(idx, place_other(idx, at), &room))
-				continue;
-			path->at[0] = home_place(home, i);
-			path->at[1] = at;
-			path->at[2] = room;
-			path->nr = 3;
+	/* prefetch only PATHS_AHEAD, because the first third of the buckets mostly has space */
+	for (i = 0; i < HOME_SLOTS * BUCKET_SLOTS + PATHS_AHEAD; i++) {
+		if (i < HOME_SLOTS * BUCKET_SLOTS)
+			prefetch(&idx->buckets[place_other(idx, other_place(other, i))]);
+		if (i < PATHS_AHEAD)
+			continue;
+		path->at[0] = home_place(home, (i - PATHS_AHEAD) / BUCKET_SLOTS);
+		path->at[1] = other_place(other, i - PATHS_AHEAD);
+		path->nr = 3;
+		if (bucket_room(idx, place_other(idx, path->at[1]), &path->at[2]))
 			return true;
-		}
 	}
 	return false;
 }
@@ -554,7 +606,7 @@ static bool path_foreign(const struct kvblk_index *idx, const struct home *home,
 
 static u64 home_token(struct home home)
 {
-	return home.tag << (64 - TAG_BITS) ^ min(home.bucket[0], home.bucket[1]);
+	return home.tag << (64 - TAG_BITS) ^ min(home.bucket, home.second);
 }
 
 u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id)
@@ -564,14 +616,14 @@ u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id)
 
 u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id)
 {
-	return home_of(idx, id).bucket[0] >> idx->stripe_shift;
+	return home_of(idx, id).bucket >> idx->stripe_shift;
 }
 
 static struct home place_home(const struct kvblk_index *idx, struct place at, struct packed p)
 {
 	u64 tag = FIELD_GET(SLOT_TAG_HIGH, p.a) << TAG_LOW_BITS | p.tag;
 
-	return (struct home) { tag, { at.bucket, other_bucket(idx, tag, at.bucket) } };
+	return (struct home) { tag, at.bucket, other_bucket(idx, tag, at.bucket) };
 }
 
 static bool entry_copy(const struct kvblk_index *idx, struct place at,
@@ -584,7 +636,7 @@ static bool entry_copy(const struct kvblk_index *idx, struct place at,
 		return false;
 	slot_unpack(idx, at, p, &entry->slot);
 	entry->slot.place = home_token(home);
-	entry->name.hi = min(home.bucket[0], home.bucket[1]);
+	entry->name.hi = min(home.bucket, home.second);
 	entry->name.lo = home.tag;
 	return true;
 }
@@ -604,83 +656,125 @@ static void slot_notify(struct kvblk_index *idx, struct place at, bool came)
 		slot_notify_now(idx, at, came);
 }
 
-/* Carry out the moves of @path, and write @slot to its first place. */
-static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe, const struct path *path,
-		     u64 tag, const struct kvblk_slot *slot)
+/* Write @slot to a place that is FREE, or whose entry is dead, evicted or moved. */
+static __always_inline void slot_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
+				     struct place at, u64 tag, const struct kvblk_slot *slot)
 {
-	unsigned int i = path->nr - 1;
+	const struct packed p = slot_pack(tag, slot);
+	bool free = bucket_free(idx, at.bucket) >> place_nr(at) & 1;
 
-	/* an overwritten dead slot is counted already */
-	if (slot_state(slot_load(idx, path->at[i])) == KVBLK_SLOT_FREE)
-		WRITE_ONCE(stripe->nr_used, stripe->nr_used + 1);
-	slot_notify(idx, path->at[i], false);
+	/* an overwritten slot is counted already */
+	WRITE_ONCE(stripe->nr_used, stripe->nr_used + free);
 	write_seqcount_begin(&stripe->seq);
-	for (; i; i--)
+	slot_write(idx, at, p, slot->expiry, slot->caller_tag);
+	WRITE_ONCE(*slot_heat(idx, at), slot->heat);
+	slot_mark(idx, at, true, false);
+	write_seqcount_end(&stripe->seq);
+	slot_notify(idx, at, true);
+}
+
+/* Carry out the moves of @path. Its first slot is then in two places until it is overwritten. */
+static void path_move(struct kvblk_index *idx, struct kvblk_stripe *stripe, const struct path *path)
+{
+	struct place last = path->at[path->nr - 1];
+	bool free = bucket_free(idx, last.bucket) >> place_nr(last) & 1;
+	unsigned int i;
+
+	WRITE_ONCE(stripe->nr_used, stripe->nr_used + free);
+	slot_notify(idx, last, false);
+	write_seqcount_begin(&stripe->seq);
+	for (i = path->nr - 1; i; i--)
 		slot_move(idx, path->at[i - 1], path->at[i]);
-	slot_write(idx, path->at[0], slot_pack(tag, slot), slot->expiry, slot->caller_tag);
-	WRITE_ONCE(*slot_heat(idx, path->at[0]), slot->heat);
-	slot_set_retained(idx, path->at[0], false);
 	write_seqcount_end(&stripe->seq);
 	/* report moved entries, too: a walk may have passed their new places */
-	for (i = 0; i < path->nr; i++)
+	for (i = 1; i < path->nr; i++)
 		slot_notify(idx, path->at[i], true);
 }
 
-/* Find room for @home, whose buckets are full. noinline: most inserts need no @other. */
-static noinline bool home_crowded(const struct kvblk_index *idx, const struct home *home,
-				  struct path *path)
+/* Find room for @home, whose buckets are full. */
+static bool home_crowded(const struct kvblk_index *idx, const struct home *home,
+			 struct path *path)
 {
 	u64 other[HOME_SLOTS];
 
+	path->nr = 1;
 	home_others(idx, home, other);
 	/* dead slots last, because each costs a look at its generation */
 	return path_short(idx, home, other, path) ||
-	       bucket_dead(idx, home->bucket[0], &path->at[0]) ||
-	       bucket_dead(idx, home->bucket[1], &path->at[0]) ||
+	       bucket_dead(idx, home->bucket, &path->at[0]) ||
+	       bucket_dead(idx, home->second, &path->at[0]) ||
 	       path_long(idx, home, other, path);
 }
 
-static bool home_room(const struct kvblk_index *idx, const struct home *home, struct path *path)
+/* Choose the live entry that @slot replaces. Returns 1 with the entry in @old, or -ENOSPC. */
+static int home_evict(struct kvblk_index *idx, const struct home *home, struct path *path,
+		      const struct kvblk_slot *slot, struct kvblk_slot *old)
 {
+	struct packed p = {};
+	struct place at;
+	bool found;
+
 	path->nr = 1;
-	return home_free(idx, home, &path->at[0]) || home_crowded(idx, home, path);
+	found = victim_find(idx, home, &path->at[0], &p);
+	if ((!found || !slot_foreign(idx, p)) && !path_foreign(idx, home, path, &p) &&
+	    (!found || slot->seg >= idx->own_segs))
+		return -ENOSPC;
+	atomic64_inc(&idx->nr_evicted);
+	at = path->at[path->nr - 1];
+	slot_unpack(idx, at, p, old);
+	old->place = home_token(place_home(idx, at, p));
+	return 1;
+}
+
+/*
+ * Insert @slot where both buckets are full. noinline: most inserts need no path. Returns as
+ * kvblk_index_insert(). Stripe's lock held.
+ */
+static noinline int insert_crowded(struct kvblk_index *idx, struct home home,
+				   struct kvblk_slot *slot, struct kvblk_slot *old, bool evict)
+{
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
+	struct path path;
+	int ret = 0;
+
+	if (!home_crowded(idx, &home, &path))
+		ret = evict ? home_evict(idx, &home, &path, slot, old) : -ENOSPC;
+	if (ret < 0)
+		return ret;
+	path_move(idx, stripe, &path);
+	slot_put(idx, stripe, path.at[0], home.tag, slot);
+	slot->place = place_pack(path.at[0]);
+	return ret;
+}
+
+/* Copy the entry that an insert found to @old. Returns -EEXIST. */
+static noinline int insert_exists(const struct kvblk_index *idx, struct place at,
+				  struct kvblk_slot *old)
+{
+	slot_unpack(idx, at, slot_load(idx, at), old);
+	return -EEXIST;
 }
 
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id, struct kvblk_slot *slot,
 		       struct kvblk_slot *old, bool evict)
 {
 	const struct home home = home_of(idx, id);
-	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
-	struct path path = { .nr = 1 };
-	struct packed p = {};
-	bool found;
-	int ret = 0;
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
+	struct packed p;
+	struct place at;
 
 	guard(spinlock)(&stripe->lock);
-	if (home_find(idx, &home, &path.at[0], &p)) {
-		/* reuse the id's own dead slot: an id never has two slots */
+	if (home_find(idx, &home, &at, &p)) {
 		if (!slot_dead(idx, p))
-			ret = -EEXIST;
-	} else if (!home_room(idx, &home, &path)) {
-		path.nr = 1;
-		if (!evict)
-			return -ENOSPC;
-		found = victim_find(idx, &home, &path.at[0], &p);
-		if ((!found || !slot_foreign(idx, p)) && !path_foreign(idx, &home, &path, &p) &&
-		    (!found || slot->seg >= idx->own_segs))
-			return -ENOSPC;
-		atomic64_inc(&idx->nr_evicted);
-		ret = 1;
+			return insert_exists(idx, at, old);
+		/* reuse the id's own dead slot: an id never has two slots */
+		slot_notify(idx, at, false);
+	} else if (!home_free(idx, &home, &at)) {
+		return insert_crowded(idx, home, slot, old, evict);
 	}
-	if (ret)
-		slot_unpack(idx, path.at[path.nr - 1], p, old);
-	if (ret == 1)
-		old->place = home_token(place_home(idx, path.at[path.nr - 1], p));
-	if (ret >= 0) {
-		path_put(idx, stripe, &path, home.tag, slot);
-		slot->place = place_pack(path.at[0]);
-	}
-	return ret;
+	slot_put(idx, stripe, at, home.tag, slot);
+	slot->place = place_pack(at);
+	return 0;
 }
 
 /* Return whether @new changes nothing for listeners. False if dead: a walk may have skipped it. */
@@ -698,7 +792,7 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const stru
 			 const struct kvblk_slot *new, bool unleased)
 {
 	const struct home home = home_of(idx, id);
-	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
 	struct packed p, packed = { .a = 0 };
 	struct place at;
 	bool same;
@@ -723,6 +817,8 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const stru
 		slot_set_retained(idx, at, false);
 	write_seqcount_begin(&stripe->seq);
 	slot_write(idx, at, packed, new ? new->expiry : 0, new ? new->caller_tag : 0);
+	if (!new)
+		slot_mark(idx, at, false, false);
 	write_seqcount_end(&stripe->seq);
 	if (!same)
 		slot_notify(idx, at, true);
@@ -745,7 +841,7 @@ bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
 			 const struct kvblk_slot *slot)
 {
 	const struct home home = home_of(idx, id);
-	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
 	struct packed p;
 	struct place at;
 
@@ -754,7 +850,7 @@ bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
 		return false;
 	p.a ^= FIELD_PREP(SLOT_STATE, KVBLK_SLOT_WRITING ^ KVBLK_SLOT_LIVE);
 	write_seqcount_begin(&stripe->seq);
-	slot_store(idx, at, p);
+	slot_store_state(idx, at, p);
 	write_seqcount_end(&stripe->seq);
 	slot_notify(idx, at, true);
 	return true;
@@ -766,14 +862,14 @@ static void slot_lease(struct kvblk_index *idx, struct kvblk_stripe *stripe, str
 {
 	p.a = (p.a & ~SLOT_LEASED) | FIELD_PREP(SLOT_LEASED, leased);
 	write_seqcount_begin(&stripe->seq);
-	WRITE_ONCE(idx->buckets[at.bucket].a[at.nr], p.a);
+	slot_store_state(idx, at, p);
 	write_seqcount_end(&stripe->seq);
 }
 
 bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old)
 {
 	const struct home home = home_of(idx, id);
-	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
 	struct packed p;
 	struct place at;
 
@@ -788,7 +884,7 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct
 void kvblk_index_unlease(struct kvblk_index *idx, struct kvblk_id id)
 {
 	const struct home home = home_of(idx, id);
-	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
 	struct packed p;
 	struct place at;
 
@@ -801,7 +897,7 @@ static __always_inline bool find_any(const struct kvblk_index *idx, struct kvblk
 				     struct kvblk_slot *slot)
 {
 	const struct home home = home_of(idx, id);
-	const seqcount_spinlock_t *seq = &stripe_of(idx, home.bucket[0])->seq;
+	const seqcount_spinlock_t *seq = &stripe_of(idx, home.bucket)->seq;
 	unsigned int start;
 	struct packed p;
 	struct place at;
@@ -884,7 +980,7 @@ static bool home_find_settled(const struct kvblk_index *idx, const struct home *
 bool kvblk_index_prioritize(struct kvblk_index *idx, struct kvblk_id id, u8 prio)
 {
 	const struct home home = home_of(idx, id);
-	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
+	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
 	struct packed p;
 	struct place at;
 
@@ -904,7 +1000,7 @@ bool kvblk_index_retain(struct kvblk_index *idx, struct kvblk_id id, u32 until)
 	struct packed p;
 	struct place at;
 
-	guard(spinlock)(&stripe_of(idx, home.bucket[0])->lock);
+	guard(spinlock)(&stripe_of(idx, home.bucket)->lock);
 	if (!home_find_settled(idx, &home, &at, &p))
 		return false;
 	/* a slot that expires has no room for a second time */
@@ -926,9 +1022,9 @@ void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id)
 {
 	const struct home home = home_of(idx, id);
 
-	prefetch(&idx->buckets[home.bucket[0]]);
-	prefetch(&idx->buckets[home.bucket[1]]);
-	prefetch(stripe_of(idx, home.bucket[0]));
+	prefetch(&idx->buckets[home.bucket]);
+	prefetch(&idx->buckets[home.second]);
+	prefetch(stripe_of(idx, home.bucket));
 }
 
 void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id)
@@ -936,7 +1032,7 @@ void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id
 	const struct home home = home_of(idx, id);
 	u64 other[HOME_SLOTS];
 
-	if (!(bucket_free(idx, home.bucket[0]) | bucket_free(idx, home.bucket[1])))
+	if (!(bucket_free(idx, home.bucket) | bucket_free(idx, home.second)))
 		home_others(idx, &home, other);
 }
 
@@ -952,7 +1048,7 @@ static void bucket_release(struct kvblk_index *idx, u64 bucket, u32 now)
 {
 	struct place at = { .bucket = bucket };
 
-	if (likely(!READ_ONCE(idx->buckets[bucket].retained)))
+	if (likely(!(READ_ONCE(idx->buckets[bucket].marks) & MARKS_RETAINED)))
 		return;
 	guard(spinlock)(&stripe_of(idx, bucket)->lock);
 	for (; at.nr < BUCKET_SLOTS; at.nr++)
@@ -980,6 +1076,7 @@ static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 		}
 		write_seqcount_begin(&stripe->seq);
 		slot_store(idx, at, (struct packed) { .a = 0 });
+		slot_mark(idx, at, false, false);
 		write_seqcount_end(&stripe->seq);
 		nr++;
 	}
