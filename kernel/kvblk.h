@@ -83,6 +83,7 @@
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/percpu-refcount.h>
+#include <linux/percpu_counter.h>
 #include <linux/rhashtable.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>

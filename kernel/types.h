@@ -558,10 +558,11 @@ struct kvblk_dram {
 	bool used;			/* there has been a block; or else gets need not look */
 	struct kvblk_dram_node *nodes;	/* nr_node_ids of them */
 	u32 __percpu *serials;		/* next number of each CPU's batch */
-	/* all DRAM blocks, by id; each put writes the end of it, and the line after it */
+	/* all DRAM blocks, by id; each put writes the end of it */
 	struct rhashtable blocks;
-	atomic64_t bytes ____cacheline_aligned_in_smp; /* size of all DRAM blocks, also new ones */
 	atomic_t chains;		/* last chain number */
+	/* size of all DRAM blocks, also new ones; each put reads it, small ones rarely write it */
+	struct percpu_counter bytes ____cacheline_aligned_in_smp;
 	/* size of all idle folios, within dram_bytes, too; each put reads it, few write it */
 	atomic64_t idle ____cacheline_aligned_in_smp;
 	atomic_t serial;		/* first number of the next batch, see serial_next() */

@@ -58,7 +58,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 			gauges_add(member, gauges);
 	gauges[GAUGE_LEASED_BYTES] = atomic64_read(&pool->lease.total);
 	gauges[GAUGE_INDEX_USED] = kvblk_index_used(&pool->index);
-	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
+	gauges[GAUGE_DRAM_BYTES] = percpu_counter_sum_positive(&pool->dram.bytes);
 }
 
 /* The put_*() functions return true if @skb is full. @wanted: values to put; NULL: all. */

@@ -49,7 +49,7 @@ static const char *pool_state(struct kvblk_pool *pool)
 #define POOL_USE_VALUES(X)								\
 	X(free, 0440, "%llu", kvblk_pool_space(pool).free_bytes)			\
 	X(leased_bytes, 0440, "%llu", atomic64_read(&pool->lease.total))		\
-	X(dram_used, 0440, "%llu", atomic64_read(&pool->dram.bytes))			\
+	X(dram_used, 0440, "%llu", percpu_counter_sum_positive(&pool->dram.bytes))	\
 	X(duel_winner, 0440, "%s", READ_ONCE(pool->policy.second_only) ? "second" : "first") \
 	X(duel_refs, 0440, "%llu", READ_ONCE(pool->duel.all.refs))			\
 	X(duel_first_hits, 0440, "%llu", READ_ONCE(pool->duel.all.hits[KVBLK_DUEL_FIRST])) \

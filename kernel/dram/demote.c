@@ -566,7 +566,7 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 
 	for (nid = 0; nid < nr_node_ids; nid++)
 		dram->nodes[nid].stayed = 0;
-	while (atomic64_read(&dram->bytes) > (s64)target) {
+	while (kvblk_dram_compare(dram, target) > 0) {
 		node = node_pick(dram, stay);
 		if (!node)
 			break;
@@ -577,7 +577,7 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		dram_urgent(pool);
 		cond_resched();
 	}
-	if (atomic64_read(&dram->bytes) > (s64)target && !READ_ONCE(dram->closing))
+	if (kvblk_dram_compare(dram, target) > 0 && !READ_ONCE(dram->closing))
 		WRITE_ONCE(dram->rest, jiffies + HZ / 10);
 }
 
@@ -590,7 +590,7 @@ static void dram_work(struct work_struct *work)
 		cond_resched();
 	pool->dram.stages->hopeless = false;
 	dram_urgent(pool);
-	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
+	if (kvblk_dram_compare(&pool->dram, kvblk_dram_low(limit)) > 0)
 		dram_shrink_to(pool, limit - limit / 8, !limit);
 	/* process the rest, because blocks on the list are referenced */
 	if (!list_empty(&pool->dram.urgent))

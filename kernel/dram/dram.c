@@ -80,12 +80,15 @@ static void idle_push(struct kvblk_dram *dram, struct folio *folio)
 	atomic64_add(folio_size(folio), &dram->idle);
 }
 
-/* Returns the bytes by which idle folios exceed what eviction leaves, or dram_bytes with blocks. */
+/*
+ * Returns the bytes by which idle folios exceed what eviction leaves, or dram_bytes with blocks;
+ * within KVBLK_DRAM_BATCH for each CPU: an exact sum would read the counters of all CPUs.
+ */
 static s64 idle_excess(struct kvblk_pool *pool)
 {
 	s64 limit = READ_ONCE(pool->tun.dram_bytes), idle = atomic64_read(&pool->dram.idle);
 
-	return idle ? idle + max(atomic64_read(&pool->dram.bytes) - limit, -limit / 8) : 0;
+	return idle ? idle + max(percpu_counter_read(&pool->dram.bytes) - limit, -limit / 8) : 0;
 }
 
 /* Returns whether to keep the folios of a block of @bytes that leaves. */
@@ -213,6 +216,11 @@ static bool object_fill(struct kvblk_pool *pool, struct kvblk_dram_block *obj, u
 	return true;
 }
 
+static void dram_charge(struct kvblk_dram *dram, s64 bytes)
+{
+	percpu_counter_add_batch(&dram->bytes, bytes, KVBLK_DRAM_BATCH);
+}
+
 static bool block_put(struct kvblk_dram_block *obj, bool keep)
 {
 	u64 bytes = kvblk_dram_block_bytes(obj->rec.length);
@@ -223,7 +231,7 @@ static bool block_put(struct kvblk_dram_block *obj, bool keep)
 		return false;
 	/* the pool exists: references are held only with pool->users, or on pool->wq */
 	keep = keep && idle_wanted(pool, bytes);
-	atomic64_sub(bytes, &pool->dram.bytes);
+	dram_charge(&pool->dram, -(s64)bytes);
 	for (i = 1; i <= obj->nr; i++) {
 		struct folio *folio = page_folio(obj->bv[i].bv_page);
 
@@ -264,30 +272,37 @@ void kvblk_dram_tick(struct kvblk_pool *pool)
 {
 	u64 limit = READ_ONCE(pool->tun.dram_bytes);
 
-	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit) || idle_excess(pool) > 0)
+	if (kvblk_dram_compare(&pool->dram, kvblk_dram_low(limit)) > 0 || idle_excess(pool) > 0)
 		dram_crowded(pool);
 }
 
 bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes)
 {
-	return atomic64_read(&pool->dram.bytes) + bytes <= READ_ONCE(pool->tun.dram_bytes);
+	u64 limit = READ_ONCE(pool->tun.dram_bytes);
+
+	return bytes <= limit && kvblk_dram_compare(&pool->dram, limit - bytes) <= 0;
 }
 
 struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len,
 					      bool recycle)
 {
 	u64 limit = READ_ONCE(pool->tun.dram_bytes), bytes = kvblk_dram_block_bytes(length);
-	s64 now = atomic64_add_return(bytes, &pool->dram.bytes);
 	struct kvblk_dram_block *obj __free(kfree) = NULL;
+	bool full = false;
 
+	/* first, so that of two puts that exceed the limit together one sees both */
+	dram_charge(&pool->dram, bytes);
 	if (!READ_ONCE(pool->dram.used))
 		WRITE_ONCE(pool->dram.used, true);
-	if (now > (s64)kvblk_dram_low(limit))
+	if (kvblk_dram_compare(&pool->dram, kvblk_dram_low(limit)) > 0) {
 		dram_crowded(pool);
-	if (now <= (s64)limit)
+		/* here only, because near the value it adds up the bytes of all CPUs */
+		full = kvblk_dram_compare(&pool->dram, limit) > 0;
+	}
+	if (!full)
 		obj = kzalloc(struct_size(obj, key, key_len), GFP_KERNEL | __GFP_NOWARN);
 	if (!obj || !object_fill(pool, obj, length, recycle)) {
-		atomic64_sub(bytes, &pool->dram.bytes);
+		dram_charge(&pool->dram, -(s64)bytes);
 		return NULL;
 	}
 	kvblk_dram_idle_trim(pool, bytes);

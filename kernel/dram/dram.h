@@ -5,6 +5,9 @@
 
 #include "log/log.h"
 
+/* bytes that a CPU counts by itself before it adds them to those of all */
+#define KVBLK_DRAM_BATCH	SZ_256K
+
 /* ---- demote.c ---- */
 
 int kvblk_dram_init(struct kvblk_pool *pool);
@@ -75,6 +78,15 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
 static inline u64 kvblk_dram_block_bytes(u32 length)
 {
 	return round_up((u64)length, PAGE_SIZE);
+}
+
+/*
+ * Compares the size of all DRAM blocks to @bytes. Returns less than, equal to or more than 0. Exact
+ * but for puts on other CPUs at the same time, or else each put would write a line that all share.
+ */
+static inline int kvblk_dram_compare(struct kvblk_dram *dram, s64 bytes)
+{
+	return __percpu_counter_compare(&dram->bytes, bytes, KVBLK_DRAM_BATCH);
 }
 
 /* Returns the bytes above which eviction starts. */

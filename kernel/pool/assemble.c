@@ -236,7 +236,8 @@ static void pool_release(struct device *dev)
 	pool_memory_free(pool);
 	/* an operation that completed after pool_memory_free() may have returned a chunk */
 	kvblk_bounce_trim(pool, 0);
-	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
+	WARN_ON_ONCE(percpu_counter_sum(&pool->dram.bytes));
+	percpu_counter_destroy(&pool->dram.bytes);
 	kvblk_upper_ops->pool_exit(pool);
 	kvfree(pool->places);
 	kvblk_stats_exit(pool);
@@ -288,6 +289,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	pool->seg_gen = kvblk_index_array(KVBLK_OWN_SEGS, sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
 	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places ||
+	    percpu_counter_init(&pool->dram.bytes, 0, GFP_KERNEL) ||
 	    percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL) || kvblk_dram_init(pool))
 		goto free;
 	if (kvblk_upper_ops->pool_init(pool))
@@ -309,6 +311,7 @@ dram:
 	kvblk_dram_exit(pool);
 free:
 	percpu_ref_exit(&pool->users);
+	percpu_counter_destroy(&pool->dram.bytes);
 	vfree(pool->seg_gen);
 	kvfree(pool->places);
 	kvblk_stats_exit(pool);
