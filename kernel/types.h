@@ -79,7 +79,7 @@ struct kvblk_segment {
 	bool empty;			/* rank in log->sealed: no live units; under log->lock */
 	bool kills_durable;		/* KVBLK_SEGF_KILLS is on media */
 	bool unsaved;			/* the table on media may still list the segment as free */
-	bool unread;			/* restore could not read it, or not yet; only restore */
+	bool unread;			/* unreadable, or not read yet; written by restore */
 	bool unknown;			/* table entry and its page unreadable; log->table_lock */
 	u32 nr_records;			/* once SEALED */
 	u32 rests_until;		/* jiffies until which reclaim skips it; only reclaim */
@@ -398,6 +398,8 @@ struct kvblk_log {
 	unsigned long time_saved;	/* jiffies when media last got the pool's time */
 	struct kvblk_anchor_segment *anchors; /* array of flash.nr_segs, or NULL; only its work */
 	u64 anchors_session;		/* daemon that @anchors is about; only its work */
+	/* bits of segments in which to look for anchors, or NULL; under @lock, read without */
+	unsigned long *anchors_due;
 };
 
 /* Progress of the reports of a segment's anchors; see pool/anchors.c. */

@@ -239,6 +239,14 @@ static inline void kvblk_space_appears(struct kvblk_pool *pool)
 
 /* Gives a sealed segment its place in the order of reclaim. Under log->lock. */
 void kvblk_segment_rank(struct kvblk_member *member, struct kvblk_segment *seg);
+
+/* Have pool/anchors.c read @seg, which is no longer FREE. log->lock is held. */
+static inline void kvblk_anchors_look(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	if (member->log.anchors_due)
+		__set_bit(seg - member->log.segs, member->log.anchors_due);
+}
+
 /* Subtracts @units from live_units, and notes a segment that becomes empty. Any context. */
 void kvblk_segment_shrink(struct kvblk_member *member, struct kvblk_segment *seg, u32 units);
 /* Subtracts a record from live_units if it leaves the index without an invalidation. */

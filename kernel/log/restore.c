@@ -259,6 +259,7 @@ static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *se
 	seg->open = open;
 	seg->state = KVBLK_SEG_SEALED;
 	kvblk_segment_rank(member, seg);
+	kvblk_anchors_look(member, seg);
 	member->log.nr_sealed++;
 }
 
@@ -399,7 +400,7 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 		} while (err == -ENOMEM && restore_patience(rs));
 		if (err && (err != -EIO || ++unread > RESTORE_UNREAD))
 			return err;
-		order[i]->unread = err;
+		WRITE_ONCE(order[i]->unread, err);
 	}
 	return 0;
 }
@@ -468,7 +469,7 @@ static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *s
 		return;
 	}
 	kvblk_segment_retire(member, seg);
-	seg->unread = false;
+	WRITE_ONCE(seg->unread, false);
 }
 
 static void unread_forfeit(struct kvblk_member *member)
@@ -497,7 +498,7 @@ static void restore_use(struct kvblk_member *member)
 			unread++;
 			continue;
 		}
-		seg->unread = false;
+		WRITE_ONCE(seg->unread, false);
 		guard(spinlock)(&member->log.lock);
 		list_add_tail(&seg->link, &member->log.free);
 		member->log.nr_free++;

@@ -397,6 +397,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->cached = 0;
 		seg->nr_records = 0;
 		seg->opened = ++member->log.opened;
+		kvblk_anchors_look(member, seg);
 	}
 	spin_unlock(&member->log.lock);
 	if (!seg)

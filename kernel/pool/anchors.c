@@ -7,6 +7,8 @@
  *   written last block first: a record whose parent is not the next record begins a run, and the
  *   last record may. Each span-th record is an anchor, too, for when those are deleted or evicted.
  * - A daemon that does not read stops the pass, which goes on at the same record.
+ * - A pass visits only segments that were opened or restored and not yet wholly read, because a
+ *   member may have hundreds of thousands.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -115,14 +117,38 @@ static int segment_pass(struct pass *pass, const struct kvblk_segment *seg)
 /* Returns the progress in the segments of @member, anew for a new @session; or NULL: no memory. */
 static struct kvblk_anchor_segment *segments_of(struct kvblk_member *member, u64 session)
 {
+	u32 nr = member->flash.nr_segs;
 	struct kvblk_log *log = &member->log;
+	unsigned long *due = log->anchors_due;
 
+	if (log->anchors && log->anchors_session == session)
+		return log->anchors;
 	if (!log->anchors)
-		log->anchors = kvcalloc(member->flash.nr_segs, sizeof(*log->anchors), GFP_KERNEL);
-	else if (log->anchors_session != session)
-		memset(log->anchors, 0, array_size(member->flash.nr_segs, sizeof(*log->anchors)));
+		log->anchors = kvcalloc(nr, sizeof(*log->anchors), GFP_KERNEL);
+	else
+		memset(log->anchors, 0, array_size(nr, sizeof(*log->anchors)));
+	if (!due)
+		due = kvcalloc(BITS_TO_LONGS(nr), sizeof(*due), GFP_KERNEL);
+	if (due) {
+		guard(spinlock)(&log->lock);
+		bitmap_fill(due, nr);
+		log->anchors_due = due;
+	}
+	if (!log->anchors || !due)
+		return NULL;
 	log->anchors_session = session;
 	return log->anchors;
+}
+
+/* Leaves the segment out of later passes if all of it was read, or if it is FREE. */
+static void segment_settle(const struct pass *pass, const struct kvblk_segment *seg)
+{
+	struct kvblk_log *log = &pass->member->log;
+
+	guard(spinlock)(&log->lock);
+	if (seg->state == KVBLK_SEG_FREE ? !seg->retiring :
+					   pass->at->whole && pass->at->gen == seg->gen)
+		__clear_bit(pass->segment, log->anchors_due);
 }
 
 /* Reads new summaries. Returns 0; -EAGAIN: the daemon must read first; or an errno. */
@@ -136,18 +162,23 @@ static int member_pass(struct kvblk_member *member, u64 session, u32 span)
 		return -ENOMEM;
 	pass.scan.reader = kvblk_flash_reader(&member->flash);
 	err = kvblk_scan_begin(&pass.scan);
-	for (; pass.segment < member->flash.nr_segs && !err; pass.segment++) {
+	for_each_set_bit(pass.segment, member->log.anchors_due, member->flash.nr_segs) {
 		const struct kvblk_segment *seg = &member->log.segs[pass.segment];
 		u64 gen = READ_ONCE(seg->gen);
 
+		if (err)
+			break;
+		/* a restore may still read it, and then find blocks in it */
+		if (READ_ONCE(seg->unread))
+			continue;
 		pass.at = &segments[pass.segment];
 		if (pass.at->gen != gen)
 			*pass.at = (struct kvblk_anchor_segment) { .gen = gen };
-		/* a member may have hundreds of thousands, and most are passed over */
+		/* a first pass visits all */
 		cond_resched();
-		if (pass.at->whole || READ_ONCE(seg->state) == KVBLK_SEG_FREE)
-			continue;
-		err = segment_pass(&pass, seg);
+		if (!pass.at->whole && READ_ONCE(seg->state) != KVBLK_SEG_FREE)
+			err = segment_pass(&pass, seg);
+		segment_settle(&pass, seg);
 	}
 	kvblk_scan_end(&pass.scan);
 	return err;

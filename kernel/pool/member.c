@@ -242,6 +242,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	}
 	kvfree(member->log.segs);
 	kvfree(member->log.table_seq);
+	kvfree(member->log.anchors_due);
 	kvfree(member->log.anchors);
 	vfree(member->log.super);
 	free_page((unsigned long)member->log.table_buf);
