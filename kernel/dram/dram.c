@@ -650,17 +650,19 @@ int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj
 		.prio = obj->rec.priority,
 		.expiry = obj->rec.expiry,
 		.caller_tag = obj->rec.caller_tag,
-	}, live = slot, victim;
+	}, victim;
 	int err;
 
 	if (obj->chain)
 		chain_home(&pool->dram, obj);
-	live.state = KVBLK_SLOT_LIVE;
 	/* the entry first, because its owner may replace the id's DRAM block */
 	err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
 	if (!err) {
 		err = dram_block_list(pool, obj, &slot, true);
-		kvblk_index_replace(&pool->index, obj->rec.id, &slot, err ? NULL : &live);
+		if (err)
+			kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
+		else
+			kvblk_index_publish(&pool->index, obj->rec.id, &slot);
 	}
 	if (!err) {
 		kvblk_missing_note(pool, obj->rec.id);
