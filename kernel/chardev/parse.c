@@ -208,7 +208,7 @@ static int req_parts(struct kvblk_req *req, const struct kvblk_piece *pieces, u3
 	if (!req->src.parts)
 		return -ENOMEM;
 	req->src.nr = nr;
-	return kvblk_parts_resolve(&req->owner->regions, pieces, req->src.parts, nr);
+	return kvblk_src_resolve(&req->owner->regions, pieces, &req->src);
 }
 
 static int req_pieces(struct kvblk_req *req)

@@ -111,41 +111,60 @@ enum kvblk_part_kind {
 /* A resolved struct kvblk_piece. */
 struct kvblk_part {
 	enum kvblk_part_kind kind;
-	u32 cpu;			/* whose region->users counts the reference */
+	u32 length;
 	struct kvblk_region *region;	/* with a reference, or NULL */
+	refcount_t *users;		/* the one of region->users that counts the reference */
 	u64 addr;			/* user address, or offset in @region */
-	u64 length;
 };
 
 struct kvblk_piece;
-
-/*
- * Resolves checked pieces to zeroed parts, to be put even after an error. Returns 0, -ENXIO: no
- * such region, -EFAULT: outside of it.
- */
-int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
-			struct kvblk_part *parts, u32 nr);
-void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
-
-/* ---- pin.c ---- */
 
 /* Memory that an operation names. */
 struct kvblk_src {
 	struct kvblk_part *parts;
 	const struct iov_iter *fixed;	/* of io_uring_cmd_import_fixed(), for KVBLK_PART_FIXED */
+	struct bio_vec first;	/* first stretch of the first part; empty: user or device memory */
 	u32 nr;				/* entries of @parts */
 	bool fault;	/* page faults are allowed; otherwise non-resident memory is -EFAULT */
 };
 
-/* Returns whether a ring's buffer has gaps at page boundaries only; a block driver's may not. */
-bool kvblk_fixed_whole(const struct kvblk_src *src);
+/* Returns at most @most contiguous bytes at byte @at of a region. */
+static inline struct bio_vec kvblk_region_stretch(const struct kvblk_region *region, u64 at,
+						  u32 most)
+{
+	struct bio_vec bv;
+
+	at += offset_in_page(region->addr);
+	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
+		      min_t(u64, ((u64)region->run[at >> PAGE_SHIFT] << PAGE_SHIFT) -
+				 offset_in_page(at), most),
+		      offset_in_page(at));
+	return bv;
+}
+
+/*
+ * Resolves checked pieces to src->parts, which are zero, to be put even after an error. Returns 0,
+ * -ENXIO: no such region, -EFAULT: outside of it.
+ */
+int kvblk_src_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
+		      struct kvblk_src *src);
+void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
+
+/* ---- pin.c ---- */
+
+/*
+ * Finds the first stretch of a ring's buffer. Returns whether the buffer has gaps at page
+ * boundaries only; a block driver's may not.
+ */
+bool kvblk_fixed_whole(struct kvblk_src *src);
 
 #define KVBLK_FEW_PAGES	80	/* 256 KiB at any offset; a request and a header fill 8 KiB */
 
 /* Payload of an operation as the device sees it. */
 struct kvblk_mem {
 	struct bio_vec *bv;		/* @nr vectors; bv[0] is for the record's header */
-	struct page **pages;		/* pages to unpin */
+	/* pages to unpin; NULL: one stretch of a region or a ring's buffer, nothing to free */
+	struct page **pages;
 	struct page *tail;	/* kernel page for an end that is no multiple of a logical block */
 	/* the caller's memory for the bytes in @tail: less than a logical block, so in one page */
 	struct bio_vec tail_user;
@@ -180,8 +199,26 @@ static inline struct bvec_iter kvblk_part_next(const struct bio_vec *bv, struct 
 	return part;
 }
 
+/*
+ * Returns whether the first @bytes are one stretch of a region or a ring's buffer, of whole units,
+ * that every member of the pool can transfer directly: the usual case.
+ */
+static inline bool kvblk_src_single(const struct kvblk_src *src, u32 bytes,
+				    struct kvblk_align align)
+{
+	return bytes && bytes <= src->first.bv_len &&
+	       !(bytes & (align.len_mask | (KVBLK_UNIT - 1))) &&
+	       !(src->first.bv_offset & align.addr_mask);
+}
+
+/* Implements kvblk_src_fits() for any parts. */
+bool kvblk_parts_fit(const struct kvblk_src *src, u32 bytes, struct kvblk_align align);
 /* Returns whether every member of the pool can transfer the caller's memory directly. */
-bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align);
+static inline bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
+{
+	return kvblk_src_single(src, bytes, align) || kvblk_parts_fit(src, bytes, align);
+}
+
 /*
  * Faults in the first @bytes, without touching a byte; a user-space pager may take any time.
  * Returns 0, even if some are left, or -EINTR.
@@ -226,6 +263,19 @@ bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr
 /* Copies the tail to the caller after a direct read. */
 void kvblk_mem_tail_out(struct kvblk_mem *mem);
 void kvblk_mem_zero(struct kvblk_mem *mem);
-void kvblk_mem_free(struct kvblk_mem *mem);
+void __kvblk_mem_free(struct kvblk_mem *mem);
+static inline void kvblk_mem_free(struct kvblk_mem *mem)
+{
+	if (mem->pages) {
+		__kvblk_mem_free(mem);
+		return;
+	}
+	/* of one stretch nothing else was set */
+	mem->nr = 0;
+	mem->media_bytes = 0;
+	mem->bytes = 0;
+	mem->direct = false;
+	mem->shared = false;
+}
 
 #endif

@@ -44,29 +44,6 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
 }
 
-/* Returns at most @most contiguous bytes at byte @at of a region. */
-static struct bio_vec region_stretch(const struct kvblk_region *region, u64 at, u32 most)
-{
-	struct bio_vec bv;
-
-	at += offset_in_page(region->addr);
-	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
-		      min_t(u64, ((u64)region->run[at >> PAGE_SHIFT] << PAGE_SHIFT) -
-				 offset_in_page(at), most),
-		      offset_in_page(at));
-	return bv;
-}
-
-/* Returns the rest of the first vector of the ring's buffer. */
-static struct bio_vec fixed_stretch(const struct kvblk_src *src)
-{
-	struct bio_vec bv = *src->fixed->bvec;
-
-	bv.bv_len -= src->fixed->iov_offset;
-	bv.bv_offset += src->fixed->iov_offset;
-	return bv;
-}
-
 /* Returns up to @most contiguous bytes and advances. */
 static struct bio_vec stretch_next(struct stretch *s, u32 most)
 {
@@ -78,23 +55,29 @@ static struct bio_vec stretch_next(struct stretch *s, u32 most)
 		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bv.bv_len);
 		return bv;
 	}
-	bv = region_stretch(s->part->region, s->at, most);
+	bv = kvblk_region_stretch(s->part->region, s->at, most);
 	s->at += bv.bv_len;
 	return bv;
 }
 
-bool kvblk_fixed_whole(const struct kvblk_src *src)
+bool kvblk_fixed_whole(struct kvblk_src *src)
 {
-	u64 len = src->parts[0].length;
+	u32 len = src->parts[0].length;
 	struct bio_vec bv;
 	struct stretch s;
 	bool first = true;
 
-	if (fixed_stretch(src).bv_len >= len)
+	src->first = *src->fixed->bvec;
+	src->first.bv_len -= src->fixed->iov_offset;
+	src->first.bv_offset += src->fixed->iov_offset;
+	if (src->first.bv_len >= len) {
+		/* the operation may name less than the buffer */
+		src->first.bv_len = len;
 		return true;
+	}
 	stretch_begin(&s, src, &src->parts[0]);
 	for (; len; len -= bv.bv_len, first = false) {
-		bv = stretch_next(&s, min_t(u64, len, U32_MAX));
+		bv = stretch_next(&s, len);
 		if ((!first && offset_in_page(bv.bv_offset)) ||
 		    (len != bv.bv_len && offset_in_page(bv.bv_offset + bv.bv_len)))
 			return false;
@@ -109,10 +92,10 @@ static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *par
 		return part->addr;
 	if (part->kind == KVBLK_PART_REGION)
 		return part->region->addr + part->addr;
-	return src->fixed->bvec->bv_offset + src->fixed->iov_offset;
+	return src->first.bv_offset;
 }
 
-bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
+bool kvblk_parts_fit(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
 {
 	u32 i;
 
@@ -208,7 +191,7 @@ static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs, u32 max_p
 	mem->nr = 1;
 	if (mem->bv && mem->pages)
 		return 0;
-	kvblk_mem_free(mem);
+	__kvblk_mem_free(mem);
 	return -ENOMEM;
 }
 
@@ -337,35 +320,6 @@ static bool mm_is_shared(void)
 			      atomic_read(&current->signal->live);
 }
 
-/*
- * Maps the usual part of a region or of a ring's buffer: whole units in one stretch. Returns false,
- * with nothing mapped, if it is not.
- */
-static bool mem_map_single(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
-			   bool write, struct kvblk_align align)
-{
-	const struct kvblk_part *part = src->parts;
-	struct bio_vec bv;
-
-	if (part->kind == KVBLK_PART_USER || part_is_device(part) || part->length < bytes ||
-	    !bytes || bytes & (align.len_mask | (KVBLK_UNIT - 1)))
-		return false;
-	bv = part->kind == KVBLK_PART_FIXED ? fixed_stretch(src) :
-					      region_stretch(part->region, part->addr, bytes);
-	if (bv.bv_len < bytes)
-		return false;
-	mem->bytes = bytes;
-	mem->media_bytes = bytes;
-	mem->direct = true;
-	mem->dirty = write;
-	mem->shared = write && (part_shared(part) || mm_is_shared());
-	mem->pages = mem->few_pages;
-	mem->bv = mem->few_bv;
-	mem->nr = 2;
-	bvec_set_page(&mem->bv[1], bv.bv_page, bytes, bv.bv_offset);
-	return true;
-}
-
 static noinline int mem_map_any(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 				bool write, struct kvblk_align align)
 {
@@ -419,8 +373,16 @@ fail:
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align)
 {
-	return mem_map_single(mem, src, bytes, write, align) ? 0 :
-	       mem_map_any(mem, src, bytes, write, align);
+	if (!kvblk_src_single(src, bytes, align))
+		return mem_map_any(mem, src, bytes, write, align);
+	mem->bytes = bytes;
+	mem->media_bytes = bytes;
+	mem->direct = true;
+	mem->shared = write && (part_shared(src->parts) || mm_is_shared());
+	mem->bv = mem->few_bv;
+	mem->nr = 2;
+	bvec_set_page(&mem->few_bv[1], src->first.bv_page, bytes, src->first.bv_offset);
+	return 0;
 }
 
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes, bool whole)
@@ -454,7 +416,7 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes, bool whole)
 	return 0;
 }
 
-void kvblk_mem_free(struct kvblk_mem *mem)
+void __kvblk_mem_free(struct kvblk_mem *mem)
 {
 	u32 i;
 

@@ -116,13 +116,13 @@ static void region_put(struct kvblk_region *region)
 /* Counts an operation in @part. Returns false if the region has ended. */
 static bool region_enter(struct kvblk_region *region, struct kvblk_part *part)
 {
-	part->cpu = raw_smp_processor_id();
-	return refcount_inc_not_zero(per_cpu_ptr(region->users, part->cpu));
+	part->users = raw_cpu_ptr(region->users);
+	return refcount_inc_not_zero(part->users);
 }
 
-static void region_leave(struct kvblk_region *region, u32 cpu)
+static void region_leave(struct kvblk_region *region, refcount_t *users)
 {
-	if (refcount_dec_and_test(per_cpu_ptr(region->users, cpu)))
+	if (refcount_dec_and_test(users))
 		region_put(region);
 }
 
@@ -132,7 +132,7 @@ static void region_close(struct kvblk_region *region)
 	u32 cpu;
 
 	for_each_possible_cpu(cpu)
-		region_leave(region, cpu);
+		region_leave(region, per_cpu_ptr(region->users, cpu));
 }
 
 static int region_runs(struct kvblk_region *region)
@@ -420,46 +420,70 @@ void kvblk_region_remove_all(struct xarray *regions)
 	xa_destroy(regions);
 }
 
-int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
-			struct kvblk_part *parts, u32 nr)
+/* Finds a region and counts an operation in @part. Returns NULL if there is none. */
+static struct kvblk_region *region_find(struct xarray *regions, u32 handle,
+					struct kvblk_part *part)
 {
-	struct kvblk_region *last = NULL;
-	u32 i, last_handle = 0, last_cpu = 0;
+	struct kvblk_region *region;
 
-	for (i = 0; i < nr; i++) {
-		const struct kvblk_piece *piece = &pieces[i];
+	guard(rcu)();
+	region = xa_load(regions, handle);
+	return region && region_enter(region, part) ? region : NULL;
+}
 
-		parts[i].addr = piece->addr;
-		parts[i].length = piece->length;
-		if (piece->type != KVBLK_PIECE_REGISTERED)
-			continue;
-		if (!last || piece->handle != last_handle) {
-			guard(rcu)();
-			last = xa_load(regions, piece->handle);
-			if (last && !region_enter(last, &parts[i]))
-				last = NULL;
-			last_handle = piece->handle;
-			last_cpu = parts[i].cpu;
-		} else {
-			/* the part before may be of a piece that is not registered */
-			parts[i].cpu = last_cpu;
-			refcount_inc(per_cpu_ptr(last->users, last_cpu));
-		}
-		parts[i].kind = KVBLK_PART_REGION;
-		parts[i].region = last;
-		if (!last || READ_ONCE(last->gone) || READ_ONCE(last->closing))
-			return -ENXIO;
-		if (piece->addr > last->length || piece->length > last->length - piece->addr)
-			return -EFAULT;
+/* Sets @part of @src to a piece of a region. @again: that of the part before. */
+static noinline int part_enter(struct xarray *regions, const struct kvblk_piece *piece,
+			       struct kvblk_src *src, struct kvblk_part *part, bool again)
+{
+	struct kvblk_region *region;
+
+	if (again) {
+		region = part[-1].region;
+		part->users = part[-1].users;
+		refcount_inc(part->users);
+	} else {
+		region = region_find(regions, piece->handle, part);
 	}
+	part->kind = KVBLK_PART_REGION;
+	part->region = region;
+	if (!region || READ_ONCE(region->gone) || READ_ONCE(region->closing))
+		return -ENXIO;
+	if (piece->addr > region->length || piece->length > region->length - piece->addr)
+		return -EFAULT;
+	if (part == src->parts && !region->device)
+		src->first = kvblk_region_stretch(region, piece->addr, piece->length);
 	return 0;
+}
+
+static int part_resolve(struct xarray *regions, const struct kvblk_piece *piece,
+			struct kvblk_src *src, struct kvblk_part *part)
+{
+	part->addr = piece->addr;
+	part->length = piece->length;
+	if (piece->type != KVBLK_PIECE_REGISTERED)
+		return 0;
+	return part_enter(regions, piece, src, part,
+			  part != src->parts && part[-1].region &&
+			  piece[-1].handle == piece->handle);
+}
+
+int kvblk_src_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
+		      struct kvblk_src *src)
+{
+	int err = 0;
+	u32 i;
+
+	/* the usual case needs no loop */
+	if (src->nr == 1)
+		return part_resolve(regions, pieces, src, src->parts);
+	for (i = 0; i < src->nr && !err; i++)
+		err = part_resolve(regions, &pieces[i], src, &src->parts[i]);
+	return err;
 }
 
 void kvblk_parts_put(struct kvblk_part *parts, u32 nr)
 {
-	u32 i;
-
-	for (i = 0; parts && i < nr; i++)
-		if (parts[i].region)
-			region_leave(parts[i].region, parts[i].cpu);
+	for (; parts && nr; parts++, nr--)
+		if (parts->region)
+			region_leave(parts->region, parts->users);
 }

@@ -16,8 +16,6 @@
 #define FOLL_NOFAULT		2u
 #define FOLL_PCI_P2PDMA		4u
 #define IS_ENABLED(option)	0
-#define PAGE_MASK		(~(PAGE_SIZE - 1))
-#define offset_in_page(p)	((unsigned long)(p) & ~PAGE_MASK)
 #define page_to_phys(page)	((phys_addr_t)(uintptr_t)(page))
 #define u64_to_user_ptr(x)	((void *)(uintptr_t)(x))
 #define fatal_signal_pending(task)	((void)(task), false)
@@ -363,6 +361,91 @@ TEST(seal_in_ends_at_a_fault)
 	assert_memory_equal(crcs, f->crcs, 2 * sizeof(*crcs));
 	assert_int_equal(crcs[2], 0);
 	fixture_free(f);
+}
+
+/* A region of two runs of pages that are not contiguous. */
+#define RUN_PAGES	4u
+
+static struct kvblk_region *region_new(struct page *pages)
+{
+	struct kvblk_region *region = calloc(1, sizeof(*region) + 2 * RUN_PAGES * sizeof(pages));
+	u32 i;
+
+	region->mm = &mm;
+	region->private = true;
+	region->run = calloc(2 * RUN_PAGES, sizeof(*region->run));
+	for (i = 0; i < 2 * RUN_PAGES; i++) {
+		region->pages[i] = pages + i + i / RUN_PAGES;
+		region->run[i] = RUN_PAGES - i % RUN_PAGES;
+	}
+	return region;
+}
+
+/* One vector maps a stretch; several map a range of two stretches. */
+TEST(map_of_a_region)
+{
+	static const struct {
+		u32 addr, bytes, nr;
+	} cases[] = {
+		{ 0, RUN_PAGES * PAGE_SIZE, 1 },
+		{ PAGE_SIZE, PAGE_SIZE, 1 },
+		{ 512, 2 * PAGE_SIZE, 1 },
+		{ 2 * PAGE_SIZE, 2 * PAGE_SIZE, 1 },
+		{ 2 * PAGE_SIZE, 3 * PAGE_SIZE, 2 },
+		{ 4096 - 512, RUN_PAGES * PAGE_SIZE, 2 },
+		{ 0, 2 * RUN_PAGES * PAGE_SIZE, 2 },
+	};
+	const struct kvblk_align align = { .addr_mask = 511, .len_mask = 511 };
+	struct page *pages = aligned_alloc(PAGE_SIZE, (2 * RUN_PAGES + 1) * sizeof(*pages));
+	struct kvblk_region *region = region_new(pages);
+	struct kvblk_mem *mem = calloc(1, sizeof(*mem));
+	u32 i, n, at;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct kvblk_part part = { .kind = KVBLK_PART_REGION, .region = region,
+					   .addr = cases[i].addr, .length = cases[i].bytes };
+		struct kvblk_src src = { .parts = &part, .nr = 1 };
+
+		src.first = kvblk_region_stretch(region, part.addr, part.length);
+		assert_true(kvblk_src_fits(&src, part.length, align));
+		assert_int_equal(kvblk_src_single(&src, part.length, align), cases[i].nr == 1);
+		assert_int_equal(kvblk_mem_map(mem, &src, part.length, i & 1, align), 0);
+		assert_int_equal(mem->nr, 1 + cases[i].nr);
+		assert_int_equal(mem->bytes, part.length);
+		assert_int_equal(mem->media_bytes, part.length);
+		assert_true(mem->direct && !mem->p2p && !mem->shared);
+		for (n = 1, at = part.addr; n < mem->nr; at += mem->bv[n++].bv_len)
+			assert_ptr_equal(bvec_virt(&mem->bv[n]),
+					 region->pages[at / PAGE_SIZE]->bytes + at % PAGE_SIZE);
+		assert_int_equal(at, part.addr + part.length);
+		kvblk_mem_free(mem);
+		assert_true(!mem->nr && !mem->bytes && !mem->media_bytes && !mem->direct);
+	}
+	free(mem);
+	free(region->run);
+	free(region);
+	free(pages);
+}
+
+/* No single vector: an empty or too long range, a part of a unit, an unaligned address. */
+TEST(single_is_refused)
+{
+	const struct kvblk_align align = { .addr_mask = 511, .len_mask = 511 };
+	struct kvblk_part part = { .kind = KVBLK_PART_FIXED, .length = 2 * KVBLK_UNIT };
+	struct kvblk_src src = { .parts = &part, .nr = 1,
+				 .first = { .bv_len = 2 * KVBLK_UNIT, .bv_offset = 1024 } };
+
+	assert_true(kvblk_src_single(&src, 2 * KVBLK_UNIT, align));
+	assert_false(kvblk_src_single(&src, 3 * KVBLK_UNIT, align));
+	assert_false(kvblk_src_single(&src, KVBLK_UNIT + 512, align));
+	assert_false(kvblk_src_single(&src, 0, align));
+	src.first.bv_offset = 256;
+	assert_false(kvblk_src_single(&src, KVBLK_UNIT, align));
+	assert_false(kvblk_src_fits(&src, KVBLK_UNIT, align));
+	/* user and device memory */
+	src.first.bv_len = 0;
+	assert_false(kvblk_src_single(&src, KVBLK_UNIT, align));
+	assert_false(kvblk_src_single(&src, 0, align));
 }
 
 TEST_MAIN("pin")

@@ -24,6 +24,8 @@ struct rcu_head {
 
 struct xarray;
 
+#define PAGE_MASK		(~(PAGE_SIZE - 1))
+#define offset_in_page(p)	((unsigned long)(p) & ~PAGE_MASK)
 #define atomic64_sub(i, v)	atomic64_add(-(i), v)
 #define jiffies			0ul
 #define init_waitqueue_head(wait) ((void)(wait))
