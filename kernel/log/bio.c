@@ -139,12 +139,6 @@ void kvblk_flash_look(struct kvblk_flash *flash, u64 now)
 	spin_unlock(&flash->bandwidth_lock);
 }
 
-void kvblk_io_end(struct kvblk_io *io)
-{
-	if (atomic_dec_and_test(&io->pending))
-		io->done(io);
-}
-
 static noinline void io_postpone(struct kvblk_flash *flash, struct bio *bio)
 {
 	struct kvblk_queue *queue = &flash->queues[op_is_write(bio_op(bio))];
@@ -173,19 +167,6 @@ static void io_end_bio(struct bio *bio)
 	io_unaccount(io, bio);
 	bio_put(bio);
 	kvblk_io_end(io);
-}
-
-void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
-		    void (*done)(struct kvblk_io *io))
-{
-	io->flash = flash;
-	io->whole = NULL;
-	io->status = 0;
-	io->ioprio = 0;
-	io->p2p = false;
-	io->alone = false;
-	io->done = done;
-	atomic_set(&io->pending, 1);
 }
 
 static bool io_same_owner(const struct page *page, const struct page *first)
@@ -329,7 +310,7 @@ static noinline bool io_refuse(struct kvblk_io *io)
 }
 
 static __always_inline void io_submit_bio(struct kvblk_io *io, blk_opf_t opf,
-					  const struct bio_vec *bv, struct bvec_iter iter)
+					  const struct bio_vec *bv, const struct bvec_iter *iter)
 {
 	struct kvblk_flash *flash = io->flash;
 	struct bio *bio;
@@ -337,16 +318,19 @@ static __always_inline void io_submit_bio(struct kvblk_io *io, blk_opf_t opf,
 	if (unlikely(flash->foreign && op_is_write(opf)) && io_refuse(io))
 		return;
 	bio = bio_alloc_bioset(flash->bdev, 0, opf, GFP_NOIO, &flash->bios);
-	io_own(bio)->iter = iter;
-	io_own(bio)->opf = opf;
+	io_own(bio)->iter = *iter;
+	/* not @opf, because a bio of the reserve is without REQ_ALLOC_CACHE, to return there */
+	io_own(bio)->opf = bio->bi_opf;
 	bio->bi_ioprio = io->ioprio;
 	io_fill(bio, io, bv);
 	atomic_inc(&io->pending);
 	this_cpu_inc(flash->ios->submitted);
-	this_cpu_add(flash->ios->bytes, iter.bi_size);
-	kvblk_count_at(flash->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
-							KVBLK_C_READ_BYTES, iter.bi_size);
-	if (unlikely(READ_ONCE(flash->queues[op_is_write(opf)].nr)))
+	this_cpu_add(flash->ios->bytes, iter->bi_size);
+	if (op_is_write(bio->bi_opf))
+		kvblk_count_at(flash->stats, KVBLK_C_WRITE_BYTES, iter->bi_size);
+	else
+		kvblk_count_at(flash->stats, KVBLK_C_READ_BYTES, iter->bi_size);
+	if (unlikely(READ_ONCE(flash->queues[op_is_write(bio->bi_opf)].nr)))
 		io_postpone(flash, bio);
 	else
 		io_go(flash, bio);
@@ -354,8 +338,9 @@ static __always_inline void io_submit_bio(struct kvblk_io *io, blk_opf_t opf,
 
 /* Submits bios that the device need not split. */
 static noinline void io_submit_cut(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
-				   struct bvec_iter iter)
+				   const struct bvec_iter *whole)
 {
+	struct bvec_iter iter = *whole;
 	u32 left = iter.bi_size, part;
 
 	if (io->p2p)
@@ -365,20 +350,19 @@ static noinline void io_submit_cut(struct kvblk_io *io, blk_opf_t opf, const str
 		part = io_fits(io, bv, iter);
 		iter.bi_size = part;
 		/* a bio that a limit cut cannot merge with the next: do not look for a merge */
-		io_submit_bio(io, part < left ? opf | REQ_NOMERGE : opf, bv, iter);
+		io_submit_bio(io, part < left ? opf | REQ_NOMERGE : opf, bv, &iter);
 		bvec_iter_advance(bv, &iter, part);
 		iter.bi_sector += part >> SECTOR_SHIFT;
 	}
 }
 
-void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr)
+void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
+			  const struct bvec_iter *iter, u32 nr)
 {
 	struct kvblk_flash *flash = io->flash;
 
 	opf |= REQ_ALLOC_CACHE | READ_ONCE(flash->nowait) | (io->alone ? REQ_NOMERGE : 0);
-	iter.bi_sector = pos >> SECTOR_SHIFT;
-	if (likely(iter.bi_size <= READ_ONCE(flash->fits_bytes) && !io->p2p &&
+	if (likely(iter->bi_size <= READ_ONCE(flash->fits_bytes) && !io->p2p &&
 		   nr <= READ_ONCE(flash->fits_segments)))
 		io_submit_bio(io, opf, bv, iter);
 	else
@@ -387,12 +371,12 @@ void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct bio_vec *bv, u32 nr)
 {
-	struct bvec_iter iter = {};
+	struct bvec_iter iter = { .bi_sector = pos >> SECTOR_SHIFT };
 	u32 i;
 
 	for (i = 0; i < nr; i++)
 		iter.bi_size += bv[i].bv_len;
-	kvblk_io_submit_iter(io, opf, pos, bv, iter, nr);
+	kvblk_io_submit_iter(io, opf, bv, &iter, nr);
 }
 
 void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,

@@ -57,21 +57,29 @@ struct kvblk_io {
 	void (*done)(struct kvblk_io *io);	/* all bios are complete; any context */
 };
 
-void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
-		    void (*done)(struct kvblk_io *io));
+static inline void kvblk_io_start(struct kvblk_io *io, struct kvblk_flash *flash,
+				  void (*done)(struct kvblk_io *io))
+{
+	*io = (struct kvblk_io) { .flash = flash, .pending = ATOMIC_INIT(1), .done = done };
+}
+
 /*
  * Submits bios over @nr vectors, which must not change before @done. May sleep for memory or the
  * cgroup's io.cost budget, never for a device.
  */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos, const struct bio_vec *bv, u32 nr);
-/* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors. */
-void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
+/* kvblk_io_submit() for the range @iter of @bv, at most @nr vectors, and of the device. */
+void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
+			  const struct bvec_iter *iter, u32 nr);
 /* Starts @io as a part of @whole, which gets its errors. @done must call kvblk_io_end(@whole). */
 void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 			 void (*done)(struct kvblk_io *io));
 /* Ends the submission of bios, or a part of @io. Calls @done if everything is complete. */
-void kvblk_io_end(struct kvblk_io *io);
+static inline void kvblk_io_end(struct kvblk_io *io)
+{
+	if (atomic_dec_and_test(&io->pending))
+		io->done(io);
+}
 
 /* ---- record.c ---- */
 

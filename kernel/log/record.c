@@ -58,18 +58,20 @@ static void part_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			const struct bvec_iter *rest)
 {
 	part.bi_size = round_up(part.bi_size, KVBLK_UNIT);
+	part.bi_sector = pos >> SECTOR_SHIFT;
 	/* or else a plug merges the parts, which would then complete together */
-	kvblk_io_submit_iter(io, opf | REQ_NOMERGE, pos, bv, part, rest->bi_idx - part.bi_idx + 1);
+	kvblk_io_submit_iter(io, opf | REQ_NOMERGE, bv, &part, rest->bi_idx - part.bi_idx + 1);
 }
 
 static void head_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			const struct kvblk_mem *mem, u32 payload, u32 nr)
 {
 	struct bvec_iter head = {
+		.bi_sector = pos >> SECTOR_SHIFT,
 		.bi_size = mem->bv[0].bv_len + round_up(payload, KVBLK_UNIT),
 	};
 
-	kvblk_io_submit_iter(io, opf, pos, mem->bv, head, nr);
+	kvblk_io_submit_iter(io, opf, mem->bv, &head, nr);
 }
 
 bool kvblk_record_crcs(void *header, u32 length, u8 integrity, const __le32 *crcs)

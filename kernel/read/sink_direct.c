@@ -11,6 +11,14 @@ static noinline bool direct_known_bounce(struct kvblk_req *req)
 	       (kvblk_p2p_bounces(addr, req->media.flash) || kvblk_read_must_see(req));
 }
 
+/* Returns whether the caller gets all that is read: the whole block, or whole chunks of it. */
+static bool direct_whole(const struct kvblk_req *req)
+{
+	return req->read.want == req->slot.len ||
+	       (req->read.from == req->op.offset &&
+		kvblk_read_end(req) == req->op.offset + req->read.want);
+}
+
 static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 {
 	/*
@@ -23,8 +31,7 @@ static bool direct_suits(struct kvblk_req *req, struct kvblk_align align)
 				       kvblk_slot_segment(req->media.flash, &req->slot),
 				       req->media.gen)) &&
 	       !(req->cmd && kvblk_read_restarted(req)) &&
-	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) && req->read.from == req->op.offset &&
-	       kvblk_read_end(req) == req->op.offset + req->read.want &&
+	       !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) && direct_whole(req) &&
 	       kvblk_src_fits(&req->src, req->read.want, align) &&
 	       !(READ_ONCE(req->pool->device_seen) && direct_known_bounce(req));
 }
