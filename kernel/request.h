@@ -32,7 +32,7 @@ struct kvblk_file {
 	u16 tenant;
 	siphash_key_t key;
 	struct kvblk_drainer *drainer;	/* drain counters of the file's operations */
-	struct xarray regions;
+	struct kvblk_regions regions;
 	/* the open file, operations that hold some of @budget */
 	refcount_t refs ____cacheline_aligned_in_smp;
 	struct kvblk_budget budget;	/* memory charged to this file, see kvblk_file_limit() */

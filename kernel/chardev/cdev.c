@@ -34,7 +34,7 @@ struct kvblk_file *kvblk_file_new(struct kvblk_pool *pool, u16 tenant, fmode_t m
 	file->mode = mode;
 	file->tenant = tenant;
 	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);
-	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
+	xa_init_flags(&file->regions.all, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);
 	INIT_LIST_HEAD(&file->reqs);
 	mutex_init(&file->lease_lock);

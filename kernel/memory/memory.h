@@ -58,6 +58,14 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
 
 #define KVBLK_REGION_MAX	(64ull << 30)
 #define KVBLK_REGIONS_MAX	65536
+#define KVBLK_REGIONS_NEAR	16
+
+/* Regions of an open file. */
+struct kvblk_regions {
+	struct xarray all;		/* by handle */
+	/* regions of the first handles, found in fewer steps; RCU, all.xa_lock */
+	struct kvblk_region __rcu *near[KVBLK_REGIONS_NEAR];
+};
 
 struct kvblk_region {
 	refcount_t __percpu *users; /* operations, by the CPU that began them; see region.c */
@@ -87,15 +95,15 @@ struct kvblk_region {
  * Returns 0, -EINVAL, -ENOMEM (also for that limit), -EFAULT, -EXDEV (neither all host memory
  * nor all of one device), -ENOSPC (too many regions), -EINTR. May sleep.
  */
-int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle);
+int kvblk_region_add(struct kvblk_regions *regions, u64 addr, u64 length, u32 *handle);
 /* Unregisters a region; operations keep a reference. Returns 0 or -ENOENT. May sleep. */
-int kvblk_region_remove(struct xarray *regions, u32 handle);
+int kvblk_region_remove(struct kvblk_regions *regions, u32 handle);
 /*
  * Prevents new uses, waits until a region is unused, then removes it. Returns 0; -ENOENT;
  * -ERESTARTSYS: still registered; -EBUSY: another task waits.
  */
-int kvblk_region_wait(struct xarray *regions, u32 handle);
-void kvblk_region_remove_all(struct xarray *regions);
+int kvblk_region_wait(struct kvblk_regions *regions, u32 handle);
+void kvblk_region_remove_all(struct kvblk_regions *regions);
 /* Returns whether the page at @user, looked up with FOLL flags @gup, is a device's, at @addr. */
 bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr);
 /* Keeps a device region pinned until kvblk_region_unuse(). Returns false if it is gone. */
@@ -146,7 +154,7 @@ static inline struct bio_vec kvblk_region_stretch(const struct kvblk_region *reg
  * Resolves checked pieces to src->parts, which are zero, to be put even after an error. Returns 0,
  * -ENXIO: no such region, -EFAULT: outside of it.
  */
-int kvblk_src_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
+int kvblk_src_resolve(struct kvblk_regions *regions, const struct kvblk_piece *pieces,
 		      struct kvblk_src *src);
 void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
 

@@ -16,6 +16,7 @@
 #include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
+#include <linux/nospec.h>
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -295,7 +296,37 @@ static void device_end(struct kvblk_region *region) {}
 static int device_begin(struct kvblk_region *region, u32 nr) { return -EFAULT; }
 #endif
 
-int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
+/* Returns the place of a handle among the near ones, or NULL. */
+static struct kvblk_region __rcu **region_near(struct kvblk_regions *regions, u32 handle)
+{
+	u32 i = handle - 1;
+
+	return i < KVBLK_REGIONS_NEAR ?
+	       regions->near + array_index_nospec(i, KVBLK_REGIONS_NEAR) : NULL;
+}
+
+/* Adds a region to both lists at once, or else one removed meanwhile could stay in @near. */
+static int region_publish(struct kvblk_regions *regions, struct kvblk_region *region, u32 *handle)
+{
+	int err;
+
+	guard(spinlock)(&regions->all.xa_lock);
+	err = __xa_alloc(&regions->all, handle, region, XA_LIMIT(1, KVBLK_REGIONS_MAX),
+			 GFP_KERNEL_ACCOUNT);
+	if (!err && region_near(regions, *handle))
+		rcu_assign_pointer(*region_near(regions, *handle), region);
+	return err;
+}
+
+static struct kvblk_region *region_erase(struct kvblk_regions *regions, u32 handle)
+{
+	lockdep_assert_held(&regions->all.xa_lock);
+	if (region_near(regions, handle))
+		RCU_INIT_POINTER(*region_near(regions, handle), NULL);
+	return __xa_erase(&regions->all, handle);
+}
+
+int kvblk_region_add(struct kvblk_regions *regions, u64 addr, u64 length, u32 *handle)
 {
 	struct kvblk_region *region;
 	phys_addr_t at;
@@ -331,8 +362,7 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	mmgrab(region->mm);
 	err = device ? device_begin(region, nr) : host_begin(region, nr);
 	if (!err) {
-		err = xa_alloc(regions, handle, region,
-			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
+		err = region_publish(regions, region, handle);
 		if (err && device)
 			device_end(region);
 	}
@@ -368,14 +398,14 @@ static int region_quiet(struct kvblk_region *region)
 	return left < 0 ? left : 0;
 }
 
-int kvblk_region_wait(struct xarray *regions, u32 handle)
+int kvblk_region_wait(struct kvblk_regions *regions, u32 handle)
 {
 	struct kvblk_region *region;
 	bool closes;
 	int err;
 
-	scoped_guard(spinlock, &regions->xa_lock) {
-		region = xa_load(regions, handle);
+	scoped_guard(spinlock, &regions->all.xa_lock) {
+		region = xa_load(&regions->all, handle);
 		if (!region || region->waiting)
 			return region ? -EBUSY : -ENOENT;
 		refcount_inc(&region->refs);
@@ -386,13 +416,13 @@ int kvblk_region_wait(struct xarray *regions, u32 handle)
 	if (closes)
 		region_close(region);
 	err = region_quiet(region);
-	scoped_guard(spinlock, &regions->xa_lock) {
+	scoped_guard(spinlock, &regions->all.xa_lock) {
 		region->waiting = false;
 		/* the handle may have been unregistered and reused */
-		if (!err && xa_load(regions, handle) != region)
+		if (!err && xa_load(&regions->all, handle) != region)
 			err = -ENOENT;
 		if (!err)
-			__xa_erase(regions, handle);
+			region_erase(regions, handle);
 	}
 	if (!err)
 		region_end(region);
@@ -400,39 +430,43 @@ int kvblk_region_wait(struct xarray *regions, u32 handle)
 	return err;
 }
 
-int kvblk_region_remove(struct xarray *regions, u32 handle)
+int kvblk_region_remove(struct kvblk_regions *regions, u32 handle)
 {
-	struct kvblk_region *region = xa_erase(regions, handle);
+	struct kvblk_region *region;
 
+	scoped_guard(spinlock, &regions->all.xa_lock)
+		region = region_erase(regions, handle);
 	if (!region)
 		return -ENOENT;
 	region_end(region);
 	return 0;
 }
 
-void kvblk_region_remove_all(struct xarray *regions)
+void kvblk_region_remove_all(struct kvblk_regions *regions)
 {
 	struct kvblk_region *region;
 	unsigned long handle;
 
-	xa_for_each(regions, handle, region)
+	xa_for_each(&regions->all, handle, region)
 		kvblk_region_remove(regions, handle);
-	xa_destroy(regions);
+	xa_destroy(&regions->all);
 }
 
 /* Finds a region and counts an operation in @part. Returns NULL if there is none. */
-static struct kvblk_region *region_find(struct xarray *regions, u32 handle,
+static struct kvblk_region *region_find(struct kvblk_regions *regions, u32 handle,
 					struct kvblk_part *part)
 {
+	struct kvblk_region __rcu **near;
 	struct kvblk_region *region;
 
 	guard(rcu)();
-	region = xa_load(regions, handle);
+	near = region_near(regions, handle);
+	region = near ? rcu_dereference(*near) : xa_load(&regions->all, handle);
 	return region && region_enter(region, part) ? region : NULL;
 }
 
 /* Sets @part of @src to a piece of a region. @again: that of the part before. */
-static noinline int part_enter(struct xarray *regions, const struct kvblk_piece *piece,
+static noinline int part_enter(struct kvblk_regions *regions, const struct kvblk_piece *piece,
 			       struct kvblk_src *src, struct kvblk_part *part, bool again)
 {
 	struct kvblk_region *region;
@@ -455,7 +489,7 @@ static noinline int part_enter(struct xarray *regions, const struct kvblk_piece 
 	return 0;
 }
 
-static int part_resolve(struct xarray *regions, const struct kvblk_piece *piece,
+static int part_resolve(struct kvblk_regions *regions, const struct kvblk_piece *piece,
 			struct kvblk_src *src, struct kvblk_part *part)
 {
 	part->addr = piece->addr;
@@ -467,7 +501,7 @@ static int part_resolve(struct xarray *regions, const struct kvblk_piece *piece,
 			  piece[-1].handle == piece->handle);
 }
 
-int kvblk_src_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
+int kvblk_src_resolve(struct kvblk_regions *regions, const struct kvblk_piece *pieces,
 		      struct kvblk_src *src)
 {
 	int err = 0;

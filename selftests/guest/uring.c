@@ -463,6 +463,42 @@ TEST(registered_memory)
 	EXPECT_EQ(kv_size(fd, nr), 0, "nothing was stored");
 }
 
+#define MANY	40	/* regions, more than the kernel finds without its tree */
+
+/* Each handle refers to its own region, and to none once that has ended. */
+TEST(many_regions)
+{
+	uint8_t *memory = kv_alloc_host(2 * MANY * LEN);
+	struct kvblk_piece pieces[MANY];
+	uint64_t nr = next_key++;
+	uint32_t handles[MANY];
+
+	kv_fill(kv_seed(nr, 0), 0, memory, MANY * LEN);
+	for (unsigned int i = 0; i < MANY; i++) {
+		ASSERT_EQ(reg(memory + i * LEN, LEN, &handles[i]), 0, "register %u", i);
+		pieces[i] = reg_piece(handles[i], 0, LEN);
+	}
+	ASSERT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, MANY), MANY * LEN, "put");
+	EXPECT_EQ(kv_get(fd, nr, memory + MANY * LEN, MANY * LEN).res, MANY * LEN, "get");
+	EXPECT(!memcmp(memory, memory + MANY * LEN, MANY * LEN), "what was put from all");
+	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	for (unsigned int i = 0; i < MANY; i += 2)
+		EXPECT_EQ(unreg_by(handles[i], i % 4 ? KVBLK_UNREG_WAIT : 0), 0, "unregister %u", i);
+	/* likely a grace period: the kernel has freed the regions, and KASAN sees a later use */
+	usleep(200000);
+	for (unsigned int i = 0; i < MANY; i++) {
+		if (i % 2) {
+			ASSERT_EQ(run_pieces(KVBLK_OP_PUT, nr, &pieces[i], 1), LEN, "put %u", i);
+			EXPECT_EQ(kv_get(fd, nr, room, LEN).res, LEN, "get %u", i);
+			EXPECT(!memcmp(room, memory + i * LEN, LEN), "what was put from %u", i);
+			EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete %u", i);
+			EXPECT_EQ(unreg(handles[i]), 0, "unregister %u", i);
+		}
+		EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, &pieces[i], 1), -ENXIO, "%u is gone", i);
+	}
+	EXPECT_EQ(kv_size(fd, nr), 0, "nothing was stored");
+}
+
 static uint64_t pinned_kb(void)
 {
 	unsigned long long kb = 0;

@@ -22,7 +22,8 @@ typedef struct {
 struct rcu_head {
 };
 
-struct xarray;
+struct xarray {
+};
 
 #define PAGE_MASK		(~(PAGE_SIZE - 1))
 #define offset_in_page(p)	((unsigned long)(p) & ~PAGE_MASK)

@@ -9,7 +9,7 @@
 kv_load
 flash 2 200
 pool_format /dev/flash0
-check guest_uring $node inline_operations inline_results small_entries bad_commands bad_entries fixed_buffers registered_memory bad_registrations one_page_often huge_region ten_thousand
+check guest_uring $node inline_operations inline_results small_entries bad_commands bad_entries fixed_buffers registered_memory many_regions bad_registrations one_page_often huge_region ten_thousand
 no_failures
 expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
 check pool_destroy
