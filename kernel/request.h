@@ -300,8 +300,9 @@ int kvblk_req_init(void);
 void kvblk_req_exit(void);
 int kvblk_req_pool_init(struct kvblk_pool *pool);
 void kvblk_req_pool_exit(struct kvblk_pool *pool);
-/* Returns a request of zeroes with empty lists, or NULL. May sleep if @gfp allows. */
-struct kvblk_req *kvblk_req_alloc(gfp_t gfp);
+/* Returns a request of zeroes but for @pool and empty lists, or NULL. May sleep if @gfp allows. */
+struct kvblk_req *kvblk_req_alloc(struct kvblk_pool *pool, gfp_t gfp);
+/* Frees a request and its memory. Task context. */
 void kvblk_req_free(struct kvblk_req *req);
 /* Frees the memory of a complete request early, because a batch may be long. */
 void kvblk_req_trim(struct kvblk_req *req);

@@ -772,6 +772,7 @@ struct kvblk_pool {
 	u64 nospace_reported;		/* puts without space that were reported; only tick */
 	unsigned long nospace_next;	/* jiffies of the next such report; only tick */
 	struct kvblk_completion_list __percpu *completion_lists;
+	struct kvblk_idle_reqs __percpu *idle_reqs;
 	struct work_struct rescue_work;	/* ends media halves of tasks that do not run */
 	struct kvblk_bounces bounce;
 	struct kvblk_leases lease;

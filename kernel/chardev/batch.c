@@ -50,8 +50,8 @@ static void batch_kick(struct kvblk_req *req)
  */
 static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 {
-	struct kvblk_req *ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
 	struct kvblk_req *req = batch->reqs[i];
+	struct kvblk_req *ghost = kvblk_req_alloc(req->pool, GFP_KERNEL | __GFP_NOFAIL);
 	u32 charged = req->charged;
 
 	ghost->op = req->op;

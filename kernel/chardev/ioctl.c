@@ -549,7 +549,7 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 		return -EINVAL;
 	arg->nr_found = 0;
 	/* marks the place in the list; has no cookie, so other cancels skip it */
-	here = kvblk_req_alloc(GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
+	here = kvblk_req_alloc(file->pool, GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
 	spin_lock(&file->lock);
 	list_for_each_entry_safe(req, next, &file->reqs, file_link) {
 		if (req->op.cookie == arg->cookie && !req->canceled &&

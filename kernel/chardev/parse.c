@@ -252,7 +252,7 @@ static int req_fixed(struct kvblk_req *req, unsigned int issue_flags)
 static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_op *op,
 				   fmode_t mode, struct io_uring_cmd *cmd)
 {
-	struct kvblk_req *req = kvblk_req_alloc(GFP_KERNEL);
+	struct kvblk_req *req = kvblk_req_alloc(file->pool, GFP_KERNEL);
 
 	if (!req)
 		return NULL;
@@ -263,7 +263,6 @@ static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_o
 	if (op->opcode < ARRAY_SIZE(op_types))
 		req->type = op_types[array_index_nospec(op->opcode, ARRAY_SIZE(op_types))];
 	req->result.res = op_check(req->type, op, mode, cmd);
-	req->pool = file->pool;
 	req->owner = file;
 	kvblk_drainer_enter(req);
 	req->cmd = cmd;

@@ -2,8 +2,9 @@
 /*
  * KVBLK_IOC_DRAIN waits for operations of an open file in flight at the call, not for later ones.
  * It polls: operations count per CPU, and wake no drain, so that they cost almost nothing. Each
- * counts from allocation to free, in the phase that was current at its start. A drain waits until
- * the other phase is empty, makes it current, and waits until the previous phase is empty.
+ * counts from allocation until its memory is released, in the phase that was current at its start.
+ * A drain waits until the other phase is empty, makes it current, and waits until the previous
+ * phase is empty.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>

@@ -9,7 +9,7 @@
  * - The pool's clock resumes where it stopped, plus the time that passed on the host's clock.
  *   Expired blocks must not come back.
  * - Destroy drains pool->users, stops background work and writes "clean" to the superblocks. An
- *   open file then keeps struct kvblk_pool and its counters only.
+ *   open file then keeps struct kvblk_pool, its counters and idle requests only.
  * - A device number belongs to one pool uuid until the module is unloaded: a node that was
  *   copied into a container opens that pool or none.
  */
