@@ -286,8 +286,9 @@ static int req_memory(struct kvblk_req *req, const struct kvblk_piece *pieces,
 	return !err && req->type->reads && req->bytes > KVBLK_VALUE_MAX ? -EINVAL : err;
 }
 
-struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
-				struct io_uring_cmd *cmd, unsigned int issue_flags)
+/* Flat, because each operation calls it, and a single piece then needs no loop. */
+__flatten struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
+					  struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_req *req = req_begin(file, op, file->mode, cmd);
 	int err;

@@ -388,7 +388,8 @@ static noinline void req_trim_more(struct kvblk_req *req)
 	req->question = NULL;
 }
 
-void kvblk_req_trim(struct kvblk_req *req)
+/* Flat, because each operation calls it. */
+__flatten void kvblk_req_trim(struct kvblk_req *req)
 {
 	if (unlikely(req->device || req->crcs || req->question))
 		req_trim_more(req);
