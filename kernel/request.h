@@ -203,6 +203,12 @@ struct kvblk_erase {
 
 struct kvblk_batch;
 
+/* Completion of a ring's operation; small enough for registers. */
+struct kvblk_completion {
+	s32 res;
+	u64 extra;			/* extra word of a large one */
+};
+
 struct kvblk_req {
 	struct list_head file_link;	/* file->reqs; initialized by req_construct() */
 	struct kvblk_ownership ownership;
@@ -216,12 +222,9 @@ struct kvblk_req {
 	void (*release)(struct kvblk_req *req);	/* frees a detached request after its bios */
 	/* under file->lock, with @canceled set: completes now if its memory is the kernel's */
 	void (*cancel)(struct kvblk_req *req);
-	/*
-	 * cmd: returns the res of the completion that reports @result, and sets the extra word of a
-	 * large one. @user: the caller's memory may be touched
-	 */
-	s32 (*fill_result)(const struct kvblk_req *req, const struct kvblk_result *result,
-			   bool user, u64 *extra);
+	/* cmd: returns the completion that reports @result. @user: may touch the caller's memory */
+	struct kvblk_completion (*fill_result)(const struct kvblk_req *req,
+					       const struct kvblk_result *result, bool user);
 	refcount_t refs;		/* cmd: one for the command, one for its bios */
 	struct kvblk_file *owner;	/* valid while open, or while @held is not 0 */
 	struct kvblk_drainer *drainer;	/* NULL: only carries a result */

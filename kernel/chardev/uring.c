@@ -49,28 +49,27 @@ static noinline void result_begin(struct kvblk_req *req)
 	op->result = 0;
 }
 
-/* Returns the completion's res: the operation's, even if the caller's result cannot be written. */
-static s32 uring_result(const struct kvblk_req *req, const struct kvblk_result *result,
-			bool user, u64 *extra)
+/* Returns the completion with the operation's res, even if its result cannot be written. */
+static struct kvblk_completion uring_result(const struct kvblk_req *req,
+					    const struct kvblk_result *result, bool user)
 {
+	u64 extra = (u64)result->value_len << 32 | result->flags;
 	const struct kvblk_op *op = &req->op;
 
-	*extra = (u64)result->value_len << 32 | result->flags;
 	/* result_begin() accepts none shorter; a constant costs no check of hardened usercopy */
 	if (unlikely(op->result) &&
 	    (!user || copy_to_user(u64_to_user_ptr(op->result), result, sizeof(*result))))
-		*extra |= KVBLK_RES_UNREPORTED;
-	return result->res;
+		extra |= KVBLK_RES_UNREPORTED;
+	return (struct kvblk_completion) { .res = result->res, .extra = extra };
 }
 
 static void uring_fill_cqe(struct io_uring_cmd *cmd, const struct kvblk_req *req,
 			   const struct kvblk_result *result, bool user,
 			   unsigned int issue_flags)
 {
-	u64 extra;
-	s32 res = req->fill_result(req, result, user, &extra);
+	struct kvblk_completion completion = req->fill_result(req, result, user);
 
-	io_uring_cmd_done32(cmd, res, extra, issue_flags);
+	io_uring_cmd_done32(cmd, completion.res, completion.extra, issue_flags);
 }
 
 static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool user,

@@ -93,14 +93,16 @@ static int status_of(int res)
 	}
 }
 
-static s32 call_result(const struct kvblk_req *req, const struct kvblk_result *result,
-		       bool user, u64 *extra)
+static struct kvblk_completion call_result(const struct kvblk_req *req,
+					   const struct kvblk_result *result, bool user)
 {
-	*extra = req->type->writes && result->res >= 0 ? result->value_len : 0;
-	if (result->res == -EEXIST && req->type == &kvblk_op_put &&
-	    req->write.older == KVBLK_OLDER_NONE)
-		return SC_KEY_EXISTS;
-	return status_of(result->res);
+	bool exists = result->res == -EEXIST && req->type == &kvblk_op_put &&
+		      req->write.older == KVBLK_OLDER_NONE;
+
+	return (struct kvblk_completion) {
+		.res = exists ? SC_KEY_EXISTS : status_of(result->res),
+		.extra = req->type->writes && result->res >= 0 ? result->value_len : 0,
+	};
 }
 
 static bool call_fixed(const struct call *call)
@@ -360,6 +362,7 @@ static_assert(offsetof(struct nvme_uring_cmd, data_len) ==
 
 static int call_sync(struct call *call)
 {
+	struct kvblk_completion completion;
 	int status = call_begin(call);
 	struct kvblk_req *req;
 
@@ -369,8 +372,11 @@ static int call_sync(struct call *call)
 	if (IS_ERR(req))
 		return status_of(PTR_ERR(req));
 	status = kvblk_batch_run(call->file, &req, 1, 0);
-	if (!status)
-		status = call_result(req, &req->result, true, &call->result);
+	if (!status) {
+		completion = call_result(req, &req->result, true);
+		status = completion.res;
+		call->result = completion.extra;
+	}
 	kvblk_req_free(req);
 	return status;
 }
