@@ -323,8 +323,17 @@ void kvblk_file_put(struct kvblk_file *file);
 
 /* Ends media halves for tasks that do not run: after a second, or if much memory is pinned. */
 void kvblk_rescue_work(struct work_struct *work);
+/* Excludes the time since the bios' completion, in jiffies, from the latency of the request. */
+void kvblk_req_waited(struct kvblk_req *req, unsigned long waited);
 /* Excludes the time since the bios' completion from the latency of a claimed or taken request. */
-void kvblk_req_resume(struct kvblk_req *req);
+static inline void kvblk_req_resume(struct kvblk_req *req)
+{
+	unsigned long waited = jiffies - req->ownership.since;
+
+	/* the first tick may have begun long before */
+	if (unlikely(waited >= 2))
+		kvblk_req_waited(req, waited);
+}
 
 /* Returns whether an older record may come back, from a lost member or an unread segment. */
 bool kvblk_pool_unsure(struct kvblk_pool *pool);

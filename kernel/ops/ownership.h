@@ -86,10 +86,13 @@ static inline void ownership_unlist(struct kvblk_ownership *ownership)
 	ownership->completions->pages -= ownership->pages;
 }
 
-/* Claims the request for its task. Returns false if the task will be notified again. */
+/*
+ * Claims the request for its task. Returns false if the task will be notified again. Task context
+ * with interrupts enabled.
+ */
 static inline bool kvblk_ownership_claim(struct kvblk_ownership *ownership)
 {
-	guard(spinlock_irqsave)(&ownership->completions->lock);
+	guard(spinlock_irq)(&ownership->completions->lock);
 	ownership->coming = false;
 	if (list_empty(&ownership->link))
 		return ownership->rescued;

@@ -574,13 +574,8 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_flash *flash)
 
 #define LANDED_PATIENCE		HZ	/* time of a task until the media half is ended for it */
 
-void kvblk_req_resume(struct kvblk_req *req)
+void kvblk_req_waited(struct kvblk_req *req, unsigned long waited)
 {
-	unsigned long waited = jiffies - req->ownership.since;
-
-	/* the first tick may have begun long before */
-	if (likely(waited < 2))
-		return;
 	req->start = min_t(ktime_t, ktime_get(), req->start + jiffies_to_nsecs(waited - 1));
 	req->ownership.since += waited;
 }

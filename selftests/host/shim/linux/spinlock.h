@@ -52,6 +52,7 @@ static inline bool spin_is_locked(spinlock_t *lock)
 #define spin_unlock_bh(lock)			spin_unlock(lock)
 
 DEFINE_GUARD(spinlock, spinlock_t *, spin_lock(_T), spin_unlock(_T))
+DEFINE_GUARD(spinlock_irq, spinlock_t *, spin_lock(_T), spin_unlock(_T))
 DEFINE_GUARD(spinlock_irqsave, spinlock_t *, spin_lock(_T), spin_unlock(_T))
 
 #endif
