@@ -41,7 +41,7 @@ static u32 hist_bucket(u64 ns)
 /* Return the smallest size class for @bytes, which is not 0. */
 static u32 size_of(u32 bytes)
 {
-	return (ilog2((bytes - 1) | (KVBLK_UNIT - 1)) + 2 - KVBLK_UNIT_SHIFT) / 2;
+	return ((u32)ilog2((bytes - 1) | (KVBLK_UNIT - 1)) + 2 - KVBLK_UNIT_SHIFT) / 2;
 }
 
 void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start)
@@ -52,8 +52,9 @@ void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start
 void kvblk_hist_add_at(struct kvblk_pool *pool, struct kvblk_stats __percpu *stats,
 		       enum kvblk_hist hist, u32 bytes, ktime_t start)
 {
-	struct kvblk_size_stats __percpu *size = &pool->stats->sizes[hist][size_of(bytes)];
+	/* first, or else more would have to be saved across the call */
 	u64 ns = ns_since(start);
+	struct kvblk_size_stats __percpu *size = &pool->stats->sizes[hist][size_of(bytes)];
 	u32 bucket = hist_bucket(ns);
 
 	this_cpu_inc(stats->hists[hist][bucket]);
