@@ -329,6 +329,7 @@ struct kvblk_flash {
 	bool foreign;			/* another node's: never written */
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
+	bool reads_in_task;		/* where the last part of a payload completed; record.c */
 	struct kvblk_watchdog watchdog;
 	spinlock_t bandwidth_lock;	/* protects writes to @bandwidth */
 	struct kvblk_bandwidth bandwidth;

@@ -8,6 +8,8 @@
  * - A part completed in task context, mostly by a worker of the transport, is summed there, because
  *   that CPU has just copied the data. In an interrupt this would delay others: a work does it, on
  *   any idle CPU that shares the cache.
+ * - Several parts in flight let works sum at the same time. In a task this gains nothing, and each
+ *   part is a command: if a member's reads complete in tasks, its parts are larger.
  */
 #include <linux/slab.h>
 
@@ -15,6 +17,7 @@
 #include "memory/memory.h"
 
 #define PARTS_MAX	16	/* of a payload: more cost other operations more than they gain */
+#define TASK_BYTES	(1024u << 10)	/* least part summed in a task (above 16 MiB: 16 parts) */
 
 /* A part of a payload being read. */
 struct part {
@@ -47,9 +50,9 @@ void kvblk_record_exit(void)
 	destroy_workqueue(sum_wq);
 }
 
-static u32 part_size(const struct kvblk_mem *mem)
+static u32 part_size(const struct kvblk_mem *mem, u32 least)
 {
-	return max(KVBLK_PROOF_BYTES, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
+	return max(least, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
 }
 
 /* Submits a part at @pos, padded to whole units; the last vector has space for the padding. */
@@ -92,7 +95,7 @@ static noinline u32 parts_write(struct kvblk_io *io, blk_opf_t opf, u64 data,
 				__le32 *crcs, u32 *nr)
 {
 	struct bvec_iter rest = kvblk_mem_payload(mem), part, first;
-	u32 at, size = part_size(mem);
+	u32 at, size = part_size(mem, KVBLK_PROOF_BYTES);
 
 	first = kvblk_part_next(mem->bv, &rest, size);
 	*nr = min(rest.bi_idx + 1, mem->nr);
@@ -143,11 +146,16 @@ static void part_work(struct work_struct *work)
 static void part_completed(struct kvblk_io *io)
 {
 	struct part *part = container_of(io, struct part, io);
+	struct kvblk_flash *flash = io->flash;
+	bool task = in_task() && !irqs_disabled();
 
+	/* write only changes, because all CPUs read the line */
+	if (unlikely(READ_ONCE(flash->reads_in_task) != task))
+		WRITE_ONCE(flash->reads_in_task, task);
 	/* after an error of any part the checksums are not used */
 	if (part->sums->io->status) {
 		kvblk_io_end(part->sums->io);
-	} else if (in_task() && !irqs_disabled()) {
+	} else if (task) {
 		part_sum(part);
 	} else {
 		INIT_WORK(&part->work, part_work);
@@ -157,7 +165,9 @@ static void part_completed(struct kvblk_io *io)
 
 static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem *mem)
 {
-	u32 size = part_size(mem), parts = DIV_ROUND_UP(mem->bytes, size);
+	bool task = READ_ONCE(io->flash->reads_in_task);
+	u32 size = part_size(mem, task ? TASK_BYTES : KVBLK_PROOF_BYTES);
+	u32 parts = DIV_ROUND_UP(mem->bytes, size);
 	struct kvblk_sums *sums;
 
 	sums = kvmalloc(struct_size(sums, parts, parts) + kvblk_crcs_bytes(mem->bytes),
