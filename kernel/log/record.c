@@ -101,11 +101,11 @@ static noinline u32 parts_write(struct kvblk_io *io, blk_opf_t opf, u64 data,
 	*nr = min(rest.bi_idx + 1, mem->nr);
 	for (at = size; rest.bi_size; at += size) {
 		part = kvblk_part_next(mem->bv, &rest, size);
-		proof->seal(mem->bv, part, crcs + (at >> KVBLK_CHUNK_SHIFT));
+		proof->seal(mem->bv, part, true, crcs + (at >> KVBLK_CHUNK_SHIFT));
 		part_submit(io, opf, data + at, mem->bv, part, &rest);
 		cond_resched();
 	}
-	proof->seal(mem->bv, first, crcs);
+	proof->seal(mem->bv, first, true, crcs);
 	return first.bi_size;
 }
 
@@ -127,12 +127,12 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 	head_submit(io, opf, pos, mem, first, nr);
 }
 
-static void part_sum(struct part *part)
+static void part_sum(struct part *part, bool cold)
 {
 	struct kvblk_sums *sums = part->sums;
 	u32 at = (part - sums->parts) * sums->size;
 
-	kvblk_proofs[KVBLK_INTEGRITY_CRC32C].seal(sums->bv, part->iter,
+	kvblk_proofs[KVBLK_INTEGRITY_CRC32C].seal(sums->bv, part->iter, cold,
 						  sums->crcs + (at >> KVBLK_CHUNK_SHIFT));
 	/* @part may be freed from here on */
 	kvblk_io_end(sums->io);
@@ -140,7 +140,7 @@ static void part_sum(struct part *part)
 
 static void part_work(struct work_struct *work)
 {
-	part_sum(container_of(work, struct part, work));
+	part_sum(container_of(work, struct part, work), true);
 }
 
 static void part_completed(struct kvblk_io *io)
@@ -156,7 +156,7 @@ static void part_completed(struct kvblk_io *io)
 	if (part->sums->io->status) {
 		kvblk_io_end(part->sums->io);
 	} else if (task) {
-		part_sum(part);
+		part_sum(part, false);
 	} else {
 		INIT_WORK(&part->work, part_work);
 		queue_work(sum_wq, &part->work);

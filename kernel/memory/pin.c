@@ -556,7 +556,7 @@ int kvblk_vectors_seal_in(u8 integrity, const struct bio_vec *bv, u32 len,
 		part = kvblk_part_next(bv, &rest, 1u << KVBLK_CHUNK_SHIFT);
 		err = walk_copy_part(&w, bv, part, true);
 		if (!err)
-			kvblk_proofs[integrity].seal(bv, part, crcs++);
+			kvblk_proofs[integrity].seal(bv, part, false, crcs++);
 	}
 	return err;
 }

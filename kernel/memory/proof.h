@@ -17,8 +17,11 @@ struct bvec_iter;
 
 /* Functions of a proof, for whole chunks of memory that the CPU may read. */
 struct kvblk_proof {
-	/* compute the checksums of a part's chunks; NULL: the module does not */
-	void (*seal)(const struct bio_vec *bv, struct bvec_iter part, __le32 *crcs);
+	/*
+	 * compute the checksums of a part's chunks; NULL: the module does not.
+	 * @cold: no CPU has just copied the bytes, so load them into the cache in advance
+	 */
+	void (*seal)(const struct bio_vec *bv, struct bvec_iter part, bool cold, __le32 *crcs);
 	/* return whether a part's chunks match their checksums; NULL: there are none */
 	bool (*open)(const struct bio_vec *bv, struct bvec_iter part, const __le32 *crcs);
 	bool crc32c;		/* the checksums, also for callers, are CRC32C of the payload */

@@ -2,6 +2,7 @@
 #ifndef KVBLK_SHIM_LINUX_CACHE_H
 #define KVBLK_SHIM_LINUX_CACHE_H
 
+#define L1_CACHE_BYTES		64
 #define ____cacheline_aligned_in_smp
 
 #endif
