@@ -14,9 +14,10 @@ timeout_of=/sys/module/nvme_core/parameters/io_timeout
 defer "echo $(cat $timeout_of) >$timeout_of"
 put $timeout_of 600
 CONNECT_ARGS="--queue-size=16 --nr-io-queues=1" nvmet_tcp_up full /dev/mapper/slow
-# a scheduler doubles the queue
+# a scheduler doubles the queue, and I/Os that are merged do not fill it
 for scheduler in /sys/block/nvme*/queue/scheduler; do
 	put "$scheduler" none
+	put "${scheduler%/*}/nomerges" 2
 done
 pool_format "${namespaces[0]}"
 # deferred last, so run first: the rest of the cleanup needs the device
