@@ -682,6 +682,9 @@ static void path_move(struct kvblk_index *idx, struct kvblk_stripe *stripe, cons
 
 	WRITE_ONCE(stripe->nr_used, stripe->nr_used + free);
 	slot_notify(idx, last, false);
+	/* nothing to move: readers need not retry */
+	if (path->nr == 1)
+		return;
 	write_seqcount_begin(&stripe->seq);
 	for (i = path->nr - 1; i; i--)
 		slot_move(idx, path->at[i - 1], path->at[i]);
