@@ -610,7 +610,7 @@ static noinline enum put_step put_unreserved(struct kvblk_req *req, int err)
 		req->write.no_p2p = true;
 		return STEP_LOOK;
 	}
-	/* other puts would not find space either: smaller ones look again within a step */
+	/* other puts would not find space either: smaller puts look again within a step */
 	if (err == -EAGAIN && req->bytes <= SZ_4M)
 		req->woken = false;
 	return err == -EAGAIN ? STEP_WAIT : put_full(req);
@@ -732,6 +732,9 @@ static int put_try(struct kvblk_req *req)
 			step = put_clear(req, &old);
 		if (step == STEP_ENTER)
 			step = put_enter(req, &old);
+		/* with its media half begun, the put would not see that the pool is going away */
+		if (step == STEP_LOOK && percpu_ref_is_dying(&req->pool->users))
+			step = kvblk_req_over(req, -ENODEV);
 	} while (step == STEP_LOOK);
 	if (step != STEP_INFLIGHT)
 		kvblk_media_end(req);
