@@ -227,7 +227,8 @@ static inline void kvblk_reservation_slot(const struct kvblk_reservation *resv,
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);
 /* Ends a reservation without I/O in flight. @header: of the record LIVE there; NULL: for a hole. */
-void kvblk_reservation_release(struct kvblk_reservation *resv, const void *header);
+void kvblk_reservation_release(struct kvblk_reservation *resv,
+			       const struct kvblk_d_record *header);
 /*
  * Wake a few of the operations that wait on pool->space_wait: _appears at new space, _passes by one
  * that was woken, unless it lacks space still. So as many try as find space, and not all. Any

@@ -626,7 +626,8 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 	return READ_ONCE(seg->cached) ? KVBLK_CACHED : KVBLK_SAFE;
 }
 
-void kvblk_reservation_release(struct kvblk_reservation *resv, const void *header)
+void kvblk_reservation_release(struct kvblk_reservation *resv,
+			       const struct kvblk_d_record *header)
 {
 	struct kvblk_member *member = resv->member;
 	struct kvblk_segment *seg = resv->seg;
