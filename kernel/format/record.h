@@ -160,7 +160,6 @@ static inline u64 kvblk_seq_epoch(u64 seq)
 	return (seq >> KVBLK_SEQ_EPOCH_SHIFT) + (seq >> (KVBLK_SEQ_EPOCH_SHIFT - 1) & 1);
 }
 
-void kvblk_entry_encode(struct kvblk_d_entry *entry, const struct kvblk_rec *rec, u32 unit);
 /* Encode the entry of the record whose encoded header is @hdr. Any context. */
 static inline void kvblk_entry_of_header(struct kvblk_d_entry *entry,
 					 const struct kvblk_d_record *hdr)

@@ -279,7 +279,7 @@ static int scan_headers(struct kvblk_scan *scan, struct kvblk_scan_segment *seg,
 		ret = scan->ops->record(scan, &rec, unit);
 		if (ret)
 			return ret;
-		kvblk_entry_encode(&entry, &rec, unit);
+		kvblk_entry_of_header(&entry, scan->walk.header);
 		scan->ops->entry(scan, seg->nr++, &entry);
 	}
 	return ret;

@@ -95,8 +95,8 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 			if (err)
 				return err;
 		}
-		dec = kvblk_record_decode(walk->buf + ((*at - walk->have_from) << KVBLK_UNIT_SHIFT),
-					  (walk->have_to - *at) << KVBLK_UNIT_SHIFT,
+		walk->header = walk->buf + ((*at - walk->have_from) << KVBLK_UNIT_SHIFT);
+		dec = kvblk_record_decode(walk->header, (walk->have_to - *at) << KVBLK_UNIT_SHIFT,
 					  &walk->place, reader->secret, rec);
 		*unit = *at;
 		if (dec == KVBLK_DEC_RECORD) {

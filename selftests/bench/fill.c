@@ -18,6 +18,7 @@
 #include <linux/kernel.h>
 
 #include "format/record.h"
+#include "../host/entry.h"
 #include "../host/hash_key.h"
 
 #define BLKGETSIZE64	_IOR(0x12, 114, size_t)

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "entry.h"
 #include "format/record.h"
 #include "reseal.h"
 

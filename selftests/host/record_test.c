@@ -11,6 +11,7 @@
 #include <linux/string.h>
 #include <asm/byteorder.h>
 
+#include "entry.h"
 #include "format/geometry.h"
 #include "format/record.h"
 #include "hash_key.h"

@@ -8,6 +8,7 @@
 #include <linux/kvblk.h>
 #include <asm/byteorder.h>
 
+#include "entry.h"
 #include "hash_key.h"
 #include "kvblk_test.h"
 
