@@ -229,6 +229,13 @@ static int wait(void *handle, unsigned int least, uint64_t deadline_ns)
 	return err ? -ETIME : 0;
 }
 
+static int start_and_wait(void *handle, unsigned int least, uint64_t deadline_ns)
+{
+	int err = start(handle);
+
+	return err ? err : wait(handle, least, deadline_ns);
+}
+
 static void wake(void *handle)
 {
 	struct ring *ring = handle;
@@ -258,6 +265,7 @@ static const struct ring_type fake_ring = {
 	.start = start,
 	.reap = reap,
 	.wait = wait,
+	.start_and_wait = start_and_wait,
 	.wake = wake,
 	.notify = notify,
 };

@@ -654,10 +654,15 @@ struct kvblk_queue;
  *	in a queue without threads
  * @KVBLK_QUEUE_UNCANCELABLE: kvblk_queue_cancel() finds only submissions that have not
  *	begun. Saves each operation a lock of the open node
+ * @KVBLK_QUEUE_DEFER: submissions begin with the thread's next call of kvblk_queue_wait(),
+ *	whose system call starts them and waits for completions, or of kvblk_queue_drain() or
+ *	kvblk_queue_cancel(). Saves a system call for each wait. Requires
+ *	KVBLK_QUEUE_ONE_THREAD; no effect on submissions that threads of the library run
  */
 enum kvblk_queue_flags {
 	KVBLK_QUEUE_ONE_THREAD		= 1u << 0,
 	KVBLK_QUEUE_UNCANCELABLE	= 1u << 1,
+	KVBLK_QUEUE_DEFER		= 1u << 2,
 };
 
 /**

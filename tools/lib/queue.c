@@ -90,6 +90,7 @@ struct kvblk_queue {
 	unsigned int nr_todo, nr_idle, nr_threads, max_threads;
 	unsigned int nr_waiters;	/* sleeping threads */
 	bool leader;		/* a waiter sleeps in the ring */
+	bool deferred;		/* commands were added for the next wait to start */
 	bool unstarted;		/* commands were added and could not be started */
 	bool stop;
 	uint32_t seq;		/* futex: changes when waiters have to look again */
@@ -134,22 +135,32 @@ static void wake_waiters(struct kvblk_queue *q)
 		q->type->wake(q->ring);
 }
 
-/* Sleep, without the lock, until something may have changed. Returns 0, -ETIME, -EINTR, an errno. */
+/*
+ * Start deferred commands, and sleep, without the lock, until something may have changed. Returns
+ * 0, -ETIME, -EINTR, an errno.
+ */
 static int queue_sleep(struct kvblk_queue *q, unsigned int least, uint64_t deadline_ns)
 {
-	bool lead = q->type && !q->leader;
+	bool lead = q->type && !q->leader, start = q->deferred;
 	uint32_t seen = q->seq;
 	int err;
 
 	q->leader |= lead;
 	q->nr_waiters++;
+	q->deferred = false;
 	pthread_mutex_unlock(&q->lock);
-	if (lead)
+	if (start)
+		err = q->type->start_and_wait(q->ring, least, deadline_ns);
+	else if (lead)
 		err = q->type->wait(q->ring, least, deadline_ns);
 	else
 		err = futex_wait(&q->seq, seen, deadline_ns);
 	pthread_mutex_lock(&q->lock);
 	q->nr_waiters--;
+	if (start && err && err != -ETIME && err != -EINTR) {
+		q->unstarted = true;
+		err = 0;
+	}
 	if (lead) {
 		q->leader = false;
 		/* make another waiter the leader */
@@ -220,8 +231,10 @@ static void reap(struct kvblk_queue *q)
 
 	if (!q->type || is_foreign(q))
 		return;
-	if (q->unstarted)
+	if (q->deferred || q->unstarted) {
+		q->deferred = false;
 		q->unstarted = q->type->start(q->ring);
+	}
 	do {
 		nr = q->type->reap(q->ring, ends, ENDS);
 		/* before any get is reported, because its data may be in memory of a GPU */
@@ -338,9 +351,12 @@ static void run_by_ring(struct kvblk_queue *q, struct submission *s)
 		}
 		q->nr_commands += s->nr;
 	}
-	q->unstarted = q->type->start(q->ring);
+	if (q->flags & KVBLK_QUEUE_DEFER)
+		q->deferred = true;
+	else
+		q->unstarted = q->type->start(q->ring);
 	/* make the eventfd readable, or else an event loop would not call again */
-	if (q->unstarted)
+	if (q->deferred || q->unstarted)
 		event_set(q);
 }
 
@@ -509,6 +525,7 @@ int kvblk_queue_wait_sized(struct kvblk_queue *q, struct kvblk_completion *compl
 {
 	struct kvblk_completion own;
 	unsigned int nr = 0;
+	bool over = !least;
 	int err = 0;
 
 	if (!max || least > max || size > KVBLK_STRUCT_MAX ||
@@ -518,13 +535,18 @@ int kvblk_queue_wait_sized(struct kvblk_queue *q, struct kvblk_completion *compl
 		return -EEXIST;
 	pthread_mutex_lock(&q->lock);
 	for (;;) {
-		reap(q);
+		/* to sleep starts deferred commands, too */
+		if (over || !q->deferred)
+			reap(q);
 		for (; nr < max && q->nr_finished; nr++) {
 			take_first(q, &own);
 			element_copy((char *)completions + nr * size, size, &own, sizeof(own));
 		}
-		if (nr >= least || !q->inflight || err || is_past(deadline_ns))
+		over = nr >= least || !q->inflight || err || is_past(deadline_ns);
+		if (over && !q->deferred)
 			break;
+		if (over)
+			continue;
 		err = queue_sleep(q, sleep_for(q, least - nr), sleep_until(q, deadline_ns));
 		if (err == -ETIME)
 			err = 0;
@@ -737,7 +759,9 @@ int kvblk_queue_create(struct kvblk *kv, const struct kvblk_queue_options *optio
 	if (err)
 		return err;
 	if (o.depth > KVBLK_QUEUE_DEPTH_MAX || o.threads > KVBLK_QUEUE_THREADS_MAX ||
-	    o.flags & ~(unsigned int)(KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE))
+	    o.flags & ~(unsigned int)(KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE |
+				      KVBLK_QUEUE_DEFER) ||
+	    (o.flags & KVBLK_QUEUE_DEFER && !(o.flags & KVBLK_QUEUE_ONE_THREAD)))
 		return -EINVAL;
 	q = calloc(1, sizeof(*q));
 	if (!q)

@@ -149,6 +149,16 @@ static unsigned int reap(void *handle, struct ring_end *ends, unsigned int max)
 	return nr;
 }
 
+static struct __kernel_timespec time_left(uint64_t deadline_ns)
+{
+	uint64_t now = now_ns(), ns = deadline_ns > now ? deadline_ns - now : 0;
+
+	return (struct __kernel_timespec){
+		.tv_sec = (long long)(ns / NS_PER_S),
+		.tv_nsec = (long long)(ns % NS_PER_S),
+	};
+}
+
 static int wait_for(void *handle, unsigned int least, uint64_t deadline_ns)
 {
 	struct ring *ring = handle;
@@ -157,10 +167,7 @@ static int wait_for(void *handle, unsigned int least, uint64_t deadline_ns)
 	int ret;
 
 	if (deadline_ns) {
-		uint64_t now = now_ns(), ns = deadline_ns > now ? deadline_ns - now : 0;
-
-		left.tv_sec = (long long)(ns / NS_PER_S);
-		left.tv_nsec = (long long)(ns % NS_PER_S);
+		left = time_left(deadline_ns);
 		arg.ts = (uintptr_t)&left;
 	}
 	/* io_uring_wait_cqes() would sleep again after wake() if another thread reaps */
@@ -168,6 +175,29 @@ static int wait_for(void *handle, unsigned int least, uint64_t deadline_ns)
 			      IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, (sigset_t *)&arg,
 			      sizeof(arg));
 	return ret < 0 ? ret : 0;
+}
+
+static int start_and_wait(void *handle, unsigned int least, uint64_t deadline_ns)
+{
+	struct io_uring *uring = &((struct ring *)handle)->uring;
+	struct __kernel_timespec left;
+	struct io_uring_cqe *cqe;
+	int ret;
+
+	if (deadline_ns) {
+		left = time_left(deadline_ns);
+		ret = io_uring_submit_and_wait_timeout(uring, &cqe, least, &left, NULL);
+	} else {
+		ret = io_uring_submit_and_wait(uring, least);
+	}
+	if (ret < 0)
+		return ret;
+	if (io_uring_sq_ready(uring))
+		return -EAGAIN;
+	/* if commands were started, the system call does not return what ended its wait early */
+	if (io_uring_cq_ready(uring) >= least)
+		return 0;
+	return deadline_ns && now_ns() >= deadline_ns ? -ETIME : -EINTR;
 }
 
 static void wake(void *handle)
@@ -191,6 +221,7 @@ const struct ring_type kvblk_io_uring = {
 	.start = start,
 	.reap = reap,
 	.wait = wait_for,
+	.start_and_wait = start_and_wait,
 	.wake = wake,
 	.notify = notify,
 };

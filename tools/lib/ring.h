@@ -30,10 +30,12 @@ struct ring_end {
  * @reap: return up to @max completions
  * @wait: sleep until @least completions can be reaped, or @deadline_ns passes (-ETIME; 0: no
  *	deadline); -EINTR after a signal. Completions of wake() count
+ * @start_and_wait: start() and wait() in one call, for rings with @one_thread. An error other than
+ *	wait()'s means that some commands were not started: call start()
  * @wake: add a completion with user_data 0
  * @notify: make the eventfd @fd readable whenever there are new completions
  *
- * The caller serializes all calls but wait() and wake(). With @one_thread the thread that called
+ * The caller serializes all calls but wait(), start_and_wait() and wake(). With @one_thread the thread that called
  * create() makes all calls but wake().
  */
 struct ring_type {
@@ -43,6 +45,7 @@ struct ring_type {
 	int (*start)(void *ring);
 	unsigned int (*reap)(void *ring, struct ring_end *ends, unsigned int max);
 	int (*wait)(void *ring, unsigned int least, uint64_t deadline_ns);
+	int (*start_and_wait)(void *ring, unsigned int least, uint64_t deadline_ns);
 	void (*wake)(void *ring);
 	int (*notify)(void *ring, int fd);
 };

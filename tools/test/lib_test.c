@@ -778,7 +778,8 @@ static void queue_options(struct kvblk *kv)
 	static const struct kvblk_queue_options bad[] = {
 		{ .size = sizeof(bad[0]), .depth = KVBLK_QUEUE_DEPTH_MAX + 1 },
 		{ .size = sizeof(bad[0]), .threads = KVBLK_QUEUE_THREADS_MAX + 1 },
-		{ .size = sizeof(bad[0]), .flags = 4 },
+		{ .size = sizeof(bad[0]), .flags = KVBLK_QUEUE_DEFER },
+		{ .size = sizeof(bad[0]), .flags = 8 | KVBLK_QUEUE_ONE_THREAD },
 		{ .size = 4 },
 	};
 	struct kvblk_queue_options one = { .size = sizeof(one), .flags = KVBLK_QUEUE_ONE_THREAD };

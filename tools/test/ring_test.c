@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include "../lib/queue.c"	/* NOLINT(bugprone-suspicious-include) */
 #include "kvblk_test.h"
@@ -53,9 +55,14 @@ TEST(test_flow)
 {
 	struct kvblk_completion c[DEPTH_HERE];
 
-	for (uint32_t flags = 0; flags <= (KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE); flags++) {
-		struct kvblk_queue *q = queue_new(DEPTH_HERE, flags);
+	const uint32_t all = KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE | KVBLK_QUEUE_DEFER;
 
+	for (uint32_t flags = 0; flags <= all; flags++) {
+		struct kvblk_queue *q;
+
+		if (flags & KVBLK_QUEUE_DEFER && !(flags & KVBLK_QUEUE_ONE_THREAD))
+			continue;
+		q = queue_new(DEPTH_HERE, flags);
 		for (int round = 0; round < 100; round++) {
 			assert_int_equal(kvblk_queue_submit(q, ops, 32, 0, &c[round % 64]), 0);
 			assert_int_equal(kvblk_queue_submit(q, ops, 32, KVBLK_SUBMIT_CHAIN, &c[round % 64]), 0);
@@ -68,6 +75,69 @@ TEST(test_flow)
 		assert_int_equal(kvblk_queue_submit(q, ops, 16, 0, NULL), 0);
 		kvblk_queue_destroy(q);
 	}
+}
+
+static unsigned int nr_starts, nr_starts_and_waits;
+
+static int count_start(void *ring)
+{
+	nr_starts++;
+	return kvblk_io_uring.start(ring);
+}
+
+static int count_start_and_wait(void *ring, unsigned int least, uint64_t deadline_ns)
+{
+	nr_starts_and_waits++;
+	return kvblk_io_uring.start_and_wait(ring, least, deadline_ns);
+}
+
+static void no_action(int sig)
+{
+	(void)sig;
+}
+
+/* One call starts deferred commands and waits for them, or else the first call that may. */
+TEST(test_deferred)
+{
+	const struct itimerval soon = { .it_value.tv_usec = 50000 };
+	const struct sigaction action = { .sa_handler = no_action };
+	struct kvblk_queue *q = queue_new(8, KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_DEFER);
+	struct ring_type counting = kvblk_io_uring;
+	struct kvblk_completion c[8];
+
+	counting.start = count_start;
+	counting.start_and_wait = count_start_and_wait;
+	q->type = &counting;
+	nr_starts = nr_starts_and_waits = 0;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(kvblk_queue_submit(q, ops, 4, i ? KVBLK_SUBMIT_CHAIN : 0, NULL), 0);
+	assert_int_equal(kvblk_queue_wait(q, c, 8, 8, 0), 8);
+	assert_int_equal(nr_starts, 0);
+	assert_in_range(nr_starts_and_waits, 1, 2);
+
+	/* nothing to wait for, no time to wait, and finished ones that are enough */
+	nr_starts_and_waits = 0;
+	assert_int_equal(kvblk_queue_submit(q, ops, 2, 0, NULL), 0);
+	assert_int_equal(kvblk_queue_wait(q, c, 1, 0, 0), 1);
+	assert_int_equal(kvblk_queue_submit(q, ops, 1, 0, NULL), 0);
+	assert_int_equal(kvblk_queue_wait(q, c, 1, 1, 0), 1);
+	assert_int_equal(kvblk_queue_wait(q, c, 8, 1, 1), 1);
+	assert_int_equal(nr_starts, 2);
+	assert_int_equal(nr_starts_and_waits, 0);
+	assert_int_equal(kvblk_queue_submit(q, ops, 1, 0, NULL), 0);
+	assert_int_equal(kvblk_queue_wait(q, c, 8, 1, 1), 1);
+	assert_int_equal(nr_starts, 3);
+
+	/* what ended a wait is told, although commands were started */
+	q->type->add(q->ring, KVBLK_URING_OP, ops, sizeof(*ops), 0);
+	assert_int_equal(q->type->start_and_wait(q->ring, 2, now_ns() + 1000000), -ETIME);
+	sigaction(SIGALRM, &action, NULL);
+	for (int i = 0; i < 2; i++) {
+		q->type->add(q->ring, KVBLK_URING_OP, ops, sizeof(*ops), 0);
+		setitimer(ITIMER_REAL, &soon, NULL);
+		assert_int_equal(q->type->start_and_wait(q->ring, 8, i ? now_ns() + 10 * NS_PER_S : 0), -EINTR);
+	}
+	kvblk_queue_destroy(q);
 }
 
 static sem_t begun;	/* posted by each submitter, after its first submission */

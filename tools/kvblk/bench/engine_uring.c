@@ -60,7 +60,7 @@ static int uring_ready(struct bench_queue *queue)
 	const struct kvblk_queue_options options = {
 		.size = sizeof(options),
 		.depth = queue->depth,
-		.flags = KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE,
+		.flags = KVBLK_QUEUE_ONE_THREAD | KVBLK_QUEUE_UNCANCELABLE | KVBLK_QUEUE_DEFER,
 	};
 
 	if (queue->queue && !pthread_equal(queue->thread, pthread_self())) {
