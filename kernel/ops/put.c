@@ -7,8 +7,8 @@
  * - The caller's memory is pinned or copied before space is reserved. A put that may take page
  *   faults ends the media half before.
  * - A put that replaces an older block (&enum kvblk_older) removes the block only when nothing but
- *   the members can fail the put, and waits for the invalidation. To check for one, look up the
- *   entry first: an invalidation is listed before the entry is removed.
+ *   the members can fail the put, or the pool's end during the wait for the invalidation. To check
+ *   for one, look up the entry first: an invalidation is listed before the entry is removed.
  * - A put takes over the entry of the same block if the member does not respond or a crash may lose
  *   the block. The older record, maybe of a durable put, stays MOVING until the new one is written
  *   past the caches.
@@ -454,6 +454,9 @@ static noinline enum put_step put_clear(struct kvblk_req *req, const struct kvbl
 		return kvblk_req_over(req, -ENODEV);
 	if (old->state == KVBLK_SLOT_FREE)
 		return kvblk_kill_barrier(pool, req->id) ? STEP_LOOK : STEP_ENTER;
+	/* before the removal, or else the put fails and neither block is left */
+	if (percpu_ref_is_dying(&pool->users))
+		return kvblk_req_over(req, -ENODEV);
 	req->write.cleared |= kvblk_entry_replace(pool, req->id, old, NULL);
 	return STEP_LOOK;
 }
@@ -732,8 +735,13 @@ static int put_try(struct kvblk_req *req)
 			step = put_clear(req, &old);
 		if (step == STEP_ENTER)
 			step = put_enter(req, &old);
-		/* with its media half begun, the put would not see that the pool is going away */
-		if (step == STEP_LOOK && percpu_ref_is_dying(&req->pool->users))
+		/*
+		 * With its media half begun, the put would not see that the pool is going away,
+		 * which waits for it. After the removal of an older block only a wait, which ends
+		 * the media half, may fail the put.
+		 */
+		if (step == STEP_LOOK && !req->write.cleared &&
+		    percpu_ref_is_dying(&req->pool->users))
 			step = kvblk_req_over(req, -ENODEV);
 	} while (step == STEP_LOOK);
 	if (step != STEP_INFLIGHT)
