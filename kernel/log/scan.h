@@ -65,7 +65,8 @@ struct kvblk_walk {
 	u32 missed;			/* first of these where a header may be, or U32_MAX */
 	DECLARE_BITMAP(bad, KVBLK_WALK_UNITS);	/* unreadable units in @buf */
 	void *buf;
-	const struct kvblk_d_record *header;	/* of the last record found, in @buf */
+	/* in @buf, of the record that kvblk_walk_next() has found, until the next call */
+	const struct kvblk_d_record *header;
 };
 
 int kvblk_walk_begin(struct kvblk_walk *walk, const struct kvblk_reader *reader, gfp_t gfp);
