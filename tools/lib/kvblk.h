@@ -654,10 +654,14 @@ struct kvblk_queue;
  *	in a queue without threads
  * @KVBLK_QUEUE_UNCANCELABLE: kvblk_queue_cancel() finds only submissions that have not
  *	begun. Saves each operation a lock of the open node
- * @KVBLK_QUEUE_DEFER: submissions begin with the thread's next call of kvblk_queue_wait(),
- *	whose system call starts them and waits for completions, or of kvblk_queue_drain() or
- *	kvblk_queue_cancel(). Saves a system call for each wait. Requires
- *	KVBLK_QUEUE_ONE_THREAD; no effect on submissions that threads of the library run
+ * @KVBLK_QUEUE_DEFER: submissions begin in the thread's next call on the queue other than
+ *	kvblk_queue_submit(), at the latest in kvblk_queue_wait(), which starts them and waits
+ *	for completions by one system call. Until they have begun, deadlines have no effect,
+ *	kvblk_drain() does not cover them, and kvblk_queue_cancel() of another thread may miss
+ *	them, or any thread's with KVBLK_QUEUE_UNCANCELABLE. What kvblk_queue_stop() of
+ *	another thread misses is canceled in the queue's next call, or completes if it was
+ *	just beginning. Requires KVBLK_QUEUE_ONE_THREAD; no effect on submissions that threads
+ *	of the library run
  */
 enum kvblk_queue_flags {
 	KVBLK_QUEUE_ONE_THREAD		= 1u << 0,
@@ -803,9 +807,9 @@ static inline int kvblk_queue_wait(struct kvblk_queue *queue,
  * kvblk_queue_eventfd() - return a descriptor for event loops
  * @queue: the queue
  *
- * The descriptor is readable while there are completions to collect: when it is, call
- * kvblk_queue_wait() with @least 0, once or until it returns 0. The queue owns the
- * descriptor: do not read or close it.
+ * The descriptor is readable while there are completions to collect, or submissions that
+ * KVBLK_QUEUE_DEFER has deferred: when it is, call kvblk_queue_wait() with @least 0, once or
+ * until it returns 0. The queue owns the descriptor: do not read or close it.
  *
  * Context: any thread.
  * Return: the descriptor; -EMFILE, -ENFILE, -ENOMEM; -EEXIST, see KVBLK_QUEUE_ONE_THREAD.

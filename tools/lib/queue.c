@@ -436,6 +436,62 @@ int kvblk_queue_submit(struct kvblk_queue *q, const struct kvblk_op *ops, unsign
 	return err;
 }
 
+/* ---- looks at the queue ---- */
+
+/*
+ * Let the kernel reject a batch that has not begun, because a worker of the ring reads the
+ * structure when it begins, and does not know the batch until then. Returns false if there is none.
+ */
+static bool batch_revoke(struct submission *s)
+{
+	if (s->state != SUBMISSION_ISSUED || !s->batch)
+		return false;
+	__atomic_store_n(&s->submit.size, 0, __ATOMIC_RELAXED);
+	return true;
+}
+
+/*
+ * Cancel submissions with @tag, or all. Returns the number of those found; sets @missed if a
+ * submission has operations that the kernel does not know, because they are about to begin or to
+ * end.
+ */
+static unsigned int cancel_pass(struct kvblk_queue *q, const void *tag, bool all, bool *missed)
+{
+	unsigned int nr = 0, nr_found;
+	struct submission *s;
+
+	*missed = false;
+	reap(q);
+	TAILQ_FOREACH(s, &q->live, live) {
+		if (s->state == SUBMISSION_OVER || (!all && s->tag != tag))
+			continue;
+		if (s->state == SUBMISSION_WAITS) {
+			STAILQ_REMOVE(&q->todo, s, submission, next);
+			q->nr_todo--;
+			submission_end(q, s, -ECANCELED, 0);
+			nr++;
+		} else if (s->cookie && !s->canceled) {
+			if (!kvblk_cancel(q->kv, s->cookie, &nr_found) || batch_revoke(s))
+				nr++;
+			/* not again, because each cancel searches all operations of the open file */
+			s->canceled = nr_found >= s->nr_running;
+			*missed |= !nr_found || (!s->batch && !s->canceled);
+		}
+	}
+	return nr;
+}
+
+/* Take completions. Deferred commands that another thread's stop has missed are canceled. */
+static void look(struct kvblk_queue *q)
+{
+	bool missed;
+
+	if (q->stop && q->flags & KVBLK_QUEUE_DEFER)
+		cancel_pass(q, NULL, true, &missed);
+	else
+		reap(q);
+}
+
 /* ---- completions ---- */
 
 /* Move an operation from the list of finished ones to the caller. */
@@ -535,9 +591,9 @@ int kvblk_queue_wait_sized(struct kvblk_queue *q, struct kvblk_completion *compl
 		return -EEXIST;
 	pthread_mutex_lock(&q->lock);
 	for (;;) {
-		/* to sleep starts deferred commands, too */
-		if (over || !q->deferred)
-			reap(q);
+		/* leave deferred commands to queue_sleep(), which starts them by the same system call */
+		if (over || q->stop || !q->deferred)
+			look(q);
 		for (; nr < max && q->nr_finished; nr++) {
 			take_first(q, &own);
 			element_copy((char *)completions + nr * size, size, &own, sizeof(own));
@@ -578,49 +634,6 @@ int kvblk_queue_eventfd(struct kvblk_queue *q)
 }
 
 /* ---- cancel and end ---- */
-
-/*
- * Let the kernel reject a batch that has not begun, because a worker of the ring reads the
- * structure when it begins, and does not know the batch until then. Returns false if there is none.
- */
-static bool batch_revoke(struct submission *s)
-{
-	if (s->state != SUBMISSION_ISSUED || !s->batch)
-		return false;
-	__atomic_store_n(&s->submit.size, 0, __ATOMIC_RELAXED);
-	return true;
-}
-
-/*
- * Cancel submissions with @tag, or all. Returns the number of those found; sets @missed if a
- * submission has operations that the kernel does not know, because they are about to begin or to
- * end.
- */
-static unsigned int cancel_pass(struct kvblk_queue *q, const void *tag, bool all, bool *missed)
-{
-	unsigned int nr = 0, nr_found;
-	struct submission *s;
-
-	*missed = false;
-	reap(q);
-	TAILQ_FOREACH(s, &q->live, live) {
-		if (s->state == SUBMISSION_OVER || (!all && s->tag != tag))
-			continue;
-		if (s->state == SUBMISSION_WAITS) {
-			STAILQ_REMOVE(&q->todo, s, submission, next);
-			q->nr_todo--;
-			submission_end(q, s, -ECANCELED, 0);
-			nr++;
-		} else if (s->cookie && !s->canceled) {
-			if (!kvblk_cancel(q->kv, s->cookie, &nr_found) || batch_revoke(s))
-				nr++;
-			/* not again, because each cancel searches all operations of the open file */
-			s->canceled = nr_found >= s->nr_running;
-			*missed |= !nr_found || (!s->batch && !s->canceled);
-		}
-	}
-	return nr;
-}
 
 static unsigned int cancel(struct kvblk_queue *q, const void *tag, bool all)
 {
@@ -667,7 +680,7 @@ int kvblk_queue_drain(struct kvblk_queue *q, uint64_t deadline_ns)
 	pthread_mutex_lock(&q->lock);
 	number = q->last_number;
 	for (;;) {
-		reap(q);
+		look(q);
 		if (!is_running(q, number)) {
 			err = 0;
 			break;

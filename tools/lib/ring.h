@@ -30,8 +30,8 @@ struct ring_end {
  * @reap: return up to @max completions
  * @wait: sleep until @least completions can be reaped, or @deadline_ns passes (-ETIME; 0: no
  *	deadline); -EINTR after a signal. Completions of wake() count
- * @start_and_wait: start() and wait() in one call, for rings with @one_thread. An error other than
- *	wait()'s means that some commands were not started: call start()
+ * @start_and_wait: start() and wait() in one call, for rings with @one_thread. An error other
+ *	than wait()'s means that some commands were not started: call start()
  * @wake: add a completion with user_data 0
  * @notify: make the eventfd @fd readable whenever there are new completions
  *
