@@ -190,7 +190,7 @@ echo "the slowest get: $few ms beside 100 prefetches, $worst ms beside 400"
 [ $worst -le $((2 * few + 400 * KVBLK_SLOW)) ] || fail "a get took $worst ms beside 400 prefetches, $few ms beside 100"
 check pool_destroy
 
-echo "-- puts beyond queue_bytes wait before they take room: neither device nor gate gets them, but one of each task"
+echo "-- puts beyond queue_bytes wait before they take room: neither device nor gate gets them, except one put of each task"
 dm_create still /dev/slow "0 %s linear /dev/slow 0"
 pool_format /dev/mapper/still
 put $sysfs/queue_bytes $((2 * MiB))
