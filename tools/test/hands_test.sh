@@ -282,8 +282,9 @@ verdict $? "what is missing is told"
 state 'd["found"][0]["members"].pop()' 'd["found"][2]["pod"] = ""'
 expect 1 'pool kv0 is in no pod: nothing fences its owner' pool adopt rack7 node-c kv0 -y
 KVBLK_FAKE_REFUSE='2 is reserved by another node with key 0x1' expect 1 'kv0: 2 is reserved by another node' pool adopt rack7 node-b -y --name kv1
-for ((beats = 6; ; beats++)); do
-	beat 2 "$beats"
+beats=5
+until [ -e stop ]; do
+	beat 2 $((++beats))
 	sleep .05
 done > /dev/null &
 owner=$!
@@ -291,8 +292,9 @@ expect 1 "kv0: node node-b is up, it writes to $flash/2: stop it, or pass --forc
 logged ''
 expect 0 '' pool adopt rack7 node-b -y --force --name kv1
 logged "import kv1 a preempt=00000002-2222-0000-0000-000000000000 slots=0 $flash/2"
-kill $owner
-wait $owner 2> /dev/null
+# not killed, or else its last beat might come later
+touch stop
+wait $owner
 # of a member that was away when node-b became the owner, nothing is preempted
 found 5 5 node-a 'd["found"][-1].update(pool_uuid=d["found"][0]["pool_uuid"], epoch=1)'
 expect 0 '' pool adopt rack7 node-b -y --degraded --name kv1
