@@ -599,10 +599,11 @@ int kvblk_queue_wait_sized(struct kvblk_queue *q, struct kvblk_completion *compl
 			element_copy((char *)completions + nr * size, size, &own, sizeof(own));
 		}
 		over = nr >= least || !q->inflight || err || is_past(deadline_ns);
-		if (over && !q->deferred)
-			break;
-		if (over)
+		if (over) {
+			if (!q->deferred)
+				break;
 			continue;
+		}
 		err = queue_sleep(q, sleep_for(q, least - nr), sleep_until(q, deadline_ns));
 		if (err == -ETIME)
 			err = 0;
