@@ -35,8 +35,8 @@ struct ring_end {
  * @wake: add a completion with user_data 0
  * @notify: make the eventfd @fd readable whenever there are new completions
  *
- * The caller serializes all calls but wait(), start_and_wait() and wake(). With @one_thread the thread that called
- * create() makes all calls but wake().
+ * The caller serializes all calls but wait(), start_and_wait() and wake(). With @one_thread the
+ * thread that called create() makes all calls but wake().
  */
 struct ring_type {
 	int (*create)(int fd, unsigned int depth, bool one_thread, void **ring);

@@ -616,7 +616,7 @@ TEST(test_crowd)
 struct intruder {
 	struct kvblk_queue *queue;
 	struct block *blocks;	/* MANY in flight */
-	bool deferred;		/* they have not begun */
+	bool deferred;		/* @blocks have not begun */
 };
 
 static void *intrude(void *arg)
