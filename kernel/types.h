@@ -160,6 +160,8 @@ struct kvblk_ios {
 	u64 writes_failed;
 	u64 bytes;			/* submitted */
 	u64 bytes_done;
+	unsigned long get_at;		/* jiffies of the last get */
+	u64 get_bytes;			/* of gets in that jiffy */
 };
 
 /* Bios that the device could not accept at once, in submission order. */
@@ -329,6 +331,9 @@ struct kvblk_flash {
 	bool foreign;			/* another node's: never written */
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
+	unsigned long burst_since;	/* jiffies */
+	u64 burst;			/* most get_bytes of a CPU since @burst_since, approximate */
+	u64 burst_before;		/* of the second before @burst_since */
 	bool reads_in_task;		/* where the last part of a payload completed; record.c */
 	struct kvblk_watchdog watchdog;
 	spinlock_t bandwidth_lock;	/* protects writes to @bandwidth */

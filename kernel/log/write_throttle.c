@@ -2,7 +2,8 @@
 /*
  * Write throttle: reads before writes. A get waits behind all that a device has accepted. So while
  * gets are submitted, a member has at most a window of puts in flight, and further puts are queued
- * here. At least one put is admitted: its completion admits the next. The rules:
+ * here. At least one put is admitted: its completion admits the next. The window has about as many
+ * bytes as a request gets, so that puts about double its time. The rules:
  * - No write passes a queued write. But a queued put holds a reservation, and a prefetch memory.
  *   So beyond queue_bytes the throttle is full, and new writes wait before they take either.
  * - A put is counted for a limited time, because the device may not respond, or the cgroup may
@@ -20,6 +21,7 @@
 #include "log/log.h"
 
 #define THROTTLE_TIME	HZ		/* time after a get with throttled puts */
+#define THROTTLE_LEAST_SHIFT	2	/* least window, of put_window_bytes */
 #define THROTTLE_PATIENCE	(HZ / 2)	/* time for which a put is counted, plus */
 #define THROTTLE_RATE_SHIFT	26	/* a second for each 64 MiB */
 #define THROTTLE_POOR	(4 * HZ)	/* time for which a cgroup counts as over budget */
@@ -42,11 +44,14 @@ void kvblk_throttle_exit(void)
 
 u64 kvblk_put_window(const struct kvblk_member *member)
 {
-	u64 window = READ_ONCE(member->flash.pool->tun.put_window_bytes);
+	const struct kvblk_flash *flash = &member->flash;
+	u64 most = READ_ONCE(flash->pool->tun.put_window_bytes);
 
-	return window && kvblk_flash_may_write(&member->flash) &&
-	       time_before(jiffies, READ_ONCE(member->flash.last_get) + THROTTLE_TIME) ?
-	       window : U64_MAX;
+	if (!most || !kvblk_flash_may_write(flash) ||
+	    time_after_eq(jiffies, READ_ONCE(flash->last_get) + THROTTLE_TIME))
+		return U64_MAX;
+	return clamp(max(READ_ONCE(flash->burst), READ_ONCE(flash->burst_before)),
+		     most >> THROTTLE_LEAST_SHIFT, most);
 }
 
 static u64 queued_window(const struct kvblk_member *member, const struct kvblk_queued_io *queued,

@@ -79,6 +79,7 @@ int kvblk_flash_init(struct kvblk_flash *flash, struct kvblk_pool *pool,
 	flash->p2p.next = jiffies;
 	kvblk_watch_init(flash);
 	flash->last_get = jiffies - HZ;
+	flash->burst_since = jiffies;
 	flash->stats = &pool->stats->own;
 	err = kvblk_io_flash_init(flash);
 	if (err)

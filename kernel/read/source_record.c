@@ -45,10 +45,36 @@ static void record_submit(struct kvblk_req *req)
 						    &req->mem, req->read.from, record_sums(req));
 }
 
+/*
+ * Tells the write throttle that a get of @bytes comes. A request's gets come together, so what a
+ * CPU's gets ask for within a jiffy is an estimate of a request's bytes.
+ */
+static void record_tell_throttle(struct kvblk_flash *flash, u32 bytes)
+{
+	unsigned long now = jiffies, since;
+	u64 burst;
+
+	if (this_cpu_read(flash->ios->get_at) != now) {
+		this_cpu_write(flash->ios->get_at, now);
+		this_cpu_write(flash->ios->get_bytes, 0);
+		if (READ_ONCE(flash->last_get) != now)
+			WRITE_ONCE(flash->last_get, now);
+		since = now - READ_ONCE(flash->burst_since);
+		if (since > HZ) {
+			WRITE_ONCE(flash->burst_since, now);
+			WRITE_ONCE(flash->burst_before,
+				   since < 2 * HZ ? READ_ONCE(flash->burst) : 0);
+			WRITE_ONCE(flash->burst, 0);
+		}
+	}
+	burst = this_cpu_add_return(flash->ios->get_bytes, bytes);
+	if (burst > READ_ONCE(flash->burst))
+		WRITE_ONCE(flash->burst, burst);
+}
+
 int kvblk_record_start(struct kvblk_req *req)
 {
 	int err = kvblk_req_header_alloc(req, req->slot.len);
-	unsigned long now;
 
 	if (!err)
 		err = kvblk_sink_prepare(req);
@@ -62,9 +88,7 @@ int kvblk_record_start(struct kvblk_req *req)
 	req->read.state = KVBLK_READ_INFLIGHT;
 	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
-	now = jiffies;
-	if (READ_ONCE(req->media.flash->last_get) != now)
-		WRITE_ONCE(req->media.flash->last_get, now);
+	record_tell_throttle(req->media.flash, req->read.want);
 	kvblk_media_submit(req, req->media.flash);
 	req->media.io.alone = req->read.alone;
 	req->read.source->submit(req);
