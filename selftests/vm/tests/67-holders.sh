@@ -220,3 +220,31 @@ echo "of $((12 * 32)) puts $inflight are in flight, $waiting bytes wait at the g
 check dmsetup resume still
 wait "${putters[@]}" || fail "puts: $(cat "$tmp"/put*)"
 expect "puts stored" "$(cat "$tmp"/put* | grep -c 'stored=32 .* bad=0')" 12
+
+echo "-- as many puts are in flight as a request gets, at least a quarter of put_window_bytes"
+put $sysfs/queue_bytes $((256 * MiB))
+put $sysfs/put_window_bytes $MiB
+blocks put 902 1 $MiB
+first=20000
+# wait_beside NR LEN WAITING: whether WAITING bytes of 32 puts wait after a get of block NR. Not if they come so slowly
+# that the first ones are no longer counted, nor if this guest stands still.
+wait_beside() {
+	local putter waiting most=0
+	first=$((first + 32))
+	blocks get "$1" 1 "$2"
+	check dmsetup suspend --noflush --nolockfs still
+	guest_blocks $node put $first 32 65536 >"$tmp/put" &
+	putter=$!
+	for _ in {1..8}; do
+		comes
+		waiting=$(counter waiting_bytes)
+		[ "$waiting" -le $most ] || most=$waiting
+	done
+	check dmsetup resume still
+	wait $putter || fail "puts: $(cat "$tmp/put")"
+	echo "after a get of $2 bytes $most bytes of puts wait"
+	[ $most -eq "$3" ]
+}
+record=$((65536 + 4096))
+wait_for 60 wait_beside 901 65536 $((32 * record - 3 * record))
+wait_for 60 wait_beside 902 $MiB $((32 * record - 15 * record))
