@@ -292,7 +292,7 @@ static const struct cli_syntax wipe_syntax = {
 	.options = wipe_options,
 	.arguments = wipe_arguments,
 	.usage = "DEVICE",
-	.doc = "Retire DEVICE, a member of a pool that is not up: overwrite both superblocks and the segment table, with the secret that is needed to find the blocks. Asks for confirmation.\v"
+	.doc = "Retire DEVICE, a member of a pool that is not up: overwrite both superblocks and the segment table, with the secret that kvblk needs to find the blocks. Their bytes stay: erase the device before others get it. Asks for confirmation.\v"
 	       "Example:\n  kvblk member wipe /dev/nvme3n1",
 };
 
