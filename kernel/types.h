@@ -332,7 +332,7 @@ struct kvblk_flash {
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	unsigned long burst_since;	/* jiffies */
-	u64 burst;			/* most get_bytes of a CPU since @burst_since, approximate */
+	u64 burst;			/* most get_bytes of a CPU since @burst_since, about */
 	u64 burst_before;		/* of the second before @burst_since */
 	bool reads_in_task;		/* where the last part of a payload completed; record.c */
 	struct kvblk_watchdog watchdog;
@@ -341,6 +341,12 @@ struct kvblk_flash {
 	struct kvblk_fence fence;
 	struct kvblk_report reports[KVBLK_ERRORS];
 	struct kvblk_flash_p2p p2p;
+};
+
+/* Records of a segment that reclaim copies to keep them. */
+struct kvblk_kept {
+	u32 segment;
+	unsigned long units[];		/* bitmap of the records' first units */
 };
 
 /* Segments of a member, and the works that write, restore and reclaim them. */
@@ -373,6 +379,7 @@ struct kvblk_log {
 	u32 nr_retiring;
 	u32 nr_open;			/* current, ready and not yet sealed segments */
 	u64 opened;			/* number of the segment opened last */
+	struct kvblk_kept __rcu *kept;	/* may be leased though MOVING; NULL or reclaim's; RCU */
 	struct list_head closing;	/* full, without writers, to be sealed */
 
 	struct mutex table_lock;	/* protects table_seq to change_page, page writes */

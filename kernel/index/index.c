@@ -869,7 +869,8 @@ static void slot_lease(struct kvblk_index *idx, struct kvblk_stripe *stripe, str
 	write_seqcount_end(&stripe->seq);
 }
 
-bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old)
+bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
+		       const unsigned long *kept, u32 nr)
 {
 	const struct home home = home_of(idx, id);
 	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket);
@@ -877,8 +878,11 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct
 	struct place at;
 
 	guard(spinlock)(&stripe->lock);
-	if (!home_find_same(idx, &home, old, &at, &p) ||
-	    slot_state(p) != KVBLK_SLOT_LIVE || slot_dead(idx, p))
+	if (!home_find_same(idx, &home, old, &at, &p) || slot_dead(idx, p))
+		return false;
+	if (slot_state(p) != KVBLK_SLOT_LIVE &&
+	    (slot_state(p) != KVBLK_SLOT_MOVING ||
+	     !(p.a & SLOT_LEASED || (kept && test_bit(nr, kept)))))
 		return false;
 	slot_lease(idx, stripe, at, p, true);
 	return true;

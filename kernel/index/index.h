@@ -154,8 +154,13 @@ bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
 /* kvblk_index_replace() unless leased. Reclaim makes what it drops MOVING: not to be leased. */
 bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 		       const struct kvblk_slot *new);
-/* Set the leased bit of @old's record if LIVE and not dead. Returns success. */
-bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old);
+/*
+ * Set the leased bit of @old's record if not dead, and LIVE, or MOVING and either leased already or
+ * with bit @nr of @kept (may be NULL) set. Who clears that bit before kvblk_index_claim() sees each
+ * such lease. Returns success.
+ */
+bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
+		       const unsigned long *kept, u32 nr);
 /* Clear the leased bit of the entry of @id, if any, in any state. */
 void kvblk_index_unlease(struct kvblk_index *idx, struct kvblk_id id);
 /*

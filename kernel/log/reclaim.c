@@ -2,12 +2,15 @@
 /*
  * Reclaim of whole segments. Live records that the policy or a lease keeps are copied into a
  * segment of class HOT; the victim's other records are dropped. The rule is the order:
- *   slots MOVING -> copies durable -> next generation of the victim durable
- *   -> slots LIVE at the copies -> next generation in memory, which ends the dropped
- *   records at once -> last reader gone -> discard -> FREE
+ *   slots to keep MOVING -> copies written -> slots to drop MOVING -> copies durable
+ *   -> next generation of the victim durable -> slots LIVE at the copies
+ *   -> next generation in memory, which ends the dropped records at once
+ *   -> last reader gone -> discard -> FREE
  * A get finds a copy only when a crash can't bring the original back. A delete of a MOVING block
- * waits until reclaim has published or reverted. A segment stays if leases pin more than
- * LEASED_MOST of it, or else reclaim would copy such segments until the leases end.
+ * waits until reclaim has published or reverted. Blocks may be leased meanwhile: those to keep, and
+ * until they are MOVING also those to drop, which are then copied, too. A segment stays if leases
+ * pin more than LEASED_MOST of it when it is judged, or else reclaim would copy such segments until
+ * the leases end.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -21,6 +24,7 @@ struct victim_rec {
 	struct kvblk_slot copy;		/* the entry for the copy */
 	struct kvblk_id id;
 	bool moving;			/* claimed */
+	bool tried;			/* copied, if possible, or to be dropped */
 	bool copied;			/* @copy is written */
 };
 
@@ -47,9 +51,11 @@ struct victim {
 	struct kvblk_policy_rec *classes;
 	u32 nr;				/* live records in @recs */
 	u32 nr_copied;
+	u32 nr_dropped;
 	u32 live_units;			/* of the segment, when it was judged */
 	int write_errors;		/* of the member, before the first copy was written */
 	bool cached;			/* copies were written without FUA */
+	struct kvblk_kept *kept;	/* log->kept, or NULL */
 	struct copy *copies;		/* array of COPIES */
 	atomic_t flying;		/* I/Os in flight, plus one until copies_wait() */
 	struct completion completed;
@@ -90,8 +96,8 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 	    slot->seg != flash->seg_base + v->place.segment ||
 	    slot->gen != (u16)v->place.generation || slot->off != unit)
 		return 0;
-	/* a put is about to replace the record, which must stay if the put fails */
-	if (slot->state == KVBLK_SLOT_MOVING && slot->leased)
+	/* a put owns the record and makes it LIVE if it fails: then the record may be leased */
+	if (slot->state == KVBLK_SLOT_MOVING)
 		return -EAGAIN;
 	if (slot->state != KVBLK_SLOT_LIVE || kvblk_expired(slot->expiry, now))
 		return 0;
@@ -311,7 +317,58 @@ static void copy_end(struct copy *copy)
 	kvblk_header_free(copy->header, vrec->slot.len);
 }
 
-/* Copies intact records to keep. Returns 0, or -EAGAIN if a leased one could not be copied now. */
+/* Makes a slot MOVING. Returns success: not with @unleased if it is leased. */
+static bool rec_claim(struct victim *v, struct victim_rec *rec, bool unleased)
+{
+	struct kvblk_index *idx = &v->pool->index;
+	struct kvblk_slot moving = rec->slot;
+
+	moving.state = KVBLK_SLOT_MOVING;
+	if (!(unleased ? kvblk_index_claim(idx, rec->id, &rec->slot, &moving) :
+			 kvblk_index_replace(idx, rec->id, &rec->slot, &moving)))
+		return false;
+	rec->moving = true;
+	rec->slot.state = KVBLK_SLOT_MOVING;
+	return true;
+}
+
+/* Claims a record to keep, for victim_copy(): it may be leased, as before. Returns success. */
+static bool rec_keep(struct victim *v, struct victim_rec *rec)
+{
+	if (v->kept)
+		set_bit(rec->slot.off, v->kept->units);
+	return rec_claim(v, rec, false);
+}
+
+static void rec_unkeep(struct victim *v, const struct victim_rec *rec)
+{
+	if (v->kept)
+		clear_bit(rec->slot.off, v->kept->units);
+}
+
+/* Claims a record to drop, from now on not to be leased. Returns false if it is leased, or gone. */
+static bool rec_drop(struct victim *v, struct victim_rec *rec)
+{
+	rec_unkeep(v, rec);
+	return rec_claim(v, rec, true);
+}
+
+/* Returns whether the entry is still the record's, in any state, with the entry in @now. */
+static bool rec_find(const struct victim *v, const struct victim_rec *rec, struct kvblk_slot *now)
+{
+	return kvblk_index_find(&v->pool->index, rec->id, now) &&
+	       kvblk_same_record(now, &rec->slot);
+}
+
+/* Waits for a put that owns the record, a second at most. Returns whether the record stays. */
+static bool rec_stays(const struct victim *v, const struct victim_rec *rec)
+{
+	struct kvblk_slot now;
+
+	return !wait_event_idle_timeout(v->pool->settle_wait, !rec_find(v, rec, &now), HZ);
+}
+
+/* Copies claimed records, if intact. Returns 0, or -EAGAIN if a leased one can't be copied now. */
 static int victim_copy(struct victim *v)
 {
 	u32 i, n, nr, bytes;
@@ -322,11 +379,12 @@ static int victim_copy(struct victim *v)
 
 		bytes = 0;
 		for (nr = 0; nr < COPIES && i < v->nr; i++) {
-			if (!v->recs[i].moving || !v->classes[i].keep)
+			if (!v->recs[i].moving || v->recs[i].tried)
 				continue;
 			if (nr && bytes + v->recs[i].slot.len > most)
 				break;
 			bytes += v->recs[i].slot.len;
+			v->recs[i].tried = true;
 			v->copies[nr] = (struct copy) { .victim = v, .vrec = &v->recs[i] };
 			copy_begin(&v->copies[nr++]);
 		}
@@ -340,8 +398,7 @@ static int victim_copy(struct victim *v)
 			struct copy *copy = &v->copies[n];
 
 			copy_end(copy);
-			if (copy->err && copy->err != -EBADMSG &&
-			    v->classes[copy->vrec - v->recs].leased)
+			if (copy->err && !rec_drop(v, copy->vrec) && copy->err != -EBADMSG)
 				err = -EAGAIN;
 		}
 		cond_resched();
@@ -363,6 +420,8 @@ static void victim_revert(struct victim *v)
 		struct victim_rec *rec = &v->recs[i];
 		struct kvblk_slot live = rec->slot;
 
+		/* before the slot is LIVE, and may be dropped by another try */
+		rec_unkeep(v, rec);
 		if (rec->copied)
 			copy_kill(v, rec);
 		live.state = KVBLK_SLOT_LIVE;
@@ -413,37 +472,85 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 }
 
 /*
- * Makes the slots of all live records MOVING, or else they could be leased or deleted meanwhile.
- * Returns 0, or -EAGAIN if a put, which may fail, is about to replace a leased record.
+ * Claims what is kept, or leased by now: before the copy, which a delete would not know of. Returns
+ * the number, or -EAGAIN if a put owns such a record.
  */
 static int victim_claim(struct victim *v)
 {
-	struct kvblk_index *idx = &v->pool->index;
-	struct kvblk_slot moving, now;
-	int err = 0;
+	struct kvblk_slot now;
+	int nr = 0;
 	u32 i;
 
 	for (i = 0; i < v->nr; i++) {
 		struct victim_rec *rec = &v->recs[i];
 
-		moving = rec->slot;
-		moving.state = KVBLK_SLOT_MOVING;
-		rec->moving = !v->classes[i].leased &&
-			      kvblk_index_claim(idx, rec->id, &rec->slot, &moving);
-		if (!rec->moving) {
-			/* leased, maybe since victim_note(), or gone */
-			v->classes[i].leased = true;
-			v->classes[i].keep = true;
-			rec->moving = kvblk_index_replace(idx, rec->id, &rec->slot, &moving);
-		}
-		if (rec->moving)
-			rec->slot.state = KVBLK_SLOT_MOVING;
-		else if (kvblk_index_find(idx, rec->id, &now) &&
-			 now.state == KVBLK_SLOT_MOVING && now.leased &&
-			 kvblk_same_record(&now, &moving))
-			err = -EAGAIN;
+		if (rec->moving ||
+		    !(v->classes[i].keep || (rec_find(v, rec, &now) && now.leased)))
+			continue;
+		if (rec_keep(v, rec))
+			nr++;
+		else if (rec_stays(v, rec))
+			return -EAGAIN;
 	}
-	return err;
+	return nr;
+}
+
+/* Claims the others, to be dropped unless leased by now. Returns as victim_claim(). */
+static int victim_close(struct victim *v)
+{
+	int nr = 0;
+	u32 i;
+
+	for (i = 0; i < v->nr; i++) {
+		struct victim_rec *rec = &v->recs[i];
+
+		if (rec->moving)
+			continue;
+		rec->tried = rec_drop(v, rec);
+		if (!rec->tried && rec_keep(v, rec))
+			nr++;
+		else if (!rec->tried && rec_stays(v, rec))
+			return -EAGAIN;
+	}
+	return nr;
+}
+
+#define LEASE_PASSES	4		/* copies of what is leased meanwhile */
+
+/* Claims all records, and copies those to keep. Returns 0 or -EAGAIN. */
+static int victim_move(struct victim *v)
+{
+	int nr, pass, err = 0;
+
+	for (pass = 0; pass < LEASE_PASSES && !err; pass++) {
+		nr = victim_claim(v);
+		if (!nr)
+			break;
+		err = nr < 0 ? nr : victim_copy(v);
+	}
+	if (err)
+		return err;
+	nr = victim_close(v);
+	return nr > 0 ? victim_copy(v) : nr;
+}
+
+static void victim_kept_begin(struct victim *v)
+{
+	v->kept = kvzalloc(struct_size(v->kept, units,
+				       BITS_TO_LONGS(v->member->flash.segment_units)),
+			   GFP_KERNEL | __GFP_NOWARN);
+	if (!v->kept)
+		return;
+	v->kept->segment = v->place.segment;
+	rcu_assign_pointer(v->member->log.kept, v->kept);
+}
+
+static void victim_kept_end(struct victim *v)
+{
+	if (!v->kept)
+		return;
+	RCU_INIT_POINTER(v->member->log.kept, NULL);
+	kvfree_rcu_mightsleep(v->kept);
 }
 
 static int victim_flush(struct victim *v)
@@ -487,12 +594,14 @@ static void victim_publish(struct victim *v)
 	struct kvblk_open *open = NULL;
 	struct victim_rec *rec;
 
-	for (rec = v->recs; rec < v->recs + v->nr; rec++)
+	for (rec = v->recs; rec < v->recs + v->nr; rec++) {
+		v->nr_dropped += rec->moving && !rec->copied;
 		if (rec->copied &&
 		    !kvblk_index_replace(&v->pool->index, rec->id, &rec->slot, &rec->copy)) {
 			WARN_ON_ONCE(kvblk_member_is_up(v->member));
 			copy_kill(v, rec);
 		}
+	}
 
 	if (!(seg->gen & 0x3fff))
 		seg->sweep_mark = READ_ONCE(v->pool->sweep_pass) + 2;
@@ -510,9 +619,9 @@ static void victim_count(const struct victim *v, u64 bytes)
 
 	kvblk_count_at(flash->stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
 	kvblk_count_at(flash->stats, KVBLK_C_RECLAIMED_BYTES, bytes);
-	kvblk_count_at(flash->stats, KVBLK_C_DROPPED, v->nr - v->nr_copied);
+	kvblk_count_at(flash->stats, KVBLK_C_DROPPED, v->nr_dropped);
 	trace_kvblk_reclaim(v->pool->name, flash->slot, v->place.segment, v->seg->gen, v->nr,
-			    v->live_units, v->nr_copied, v->nr - v->nr_copied);
+			    v->live_units, v->nr_copied, v->nr_dropped);
 }
 
 /* Returns as victim_judge(). */
@@ -533,15 +642,16 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	atomic_set(&v.flying, 1);
 	err = v.copies ? victim_judge(&v, &pseg, force) : -EAGAIN;
 	if (!err) {
+		victim_kept_begin(&v);
 		/* the order that the file opens with */
-		err = victim_claim(&v) ?: victim_copy(&v) ?: victim_flush(&v) ?:
-		      victim_retire(&v);
+		err = victim_move(&v) ?: victim_flush(&v) ?: victim_retire(&v);
 		if (err) {
 			victim_revert(&v);
 		} else {
 			victim_publish(&v);
 			victim_count(&v, pseg.bytes);
 		}
+		victim_kept_end(&v);
 	}
 	kvfree(v.recs);
 	kvfree(v.classes);

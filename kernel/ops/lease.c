@@ -401,6 +401,26 @@ static void hold_drop(struct lease_hold *hold, bool entered, struct lease_step *
 	key_free(file->pool, key, step);
 }
 
+/* Leases an entry in the index, also a MOVING one unless its owner may drop the block. */
+static bool entry_lease(struct kvblk_pool *pool, const struct kvblk_entry *entry)
+{
+	static const unsigned long always = 1;
+	const struct kvblk_slot *slot = &entry->slot;
+	const struct kvblk_member *member;
+	const struct kvblk_kept *kept;
+
+	/* demotion drops no block, leased or not, except after several failed writes */
+	if (kvblk_slot_in_dram(slot))
+		return kvblk_index_lease(&pool->index, entry->id, slot, &always, 0);
+	guard(rcu)();
+	member = kvblk_member_of(pool, slot->seg);
+	kept = member ? rcu_dereference(member->log.kept) : NULL;
+	if (kept && kept->segment != kvblk_slot_segment(&member->flash, slot))
+		kept = NULL;
+	return kvblk_index_lease(&pool->index, entry->id, slot, kept ? kept->units : NULL,
+				 slot->off);
+}
+
 /*
  * Leases an entry of an entered pool. Returns NULL if it was removed or the file is at its limit,
  * or ERR_PTR(-EAGAIN) if the step needs memory for a hold.
@@ -423,9 +443,9 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_entry 
 	if (IS_ERR(hold))
 		return hold;
 	hold->count++;
-	/* not while the entry moves, because it may be evicted; a new entry needs the bit, too */
+	/* the entry may have moved meanwhile, and a new entry needs the bit, too */
 	for (tries = 0; tries < 8; tries++) {
-		if (kvblk_index_lease(&pool->index, entry->id, slot))
+		if (entry_lease(pool, entry))
 			return hold;
 		if (!kvblk_block_present(pool, entry->id, slot->tenant, slot) ||
 		    !key_covers(pool, key, slot))

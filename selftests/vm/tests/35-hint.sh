@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=20
 # Hints on stored blocks, by ioctl and by ring: a released block goes first and is not written, a demoted one moves from
-# memory to a member, a retained one and one of the highest priority survive what displaces others.
+# memory to a member, a retained one and one of the highest priority survive what displaces others, and can be leased
+# while they move.
 . "${0%/*}/pool.bash"
 
 # output of guest_hint, see hint()
@@ -98,4 +99,38 @@ for KV_ENGINE in ioctl uring; do
 
 	guest_hint $node readonly 301 || fail "a hint through a node open for reading was not refused"
 done
+
+echo "-- leases of blocks that reclaim moves"
+check pool_destroy
+nullb_create slow 80 mbps=16
+pool_format /dev/slow
+# null_blk never completes what takes more than a fiftieth of a second
+put $sysfs/discard 0
+put $sysfs/lease_permille 1000
+put $sysfs/admit_permille 1000
+# a segment of nothing else would not be copied
+for i in {1..16}; do
+	blocks put "$i" 1 $MiB
+	hint "$i" 1 priority=3
+	blocks put $((100 + 2 * i)) 2 $MiB
+done
+key=201
+while [ ! -e "$tmp/stop" ]; do
+	guest_blocks $node put $key 8 $MiB
+	key=$((key + 8))
+done >/dev/null &
+load=$!
+defer "touch $tmp/stop; wait $load || true"
+tries=0 short=0 present=0 leased=0
+until counts_more 5 reinserts; do
+	[ $((++tries)) -lt 2000 ] || fail "reclaim has moved $(counter reinserts) blocks"
+	eval "$(guest_blocks $node lookup 1 16 $MiB)"
+	eval "$(guest_blocks $node lease 1 16 $MiB </dev/null)"
+	[ "$leased" -ge "$present" ] || short=$((short + 1))
+done
+touch "$tmp/stop"
+wait $load
+echo "$short of $tries lookups could not lease what they found"
+[ "$present" -gt 8 ] || fail "of 16 blocks of the highest priority $present are left"
+[ $((10 * short)) -lt $tries ] || fail "blocks could not be leased while they moved"
 no_failures

@@ -27,6 +27,11 @@ static inline unsigned long __ffs64(u64 x)
 	return __builtin_ctzll(x);
 }
 
+static inline bool test_bit(unsigned long nr, const unsigned long *map)
+{
+	return map[nr / BITS_PER_LONG] >> nr % BITS_PER_LONG & 1;
+}
+
 static inline unsigned int hweight64(u64 x)
 {
 	return __builtin_popcountll(x);
