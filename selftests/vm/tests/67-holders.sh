@@ -246,12 +246,12 @@ wait_beside() {
 	for _ in {1..8}; do
 		comes
 		waiting=$(counter waiting_bytes)
-		[ "$waiting" -le $most ] || most=$waiting
+		[ "$waiting" -le "$most" ] || most=$waiting
 	done
 	check dmsetup resume still
 	wait $putter || fail "puts: $(cat "$tmp/put")"
 	echo "after a get of $2 bytes $most bytes of puts wait"
-	[ $most -eq "$3" ]
+	[ "$most" -eq "$3" ]
 }
 record=$((65536 + 4096))
 wait_for 60 wait_beside 901 65536 $((32 * record - 3 * record))
