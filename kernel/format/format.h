@@ -57,7 +57,7 @@
 
 /* No bits of compat are defined yet. Unknown ones are preserved. */
 #define KVBLK_SB_RO_ALL		KVBLK_SB_RO_POD
-#define KVBLK_SB_IN_ALL		KVBLK_SB_IN_SHORT_CRC
+#define KVBLK_SB_IN_ALL		(KVBLK_SB_IN_SHORT_CRC | KVBLK_SB_IN_TENANTS)
 
 /* Limits of a superblock's reuse_grace, ms. A follower reads a table page each second. */
 #define KVBLK_REUSE_GRACE_MIN	3000u

@@ -462,17 +462,42 @@ static bool geometry_valid(const struct kvblk_d_super *sb, u64 dev_bytes)
 	       size <= dev_bytes && data_start <= size && data_bytes <= size - data_start;
 }
 
+bool kvblk_tenant_name_reserved(const char *name)
+{
+	return !strcmp(name, "default") || !strcmp(name, "nvme-kv") ||
+	       !strcmp(name, "changes") || !strcmp(name, "peers");
+}
+
+/* Check the fields of a slot in use, all but the uniqueness of id and name. */
+static bool tenant_valid(const struct kvblk_d_super *sb, const struct kvblk_d_tenant *tenant)
+{
+	const char *name = (const char *)tenant->name;
+	u16 id = le16_to_cpu(tenant->id);
+
+	if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
+	    !kvblk_name_valid(tenant->name, sizeof(tenant->name)) ||
+	    le16_to_cpu(tenant->mode) > 0777 ||
+	    !~le32_to_cpu(tenant->uid) || !~le32_to_cpu(tenant->gid) || tenant->reserved ||
+	    memcmp(tenant->reserved2, zeroes, sizeof(tenant->reserved2)))
+		return false;
+	if (tenant == sb->tenants)
+		return !id && !strcmp(name, "default");
+	return id && id < le32_to_cpu(sb->next_tenant) && tenant->mode &&
+	       !kvblk_tenant_name_reserved(name) &&
+	       le32_to_cpu(sb->incompat) & KVBLK_SB_IN_TENANTS;
+}
+
 /* Check that tenants in use have valid fields, and each its own id and name. */
 static bool tenants_valid(const struct kvblk_d_super *sb)
 {
 	const struct kvblk_d_tenant *tenant = sb->tenants, *other;
 
+	if (le32_to_cpu(sb->next_tenant) > KVBLK_NVME_TENANT)
+		return false;
 	for (; tenant < sb->tenants + KVBLK_SB_TENANTS; tenant++) {
 		if (!tenant->flags)
 			continue;
-		if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
-		    le16_to_cpu(tenant->id) >= KVBLK_NVME_TENANT ||
-		    !kvblk_name_valid(tenant->name, sizeof(tenant->name)))
+		if (!tenant_valid(sb, tenant))
 			return false;
 		for (other = sb->tenants; other < tenant; other++)
 			if (other->flags &&

@@ -202,6 +202,8 @@ bool kvblk_change_page_valid(const struct kvblk_d_change_page *changes, u64 inca
 
 /* Return whether @name ends within @size bytes and is [A-Za-z0-9][A-Za-z0-9_.-]*. */
 bool kvblk_name_valid(const u8 *name, size_t size);
+/* Return whether @name is "default", or would collide with another device node of a pool. */
+bool kvblk_tenant_name_reserved(const char *name);
 /* Replace characters that are not printable ASCII, as superblocks require of host names. */
 void kvblk_text_clean(u8 *text);
 bool kvblk_text_printable(const u8 *text);
@@ -222,7 +224,8 @@ void kvblk_super_seal(struct kvblk_d_super *sb);	/* sets the checksum, after all
  * Checks all values that later code computes with: segment size and record_align are powers of
  * two within their limits; the table, and a pod's change page, end before data_start; all
  * segments lie within @sb's size, and that within @dev_bytes; names are terminated and valid
- * file names; members and tenants are listed once, this member included; epochs are in range.
+ * file names; members and tenants are listed once, this member included; "default" is the first
+ * tenant, and KVBLK_SB_IN_TENANTS announces others; epochs are in range.
  * The caller compares copies and members.
  *
  * Return: 0; -ENODATA: no kvblk superblock; -EBADMSG: damaged; -EPROTONOSUPPORT: unknown

@@ -137,12 +137,19 @@ static void super_image(void)
 		sb->members[i].name[0] = 'a' + i;
 	}
 	sb->member_uuid[0] = 1;
+	sb->incompat = cpu_to_le32(KVBLK_SB_IN_TENANTS);
+	sb->next_tenant = cpu_to_le32(20);
 	for (int i = 0; i < 20; i++) {
 		sb->tenants[i].id = cpu_to_le16(i);
 		sb->tenants[i].flags = cpu_to_le16(KVBLK_TENANTF_USED);
+		sb->tenants[i].mode = cpu_to_le16(0660);
+		sb->tenants[i].uid = cpu_to_le32(1000 + i);
+		sb->tenants[i].gid = cpu_to_le32(2000 + i);
 		sb->tenants[i].name[0] = 'a' + i;
 	}
+	memcpy(sb->tenants[0].name, "default", 8);
 	kvblk_super_seal(sb);
+	MUST(!kvblk_super_check(sb, DEV_BYTES));
 }
 
 static void images_make(void)
@@ -242,6 +249,20 @@ static void table_is_in_range(const struct kvblk_d_table *table)
 	}
 }
 
+static void tenants_are_in_range(const struct kvblk_d_super *sb)
+{
+	for (int i = 0; i < KVBLK_SB_TENANTS; i++) {
+		const struct kvblk_d_tenant *tenant = &sb->tenants[i];
+
+		if (!tenant->flags)
+			continue;
+		MUST(le16_to_cpu(tenant->id) < KVBLK_NVME_TENANT);
+		MUST(!le16_to_cpu(tenant->id) == !i);
+		MUST(le16_to_cpu(tenant->mode) <= 0777);
+		MUST(memchr(tenant->name, 0, sizeof(tenant->name)));
+	}
+}
+
 static void super_is_in_range(const struct kvblk_d_super *sb)
 {
 	u64 size = le64_to_cpu(sb->size), start = le64_to_cpu(sb->data_start);
@@ -257,6 +278,7 @@ static void super_is_in_range(const struct kvblk_d_super *sb)
 	MUST(memchr(sb->pool_name, 0, sizeof(sb->pool_name)));
 	MUST(memchr(sb->owner, 0, sizeof(sb->owner)));
 	MUST(le64_to_cpu(sb->seq) <= KVBLK_COUNT_MAX);
+	tenants_are_in_range(sb);
 }
 
 /* Decode @buf and check the verdict; @same: the image is unchanged. */

@@ -50,8 +50,8 @@ struct field {
 
 /* X(type, field); Y(type, field, element's fields) for arrays of structures */
 #define TENANT(X, Y, t)							\
-	X(t, id) X(t, flags) X(t, reserved) X(t, min_seq) X(t, name)	\
-	X(t, reserved2)
+	X(t, id) X(t, flags) X(t, mode) X(t, reserved) X(t, min_seq)	\
+	X(t, name) X(t, uid) X(t, gid) X(t, reserved2)
 #define LISTED(X, Y, t)							\
 	X(t, uuid) X(t, name) X(t, incarnation)
 #define SUPER(X, Y, t)							\
@@ -65,7 +65,8 @@ struct field {
 	X(t, time) X(t, wall) X(t, list_seq) X(t, nr_members)		\
 	X(t, reserved1) Y(t, members, listed) X(t, index_slots)		\
 	X(t, node) X(t, pod_uuid) X(t, pod_name) X(t, reuse_grace)	\
-	X(t, held_grace) X(t, reserved) Y(t, tenants, tenant) X(t, places)
+	X(t, held_grace) X(t, next_tenant) X(t, reserved)		\
+	Y(t, tenants, tenant) X(t, places)
 #define SEGMENT(X, Y, t)						\
 	X(t, generation) X(t, state) X(t, class) X(t, flags)		\
 	X(t, nr_records) X(t, opened) X(t, reserved)
@@ -533,7 +534,7 @@ static u64 limit(const struct media *media)
 		KVBLK_SUMMARY_ENTRIES, KVBLK_TABLE_ENTRIES, KVBLK_VALUE_MAX,
 		KVBLK_KEY_MAX, KVBLK_TENANT_IDS, KVBLK_PRIORITY_MAX,
 		KVBLK_COUNT_MAX, KVBLK_COUNT_FOUND_MAX, KVBLK_EPOCH_MAX,
-		KVBLK_EPOCH_UP_MAX, KVBLK_RECORD_ALIGN_MAX, 2, 1 << 16, 1 << 24,
+		KVBLK_EPOCH_UP_MAX, KVBLK_RECORD_ALIGN_MAX, 2, 1 << 9, 1 << 16, 1 << 24,
 		1ULL << 31, 1ULL << 32, 1ULL << 40, 1ULL << 63,
 	};
 

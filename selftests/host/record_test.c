@@ -906,8 +906,14 @@ static void super_sample(struct kvblk_d_super *sb)
 	memcpy(sb->tenants[0].name, "default", 7);
 	sb->tenants[1].id = cpu_to_le16(12);
 	sb->tenants[1].flags = cpu_to_le16(KVBLK_TENANTF_USED);
+	/* of a later version: the check leaves it to the caller */
 	sb->tenants[1].min_seq = cpu_to_le64(99);
+	sb->tenants[1].mode = cpu_to_le16(0640);
+	sb->tenants[1].uid = cpu_to_le32(1000);
+	sb->tenants[1].gid = cpu_to_le32(2000);
 	memcpy(sb->tenants[1].name, "blue", 4);
+	sb->incompat = cpu_to_le32(KVBLK_SB_IN_TENANTS);
+	sb->next_tenant = cpu_to_le32(13);
 	kvblk_super_seal(sb);
 }
 
@@ -948,6 +954,16 @@ TEST(super_is_accepted)
 	sb->tenants[5].flags = 0;
 	sb->tenants[6] = sb->tenants[1];
 	sb->tenants[1].flags = 0;
+	kvblk_super_seal(sb);
+	assert_int_equal(kvblk_super_check(sb, DEV_BYTES), 0);
+	/* the bit of tenants is needed only while there are some */
+	sb->tenants[6].flags = 0;
+	kvblk_super_seal(sb);
+	assert_int_equal(kvblk_super_check(sb, DEV_BYTES), 0);
+	sb->incompat = 0;
+	kvblk_super_seal(sb);
+	assert_int_equal(kvblk_super_check(sb, DEV_BYTES), 0);
+	sb->tenants[0].flags = 0;
 	kvblk_super_seal(sb);
 	assert_int_equal(kvblk_super_check(sb, DEV_BYTES), 0);
 	free(sb);
@@ -996,12 +1012,12 @@ TEST(hostile_superblocks_are_refused)
 	ANSWER(-ENODATA, sb->magic = 0);
 	ANSWER(-EPROTONOSUPPORT, sb->version = cpu_to_le16(2));
 	ANSWER(-EPROTONOSUPPORT, sb->version = 0);
-	ANSWER(0, sb->incompat = cpu_to_le32(KVBLK_SB_IN_SHORT_CRC));
-	ANSWER(-EPROTONOSUPPORT, sb->incompat = cpu_to_le32(2));
+	ANSWER(0, sb->incompat |= cpu_to_le32(KVBLK_SB_IN_SHORT_CRC));
+	ANSWER(-EPROTONOSUPPORT, sb->incompat |= cpu_to_le32(4));
 	ANSWER(-EROFS, sb->ro_compat = cpu_to_le32(1u << 31));
 	/* readers do not know the feature either */
 	ANSWER(-EPROTONOSUPPORT, sb->ro_compat = cpu_to_le32(2);
-	       sb->incompat = cpu_to_le32(KVBLK_SB_IN_SHORT_CRC | 2));
+	       sb->incompat = cpu_to_le32(KVBLK_SB_IN_ALL | 4));
 	REFUSED(sb->ro_compat = cpu_to_le32(2); sb->state = 0);
 	ANSWER(0, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT));
 	ANSWER(-EPROTONOSUPPORT, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT << 1));
@@ -1097,25 +1113,6 @@ TEST(hostile_superblocks_are_refused)
 	REFUSED(sb->members[1].incarnation ^= cpu_to_le64(1));
 	ANSWER(0, sb->members[0].incarnation = cpu_to_le64(1));
 
-	REFUSED(memset(sb->tenants[1].name, 'x', 32));
-	REFUSED(memset(sb->tenants[1].name, 0xc4, 3));
-	REFUSED(memset(sb->tenants[1].name, 0, 32));
-	REFUSED(memcpy(sb->tenants[1].name, "a/b", 4));
-	REFUSED(memcpy(sb->tenants[1].name, "default", 8));
-	REFUSED(sb->tenants[1].id = 0);
-	/* the NVMe node's tenant is in no table */
-	REFUSED(sb->tenants[1].id = cpu_to_le16(0x3fff));
-	REFUSED(sb->tenants[1].id = cpu_to_le16(0x4000));
-	REFUSED(sb->tenants[1].flags = cpu_to_le16(3));
-	REFUSED(sb->tenants[703] = sb->tenants[1]);
-	REFUSED(sb->tenants[703] = sb->tenants[1];
-		sb->tenants[703].id = cpu_to_le16(13));
-	REFUSED(sb->tenants[703] = sb->tenants[1];
-		sb->tenants[703].name[0] = 'B');
-	ANSWER(0, sb->tenants[703] = sb->tenants[1];
-	       sb->tenants[703].name[0] = 'B';
-	       sb->tenants[703].id = cpu_to_le16(0x3ffe));
-
 	/* places of listed members: printable ASCII, terminated */
 	REFUSED(memcpy(sb->places[0].parts[0].text, "ab\n", 3));
 	REFUSED(sb->places[1].parts[0].text[0] = 0xc4);
@@ -1125,6 +1122,136 @@ TEST(hostile_superblocks_are_refused)
 	ANSWER(0, memset(&sb->places[2], 0xff, sizeof(sb->places[2])));
 #undef REFUSED
 #undef ANSWER
+	free(sb);
+}
+
+/* The sample has the tenants "default", 0, and "blue", 12; the next id is 13. */
+TEST(hostile_tenants_are_refused)
+{
+	struct kvblk_d_super *sb = new_super();
+	struct kvblk_d_tenant *blue = &sb->tenants[1], *last = &sb->tenants[703];
+	static const char *const reserved[] = { "default", "nvme-kv", "changes", "peers" };
+
+#define ANSWER(error, change) do {					\
+		super_sample(sb);					\
+		change;							\
+		kvblk_super_seal(sb);					\
+		assert_int_equal(kvblk_super_check(sb, DEV_BYTES), error); \
+	} while (0)
+#define REFUSED(change) ANSWER(-ERANGE, change)
+#define NAME(tenant, text) strncpy((char *)(tenant)->name, text, 31)
+
+	REFUSED(memset(blue->name, 'x', 32));
+	REFUSED(memset(blue->name, 0xc4, 3));
+	REFUSED(memset(blue->name, 0, 32));
+	REFUSED(NAME(blue, "a/b"));
+	ANSWER(0, memset(blue->name, 'x', 31));
+	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++) {
+		REFUSED(NAME(blue, reserved[i]));
+		/* nor if no other slot has the name */
+		REFUSED(NAME(blue, reserved[i]); sb->tenants[0].flags = 0);
+		assert_true(kvblk_tenant_name_reserved(reserved[i]));
+	}
+	ANSWER(0, NAME(blue, "Default"));
+	ANSWER(0, NAME(blue, "default2"));
+	ANSWER(0, NAME(blue, "peer"));
+	assert_false(kvblk_tenant_name_reserved("peer"));
+	assert_false(kvblk_tenant_name_reserved("changes2"));
+	assert_false(kvblk_tenant_name_reserved(""));
+
+	/* the first slot is "default" or free */
+	ANSWER(0, sb->tenants[0].flags = 0);
+	REFUSED(NAME(&sb->tenants[0], "green"));
+	REFUSED(NAME(&sb->tenants[0], "peers"));
+	REFUSED(sb->tenants[0].id = cpu_to_le16(1));
+	REFUSED(sb->tenants[0] = *blue; blue->flags = 0);
+	REFUSED(*last = sb->tenants[0]; sb->tenants[0].flags = 0);
+	REFUSED(*last = sb->tenants[0]);
+	REFUSED(blue->id = 0; sb->tenants[0].flags = 0);
+
+	/* below the next id; the NVMe node's tenant is in no table */
+	REFUSED(blue->id = 0);
+	REFUSED(blue->id = cpu_to_le16(13));
+	ANSWER(0, blue->id = cpu_to_le16(13); sb->next_tenant = cpu_to_le32(14));
+	REFUSED(sb->next_tenant = 0);
+	REFUSED(sb->next_tenant = cpu_to_le32(12));
+	ANSWER(0, sb->next_tenant = 0; blue->flags = 0);
+	ANSWER(0, sb->next_tenant = cpu_to_le32(1); blue->flags = 0);
+	REFUSED(sb->next_tenant = 0; blue->id = cpu_to_le16(1));
+	ANSWER(0, sb->next_tenant = cpu_to_le32(2); blue->id = cpu_to_le16(1));
+	ANSWER(0, sb->next_tenant = cpu_to_le32(0x3fff));
+	REFUSED(sb->next_tenant = cpu_to_le32(0x4000));
+	REFUSED(sb->next_tenant = cpu_to_le32(0x4000); blue->flags = 0);
+	REFUSED(sb->next_tenant = cpu_to_le32(0x10000 + 13));
+	REFUSED(sb->next_tenant = cpu_to_le32(~0u));
+	ANSWER(0, sb->next_tenant = cpu_to_le32(0x3fff); blue->id = cpu_to_le16(0x3ffe));
+	REFUSED(sb->next_tenant = cpu_to_le32(0x3fff); blue->id = cpu_to_le16(0x3fff));
+	REFUSED(sb->next_tenant = cpu_to_le32(0x4000); blue->id = cpu_to_le16(0x3fff));
+
+	/* modules that do not know tenants must not use the member */
+	REFUSED(sb->incompat = 0);
+	REFUSED(sb->incompat = cpu_to_le32(KVBLK_SB_IN_SHORT_CRC));
+
+	for (int i = 0; i < 2; i++) {
+		struct kvblk_d_tenant *tenant = &sb->tenants[i];
+
+		REFUSED(tenant->flags = cpu_to_le16(2));
+		REFUSED(tenant->flags = cpu_to_le16(3));
+		REFUSED(tenant->flags = cpu_to_le16(0x8001));
+		ANSWER(i ? -ERANGE : 0, tenant->mode = 0);
+		ANSWER(0, tenant->mode = cpu_to_le16(0777));
+		REFUSED(tenant->mode = cpu_to_le16(01000));
+		REFUSED(tenant->mode = cpu_to_le16(0100660));
+		ANSWER(0, tenant->uid = tenant->gid = 0);
+		ANSWER(0, tenant->uid = tenant->gid = cpu_to_le32(~1u));
+		REFUSED(tenant->uid = cpu_to_le32(~0u));
+		REFUSED(tenant->gid = cpu_to_le32(~0u));
+		REFUSED(tenant->reserved = cpu_to_le16(1));
+		REFUSED(tenant->reserved2[0] = 1);
+		REFUSED(tenant->reserved2[7] = 0x80);
+	}
+
+	REFUSED(*last = *blue);
+	REFUSED(*last = *blue; last->id = cpu_to_le16(11));
+	REFUSED(*last = *blue; last->name[0] = 'B');
+	ANSWER(0, *last = *blue; last->name[0] = 'B'; last->id = cpu_to_le16(11));
+	/* a name ends with its NUL */
+	REFUSED(*last = *blue; last->name[20] = 'B'; last->id = cpu_to_le16(11));
+#undef NAME
+#undef REFUSED
+#undef ANSWER
+	free(sb);
+}
+
+/* A table without a free slot is accepted, unless any two of its tenants are the same. */
+TEST(tenants_fill_the_table)
+{
+	struct kvblk_d_super *sb = new_super();
+
+	sb->next_tenant = cpu_to_le32(KVBLK_NVME_TENANT);
+	for (int i = 1; i < KVBLK_SB_TENANTS; i++) {
+		struct kvblk_d_tenant *tenant = &sb->tenants[i];
+
+		*tenant = sb->tenants[1];
+		tenant->id = cpu_to_le16(KVBLK_NVME_TENANT - i);
+		snprintf((char *)tenant->name, sizeof(tenant->name), "tenant-%d", i);
+	}
+	kvblk_super_seal(sb);
+	assert_int_equal(kvblk_super_check(sb, DEV_BYTES), 0);
+	for (int i = 1; i < KVBLK_SB_TENANTS; i += 101) {
+		for (int j = i + 1; j < KVBLK_SB_TENANTS; j += 67) {
+			struct kvblk_d_tenant kept = sb->tenants[j];
+
+			sb->tenants[j].id = sb->tenants[i].id;
+			kvblk_super_seal(sb);
+			assert_int_equal(kvblk_super_check(sb, DEV_BYTES), -ERANGE);
+			sb->tenants[j] = kept;
+			memcpy(sb->tenants[j].name, sb->tenants[i].name, 32);
+			kvblk_super_seal(sb);
+			assert_int_equal(kvblk_super_check(sb, DEV_BYTES), -ERANGE);
+			sb->tenants[j] = kept;
+		}
+	}
 	free(sb);
 }
 
@@ -1281,7 +1408,7 @@ TEST(format_never_changes)
 	assert_int_equal(le64_to_cpu(page->mac), 0x81a5a8e6569af4c5);
 	table_sample(&table);
 	assert_int_equal(le32_to_cpu(table.crc), 0x6ba99da9);
-	assert_int_equal(le32_to_cpu(sb->crc), 0xced819af);
+	assert_int_equal(le32_to_cpu(sb->crc), 0x81ad017c);
 	free(sb);
 	free(page);
 	free(hdr);

@@ -42,13 +42,23 @@ enum kvblk_sb_state {
  */
 #define KVBLK_SB_IN_SHORT_CRC	0x01
 
+/*
+ * incompat: the pool has, or had, tenants except "default". Set with the first one and
+ * kept: a member that another module adds would lack @next_tenant.
+ */
+#define KVBLK_SB_IN_TENANTS	0x02
+
+/* Slot 0 is "default", no other slot is. */
 struct kvblk_d_tenant {
 	__le16 id;		/* 0 is "default"; never reused */
 	__le16 flags;		/* KVBLK_TENANTF_* */
-	__le32 reserved;
-	__le64 min_seq;		/* records with a smaller seq are dead */
+	__le16 mode;		/* permission bits of the device node */
+	__le16 reserved;
+	__le64 min_seq;		/* 0; later versions may write other values */
 	__u8   name[32];
-	__u8   reserved2[16];
+	__le32 uid;		/* owner of the device node, */
+	__le32 gid;		/* both of the initial user namespace */
+	__u8   reserved2[8];
 };	/* 64 bytes */
 
 #define KVBLK_TENANTF_USED	0x01 /* else: the slot is free */
@@ -103,7 +113,7 @@ struct kvblk_d_super {
 	__le64 prev_activation;
 	__le64 time;		/* the pool's clock when this was written, seconds, and */
 	__le64 wall;		/* the host's, since 1970 */
-	__le64 list_seq;	/* newer list of members wins */
+	__le64 list_seq;	/* newer list of members and tenants wins */
 	__le32 nr_members;
 	__le32 reserved1;
 	struct kvblk_d_member members[KVBLK_SB_MEMBERS];
@@ -113,7 +123,8 @@ struct kvblk_d_super {
 	__u8   pod_name[32];	/* as pod_uuid */
 	__le32 reuse_grace;	/* as pod_uuid: ms from retirement to reuse, at least */
 	__le32 held_grace;	/* as pod_uuid: longest that followers may rely on, ms */
-	__u8   reserved[120];	/* pads the fixed part to 4096 */
+	__le32 next_tenant;	/* least id never given; 0: 1 */
+	__u8   reserved[116];	/* pads the fixed part to 4096 */
 	struct kvblk_d_tenant tenants[KVBLK_SB_TENANTS];
 	struct kvblk_d_place places[KVBLK_SB_MEMBERS];	/* as members */
 };

@@ -60,7 +60,7 @@ gets 0 20
 on tb check kvblk member unfollow tb theirs
 supers if="$tmp/supers" of=/dev/theirs oflag=direct
 # of the newer copy only, as while an owner is updated
-check crash_media_fuzz field /dev/theirs incompat=2
+check crash_media_fuzz field /dev/theirs incompat=0x40000000
 not_followed
 check crash_media_fuzz feature /dev/theirs
 not_followed
