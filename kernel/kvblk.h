@@ -11,6 +11,7 @@
  *             are; sink, sink_direct, sink_bounce, sink_dram: where payloads go; result
  *   ops       put, admit, delete, hint, lease, drain; request: what operations share
  *   pool      assemble, member, watchdog, fence, superblock, pool: life of pools and members;
+ *             tenant, number: key spaces with nodes of their own; device numbers;
  *             follow: members of other nodes; touch: gets of their blocks, for the owners;
  *             peers: questions to other nodes; anchors: places of blocks for them
  *   p2p       route, bounce: transfers to and from device memory
@@ -36,6 +37,7 @@
  *
  * Locks, outermost first:
  *   drainer->draining mutex: one drain of a file at a time; trylock only
+ *   tenants.lock      mutex: creating and removing tenants, with the superblocks' I/O
  *   pool->admin       mutex: adding and removing members; no I/O under it
  *   file->lease_lock  mutex: leases of an open file; no memory is allocated under it except by an
  *                     xarray

@@ -23,6 +23,7 @@ static const struct kvblk_upper_ops upper_ops = {
 	.fops[KVBLK_NODE_NVME] = &kvblk_nvme_fops,
 	.fops[KVBLK_NODE_CHANGES] = &kvblk_changes_fops,
 	.fops[KVBLK_NODE_PEERS] = &kvblk_peers_fops,
+	.tenant_fops = &kvblk_tenant_fops,
 	.groups = kvblk_pool_groups,
 	.rescue = kvblk_rescue_work,
 	.report_stats = kvblk_nl_stats_work,

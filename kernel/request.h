@@ -48,6 +48,12 @@ struct kvblk_file {
 	struct kvblk_opener opener;
 };
 
+/* Returns whether the file's pool goes away, or its tenant was removed: calls return -ENODEV. */
+static inline bool kvblk_file_ended(const struct kvblk_file *file)
+{
+	return percpu_ref_is_dying(&file->pool->users) || READ_ONCE(file->opener.ended);
+}
+
 /* Returns the limit of file->budget, which is what one batch may have in flight. */
 static inline u64 kvblk_file_limit(const struct kvblk_file *file)
 {

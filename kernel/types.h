@@ -357,7 +357,7 @@ struct kvblk_log {
 	u64 sb_seq;
 	u64 epoch;			/* epoch to time: as in the superblock */
 	u64 activation;
-	u64 member_list_seq;
+	u64 member_list_seq;		/* 0: of another activation */
 	u64 time;
 	struct work_struct super_work;	/* writes the pool's epoch to the superblock */
 
@@ -628,6 +628,30 @@ struct kvblk_opener {
 	struct list_head link;		/* in pool->openers */
 	struct pid *pid;		/* with a reference */
 	char comm[TASK_COMM_LEN];
+	u16 tenant;
+	bool ended;			/* the tenant was removed; READ_ONCE() without the lock */
+};
+
+/* A tenant other than "default" and its node; see pool/tenant.c. */
+struct kvblk_tenant {
+	struct device dev;
+	struct cdev cdev;
+	struct list_head link;		/* in pool->tenants.list */
+	struct kvblk_pool *pool;	/* with a reference on its device */
+	struct kvblk_number *number;	/* of @dev */
+	struct kvblk_d_tenant entry;	/* as in superblocks */
+};
+
+/* Tenants of a pool; see pool/tenant.c. */
+struct kvblk_tenants {
+	struct mutex lock;		/* serializes changes, with their I/O; protects @list */
+	struct list_head list;
+	/* array of KVBLK_SB_TENANTS, as on media; member_list_lock, written under @lock, too */
+	struct kvblk_d_tenant *table;
+	u32 next_id;			/* least id never given; as @table */
+	/* by id: in use; read without a lock, written under openers_lock */
+	DECLARE_BITMAP(live, KVBLK_TENANT_IDS);
+	u32 *openers;			/* by id: open files; openers_lock, READ_ONCE() */
 };
 
 /* Change feeds of a pool; see report/changelog.c. */
@@ -694,7 +718,7 @@ enum kvblk_node {
 struct kvblk_pool {
 	struct device dev;
 	struct cdev cdevs[KVBLK_NODES];
-	struct pool_number *number;	/* of @dev and @cdevs; see pool/assemble.c */
+	struct kvblk_number *number;	/* of @dev and @cdevs */
 	struct list_head link;		/* kvblk_pools; kvblk_pools_lock */
 	char name[KVBLK_NAME_MAX];
 	uuid_t uuid;
@@ -717,8 +741,10 @@ struct kvblk_pool {
 	struct percpu_ref users;
 	struct completion users_done;
 	bool dying;
-	spinlock_t openers_lock;	/* protects openers, and dying when it is set */
+	/* protects openers, and dying and tenants.live when these are written */
+	spinlock_t openers_lock;
 	struct list_head openers;
+	struct kvblk_tenants tenants;
 	struct kvblk_changelog changelog;
 	struct kvblk_peers_queue peers;
 
@@ -762,11 +788,12 @@ struct kvblk_pool {
 	atomic_t unsure;		/* reasons why a deleted block could come back */
 	bool refused;			/* a delete failed because of unsure; any context */
 	u32 nr_lost;			/* removed members still in unsure; admin */
-	spinlock_t member_list_lock;	/* protects the member list and missing_members */
+	/* protects the member list, missing_members and the table of tenants */
+	spinlock_t member_list_lock;
 	struct kvblk_d_member member_list[KVBLK_SB_MEMBERS];
 	struct kvblk_d_place *places;	/* parallel to member_list */
 	u32 member_list_nr;
-	u64 member_list_seq;		/* changes with the member list */
+	u64 member_list_seq;		/* changes with the member list and the tenants */
 	struct list_head missing_members;	/* members of the list that are missing; RCU */
 	u64 clock;			/* the pool's time in seconds at clock_boot */
 	u64 clock_boot;			/* time since boot, ns */

@@ -25,6 +25,8 @@ static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
 static_assert(sizeof_field(struct kvblk_member, flash.place) == KVBLK_PLACE_LEN_MAX + 1);
 static_assert(KVBLK_DEVNODE_LEN_MAX ==
 	      sizeof("kvblk//default") - 1 + KVBLK_NAME_LEN_MAX);
+static_assert(KVBLK_TENANT_DEVNODE_LEN_MAX ==
+	      sizeof("kvblk//") - 1 + 2 * KVBLK_NAME_LEN_MAX);
 static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
 static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
 static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
@@ -218,6 +220,7 @@ struct nl_job {
 	u8 *ids;			/* @nr_ids packed ids of blocks to delete, or NULL */
 	u32 nr_ids;
 	s32 *results;			/* of each id */
+	struct kvblk_tenant_spec tenant;
 	u32 max_specs;			/* entries of @specs */
 	struct kvblk_member_spec specs[];
 };
@@ -526,6 +529,70 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 	if (uuid)
 		import_uuid(&job->uuid, nla_data(uuid));
 	return nl_job_run(info, job, nl_member_remove);
+}
+
+static int nl_tenant_create(struct nl_job *job)
+{
+	return kvblk_tenant_create(job->pool, &job->tenant, &job->extack);
+}
+
+static int nl_tenant_remove(struct nl_job *job)
+{
+	return kvblk_tenant_remove(job->pool, job->tenant.name, job->force, &job->extack);
+}
+
+static int nl_tenant_clear(struct nl_job *job)
+{
+	return kvblk_tenant_clear(job->pool, job->tenant.name, job->force, &job->extack);
+}
+
+static int nl_tenant_job(struct sk_buff *skb, struct genl_info *info,
+			 int (*run)(struct nl_job *job))
+{
+	struct nlattr **attrs = info->attrs;
+	struct kvblk_pool *pool;
+	struct nl_job *job;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info) ?: nl_name(info, KVBLK_A_TENANT_NAME, "tenant");
+	if (err)
+		return err;
+	pool = nl_pool(info, KVBLK_A_TENANT_POOL);
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
+	job = nl_job_alloc(info, 0, pool->name);
+	if (IS_ERR(job)) {
+		put_device(&pool->dev);
+		return PTR_ERR(job);
+	}
+	job->pool = pool;
+	strscpy(job->tenant.name, nla_data(attrs[KVBLK_A_TENANT_NAME]));
+	if (run == nl_tenant_create) {
+		job->tenant.mode = attrs[KVBLK_A_TENANT_MODE] ?
+				   nla_get_u32(attrs[KVBLK_A_TENANT_MODE]) : 0660;
+		job->tenant.uid = attrs[KVBLK_A_TENANT_UID] ?
+				  nla_get_u32(attrs[KVBLK_A_TENANT_UID]) : 0;
+		job->tenant.gid = attrs[KVBLK_A_TENANT_GID] ?
+				  nla_get_u32(attrs[KVBLK_A_TENANT_GID]) : 0;
+	} else {
+		job->force = attrs[KVBLK_A_TENANT_FORCE];
+	}
+	return nl_job_run(info, job, run);
+}
+
+int kvblk_nl_tenant_create_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return nl_tenant_job(skb, info, nl_tenant_create);
+}
+
+int kvblk_nl_tenant_remove_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return nl_tenant_job(skb, info, nl_tenant_remove);
+}
+
+int kvblk_nl_tenant_clear_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return nl_tenant_job(skb, info, nl_tenant_clear);
 }
 
 /* ---- replies ---- */
@@ -857,6 +924,49 @@ int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	return kvblk_nl_dump(skb, cb, genl_info_dump(cb)->attrs[KVBLK_A_MEMBER_POOL],
 			     nl_dump_members);
+}
+
+static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
+			  struct kvblk_pool *pool, const struct kvblk_d_tenant *entry, bool monitor)
+{
+	char node[KVBLK_TENANT_DEVNODE_LEN_MAX + 1];
+	void *hdr = kvblk_nl_begin(skb, info);
+	u16 id = le16_to_cpu(entry->id);
+
+	snprintf(node, sizeof(node), "kvblk/%s/%s", pool->name, entry->name);
+	return kvblk_nl_end(skb, hdr, !hdr ||
+		nla_put_string(skb, KVBLK_A_TENANT_POOL, pool->name) ||
+		nla_put_string(skb, KVBLK_A_TENANT_NAME, (const char *)entry->name) ||
+		nla_put_uint(skb, KVBLK_A_TENANT_ID, id) ||
+		nla_put_string(skb, KVBLK_A_TENANT_DEVNODE, node) ||
+		/* udev decides on the node of "default" */
+		(id && (nla_put_u32(skb, KVBLK_A_TENANT_MODE, le16_to_cpu(entry->mode)) ||
+			nla_put_u32(skb, KVBLK_A_TENANT_UID, le32_to_cpu(entry->uid)) ||
+			nla_put_u32(skb, KVBLK_A_TENANT_GID, le32_to_cpu(entry->gid)))) ||
+		(monitor && nla_put_uint(skb, KVBLK_A_TENANT_OPENERS,
+					 READ_ONCE(pool->tenants.openers[id]))));
+}
+
+/* kvblk_nl_fill_fn for tenants by slot. */
+static int nl_dump_tenants(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, int *part, bool monitor)
+{
+	struct kvblk_d_tenant entry;
+	int err;
+
+	for (; *part < KVBLK_SB_TENANTS; (*part)++) {
+		err = kvblk_tenant_entry(pool, *part, &entry) ?
+		      nl_fill_tenant(skb, info, pool, &entry, monitor) : 0;
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int kvblk_nl_tenant_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return kvblk_nl_dump(skb, cb, genl_info_dump(cb)->attrs[KVBLK_A_TENANT_POOL],
+			     nl_dump_tenants);
 }
 
 /* kvblk_nl_fill_fn for foreign members by granule. */

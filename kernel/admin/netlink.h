@@ -7,7 +7,7 @@
 
 #include "admin/admin.h"
 
-#define KVBLK_NL_TENANT		"default"	/* the only tenant so far */
+#define KVBLK_NL_TENANT		"default"	/* pool-get and stats-get know no other one */
 
 /*
  * Fill @skb with a message about @pool or, in a dump, with messages about its parts from *@part on,

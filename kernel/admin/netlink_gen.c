@@ -142,6 +142,34 @@ static const struct nla_policy kvblk_delete_nl_policy[KVBLK_A_TOUCH_IDS + 1] = {
 	[KVBLK_A_TOUCH_IDS] = { .type = NLA_BINARY, },
 };
 
+/* KVBLK_CMD_TENANT_CREATE - do */
+static const struct nla_policy kvblk_tenant_create_nl_policy[KVBLK_A_TENANT_GID + 1] = {
+	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_MODE] = NLA_POLICY_RANGE(NLA_U32, 1, 511),
+	[KVBLK_A_TENANT_UID] = { .type = NLA_U32, },
+	[KVBLK_A_TENANT_GID] = { .type = NLA_U32, },
+};
+
+/* KVBLK_CMD_TENANT_REMOVE - do */
+static const struct nla_policy kvblk_tenant_remove_nl_policy[KVBLK_A_TENANT_FORCE + 1] = {
+	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_FORCE] = { .type = NLA_FLAG, },
+};
+
+/* KVBLK_CMD_TENANT_CLEAR - do */
+static const struct nla_policy kvblk_tenant_clear_nl_policy[KVBLK_A_TENANT_FORCE + 1] = {
+	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_FORCE] = { .type = NLA_FLAG, },
+};
+
+/* KVBLK_CMD_TENANT_GET - dump */
+static const struct nla_policy kvblk_tenant_get_nl_policy[KVBLK_A_TENANT_POOL + 1] = {
+	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
 /* Ops table for kvblk */
 static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
@@ -269,6 +297,34 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.policy		= kvblk_delete_nl_policy,
 		.maxattr	= KVBLK_A_TOUCH_IDS,
 		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_TENANT_CREATE,
+		.doit		= kvblk_nl_tenant_create_doit,
+		.policy		= kvblk_tenant_create_nl_policy,
+		.maxattr	= KVBLK_A_TENANT_GID,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_TENANT_REMOVE,
+		.doit		= kvblk_nl_tenant_remove_doit,
+		.policy		= kvblk_tenant_remove_nl_policy,
+		.maxattr	= KVBLK_A_TENANT_FORCE,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_TENANT_CLEAR,
+		.doit		= kvblk_nl_tenant_clear_doit,
+		.policy		= kvblk_tenant_clear_nl_policy,
+		.maxattr	= KVBLK_A_TENANT_FORCE,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_TENANT_GET,
+		.dumpit		= kvblk_nl_tenant_get_dumpit,
+		.policy		= kvblk_tenant_get_nl_policy,
+		.maxattr	= KVBLK_A_TENANT_POOL,
+		.flags		= GENL_CMD_CAP_DUMP,
 	},
 };
 

@@ -36,6 +36,11 @@ int kvblk_nl_touched_get_dumpit(struct sk_buff *skb,
 				struct netlink_callback *cb);
 int kvblk_nl_touch_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_delete_doit(struct sk_buff *skb, struct genl_info *info);
+int kvblk_nl_tenant_create_doit(struct sk_buff *skb, struct genl_info *info);
+int kvblk_nl_tenant_remove_doit(struct sk_buff *skb, struct genl_info *info);
+int kvblk_nl_tenant_clear_doit(struct sk_buff *skb, struct genl_info *info);
+int kvblk_nl_tenant_get_dumpit(struct sk_buff *skb,
+			       struct netlink_callback *cb);
 
 enum {
 	KVBLK_NLGRP_EVENTS,

@@ -19,7 +19,7 @@ struct kvblk_file *kvblk_file_new(struct kvblk_pool *pool, u16 tenant, fmode_t m
 	if (!file->drainer)
 		return ERR_PTR(-ENOMEM);
 	spin_lock(&pool->openers_lock);
-	if (pool->dying) {
+	if (pool->dying || !test_bit(tenant, pool->tenants.live)) {
 		spin_unlock(&pool->openers_lock);
 		kvblk_drainer_put(file->drainer);
 		return ERR_PTR(-ENODEV);
@@ -27,6 +27,8 @@ struct kvblk_file *kvblk_file_new(struct kvblk_pool *pool, u16 tenant, fmode_t m
 	list_add_tail(&file->opener.link, &pool->openers);
 	file->opener.pid = get_pid(task_tgid(current));
 	get_task_comm(file->opener.comm, current->group_leader);
+	file->opener.tenant = tenant;
+	pool->tenants.openers[tenant]++;
 	spin_unlock(&pool->openers_lock);
 	refcount_set(&file->refs, 1);
 	kvblk_budget_init(&file->budget);
@@ -49,8 +51,10 @@ void kvblk_file_free(struct kvblk_file *file)
 
 	kvblk_lease_drop_all(file);
 	kvblk_region_remove_all(&file->regions);
-	scoped_guard(spinlock, &pool->openers_lock)
+	scoped_guard(spinlock, &pool->openers_lock) {
 		list_del(&file->opener.link);
+		pool->tenants.openers[file->tenant]--;
+	}
 	put_pid(file->opener.pid);
 	kvblk_drainer_put(file->drainer);
 	kvblk_file_put(file);
@@ -74,6 +78,13 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 	return kvblk_file_open(kvblk_inode_pool(inode, KVBLK_NODE_BLOCKS), 0, inode, filp);
 }
 
+static int kvblk_open_tenant(struct inode *inode, struct file *filp)
+{
+	const struct kvblk_tenant *tenant = container_of(inode->i_cdev, struct kvblk_tenant, cdev);
+
+	return kvblk_file_open(tenant->pool, le16_to_cpu(tenant->entry.id), inode, filp);
+}
+
 int kvblk_file_flush(struct file *filp, fl_owner_t id)
 {
 	kvblk_file_quiesce(filp->private_data, id);
@@ -86,12 +97,20 @@ int kvblk_file_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
+#define NODE_OPERATIONS					\
+	.owner = THIS_MODULE,				\
+	.flush = kvblk_file_flush,			\
+	.release = kvblk_file_release,			\
+	.unlocked_ioctl = kvblk_ioctl,			\
+	.uring_cmd = kvblk_uring_cmd,			\
+	.compat_ioctl = compat_ptr_ioctl
+
 const struct file_operations kvblk_fops = {
-	.owner = THIS_MODULE,
 	.open = kvblk_open_node,
-	.flush = kvblk_file_flush,
-	.release = kvblk_file_release,
-	.unlocked_ioctl = kvblk_ioctl,
-	.uring_cmd = kvblk_uring_cmd,
-	.compat_ioctl = compat_ptr_ioctl,
+	NODE_OPERATIONS
+};
+
+const struct file_operations kvblk_tenant_fops = {
+	.open = kvblk_open_tenant,
+	NODE_OPERATIONS
 };

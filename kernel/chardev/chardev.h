@@ -22,6 +22,7 @@ struct kvblk_batch {
 };
 
 extern const struct file_operations kvblk_fops;
+extern const struct file_operations kvblk_tenant_fops;
 extern const struct file_operations kvblk_nvme_fops;
 extern const struct file_operations kvblk_changes_fops;
 extern const struct file_operations kvblk_peers_fops;

@@ -642,7 +642,7 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 		return ret;
 	size = min(arg.size, def->size);
 	/* the open file pins the struct only; a handler that needs more enters the pool itself */
-	if (percpu_ref_is_dying(&file->pool->users) && !def->ends)
+	if (kvblk_file_ended(file) && !def->ends)
 		return -ENODEV;
 	ret = def->run(file, &arg);
 	arg.size = size;

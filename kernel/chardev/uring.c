@@ -305,7 +305,7 @@ static int uring_op(struct io_uring_cmd *cmd, unsigned int issue_flags)
 
 	if (!(issue_flags & IO_URING_F_SQE128))
 		return -EINVAL;
-	if (percpu_ref_is_dying(&file->pool->users))
+	if (kvblk_file_ended(file))
 		return -ENODEV;
 	req = kvblk_req_new(file, (const void *)cmd->sqe->cmd, cmd, issue_flags);
 	if (!req)

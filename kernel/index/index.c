@@ -1046,8 +1046,9 @@ void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id
 static bool slot_over(const struct kvblk_index *idx, struct place at, struct packed p, u32 now)
 {
 	return slot_dead(idx, p) ||
-	       (slot_state(p) == KVBLK_SLOT_LIVE && p.a & SLOT_EXPIRES &&
-		slot_expired(idx, at, now));
+	       (slot_state(p) == KVBLK_SLOT_LIVE &&
+		((p.a & SLOT_EXPIRES && slot_expired(idx, at, now)) ||
+		 (idx->tenants && !test_bit(FIELD_GET(SLOT_TENANT, p.c), idx->tenants))));
 }
 
 /* End what was retained until @now. */

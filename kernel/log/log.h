@@ -371,6 +371,8 @@ struct kvblk_member *kvblk_member_named(struct kvblk_pool *pool, const char *nam
 void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
 /* Returns the number of the list that is stored. */
 u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
+/* Count a change of the list or of the tenants. Returns its number. member_list_lock. */
+u64 kvblk_member_list_changed(struct kvblk_pool *pool);
 void kvblk_member_list_renew(struct kvblk_pool *pool);	/* newer number, same members */
 /* Sets the listed name, or a unique one unless @given. Returns 0, -EEXIST (taken) or -ENOSPC. */
 int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given);

@@ -71,11 +71,16 @@ static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX], cons
 void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	struct kvblk_d_member *entry;
+	u32 i;
 
 	guard(spinlock)(&pool->member_list_lock);
 	/* numbers of different activations are never compared */
 	pool->member_list_seq = 1;
+	for (i = 0; i < KVBLK_SB_TENANTS; i++)
+		if (sb->tenants[i].flags)
+			pool->tenants.table[i] = sb->tenants[i];
 	memcpy(pool->places, sb->places, sizeof(sb->places));
+	pool->tenants.next_id = le32_to_cpu(sb->next_tenant) ?: 1;
 	/* earlier versions listed names of devices, which two members may share */
 	for (entry = pool->member_list;
 	     pool->member_list_nr < le32_to_cpu(sb->nr_members); entry++) {
@@ -89,6 +94,13 @@ void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super 
 	}
 }
 
+u64 kvblk_member_list_changed(struct kvblk_pool *pool)
+{
+	lockdep_assert_held(&pool->member_list_lock);
+	WRITE_ONCE(pool->member_list_seq, pool->member_list_seq + 1);
+	return pool->member_list_seq;
+}
+
 u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 {
 	guard(spinlock)(&pool->member_list_lock);
@@ -98,6 +110,12 @@ u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 	memcpy(sb->members, pool->member_list, pool->member_list_nr * sizeof(*sb->members));
 	memset(sb->places, 0, sizeof(sb->places));
 	memcpy(sb->places, pool->places, pool->member_list_nr * sizeof(*sb->places));
+	memcpy(sb->tenants, pool->tenants.table, sizeof(sb->tenants));
+	/* for good: a member that an earlier version adds would not know which ids were given */
+	if (pool->tenants.next_id > 1) {
+		sb->next_tenant = cpu_to_le32(pool->tenants.next_id);
+		sb->incompat |= cpu_to_le32(KVBLK_SB_IN_TENANTS);
+	}
 	return pool->member_list_seq;
 }
 
@@ -132,14 +150,14 @@ int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, 
 		news = true;
 	}
 	if (news)
-		WRITE_ONCE(pool->member_list_seq, pool->member_list_seq + 1);
+		kvblk_member_list_changed(pool);
 	return 0;
 }
 
 void kvblk_member_list_renew(struct kvblk_pool *pool)
 {
 	guard(spinlock)(&pool->member_list_lock);
-	WRITE_ONCE(pool->member_list_seq, pool->member_list_seq + 1);
+	kvblk_member_list_changed(pool);
 }
 
 static void missing_free(struct kvblk_missing *missing)
@@ -184,7 +202,7 @@ bool kvblk_member_list_del(struct kvblk_pool *pool, const uuid_t *uuid)
 		return false;
 	pool->places[entry - pool->member_list] = pool->places[--pool->member_list_nr];
 	*entry = pool->member_list[pool->member_list_nr];
-	WRITE_ONCE(pool->member_list_seq, pool->member_list_seq + 1);
+	kvblk_member_list_changed(pool);
 	return true;
 }
 

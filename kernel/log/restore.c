@@ -195,8 +195,7 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	u64 seq;
 	int ret;
 
-	/* only the default tenant and that of the NVMe node are in use */
-	if ((rec->tenant && rec->tenant != KVBLK_NVME_TENANT) || !seq_given(pool, rec->seq) ||
+	if (!test_bit(rec->tenant, pool->tenants.live) || !seq_given(pool, rec->seq) ||
 	    kvblk_expired(rec->expiry, kvblk_now(pool)))
 		return 0;
 	if (rec->expiry)

@@ -343,7 +343,7 @@ static int call_begin(struct call *call)
 		return -EOPNOTSUPP;
 	if (call_fixed(call) && !(type->data && type->op))
 		return -EOPNOTSUPP;
-	if (percpu_ref_is_dying(&call->file->pool->users))
+	if (kvblk_file_ended(call->file))
 		return -ENODEV;
 	call_key(call, len);
 	if (cmd->timeout_ms)

@@ -158,7 +158,7 @@ int kvblk_nvme_admin(struct kvblk_file *file, const struct nvme_uring_cmd *cmd)
 		return NVME_SC_INVALID_FIELD;
 	if (cmd->data_len < NVME_IDENTIFY_DATA_SIZE)
 		return NVME_SC_SGL_INVALID_DATA;
-	if (percpu_ref_is_dying(&file->pool->users))
+	if (kvblk_file_ended(file))
 		return -ENODEV;
 	data = kzalloc(NVME_IDENTIFY_DATA_SIZE, GFP_KERNEL);
 	if (!data)

@@ -631,7 +631,7 @@ static int req_start(struct kvblk_req *req)
 {
 	if (READ_ONCE(req->canceled))
 		return kvblk_req_over(req, -ECANCELED);
-	if (percpu_ref_is_dying(&req->pool->users))
+	if (kvblk_file_ended(req->owner))
 		return kvblk_req_over(req, -ENODEV);
 	return req->type->start(req);
 }

@@ -10,8 +10,6 @@
  *   Expired blocks must not come back.
  * - Destroy drains pool->users, stops background work and writes "clean" to the superblocks. An
  *   open file then keeps struct kvblk_pool, its counters and idle requests only.
- * - A device number belongs to one pool uuid until the module is unloaded: a node that was
- *   copied into a container opens that pool or none.
  */
 #include <linux/netlink.h>
 #include <linux/slab.h>
@@ -19,45 +17,6 @@
 
 #include "p2p/p2p.h"
 #include "pool/pool.h"
-
-#define POOL_MINORS	(1u << (MINORBITS - 2))	/* of each kind of node, one kind after another */
-
-static dev_t pools_devt;
-
-/* Device number of a pool uuid. */
-struct pool_number {
-	struct list_head link;
-	uuid_t uuid;
-	u32 minor;
-	bool used;			/* taken by a pool; another part needs a second number */
-};
-
-static LIST_HEAD(pool_numbers);		/* never shrinks; under kvblk_pools_lock */
-static u32 nr_pool_numbers;
-
-static int number_take(struct kvblk_pool *pool)
-{
-	struct pool_number *fresh __free(kfree) = kzalloc(sizeof(*fresh), GFP_KERNEL), *number;
-
-	if (!fresh)
-		return -ENOMEM;
-	guard(mutex)(&kvblk_pools_lock);
-	list_for_each_entry(number, &pool_numbers, link)
-		if (!number->used && uuid_equal(&number->uuid, &pool->uuid))
-			break;
-	if (list_entry_is_head(number, &pool_numbers, link)) {
-		if (nr_pool_numbers == POOL_MINORS)
-			return -ENOSPC;
-		number = no_free_ptr(fresh);
-		uuid_copy(&number->uuid, &pool->uuid);
-		number->minor = nr_pool_numbers++;
-		list_add_tail(&number->link, &pool_numbers);
-	}
-	number->used = true;
-	pool->number = number;
-	pool->dev.devt = MKDEV(MAJOR(pools_devt), number->minor);
-	return 0;
-}
 
 /* ---- the clock ---- */
 
@@ -165,7 +124,7 @@ static char *pool_devnode(const struct device *dev, umode_t *mode)
 
 static int node_add(struct kvblk_pool *pool, u32 node)
 {
-	dev_t devt = pool->dev.devt + node * POOL_MINORS;
+	dev_t devt = kvblk_number_devt(pool->number, node);
 	struct cdev *cdev = &pool->cdevs[node];
 	int err;
 
@@ -188,19 +147,22 @@ static void nodes_del(struct kvblk_pool *pool, u32 nr)
 		if (nr == KVBLK_NODE_BLOCKS)
 			device_del(&pool->dev);
 		else
-			device_destroy(&classes[nr], pool->dev.devt + nr * POOL_MINORS);
+			device_destroy(&classes[nr], kvblk_number_devt(pool->number, nr));
 		cdev_del(&pool->cdevs[nr]);
 	}
-	scoped_guard(mutex, &kvblk_pools_lock)
-		pool->number->used = false;
+	kvblk_number_drop(pool->number);
 }
 
 static int nodes_add(struct kvblk_pool *pool)
 {
-	int err = number_take(pool);
 	u32 node;
+	int err;
 
-	for (node = 0; !err && node < KVBLK_NODES; node++) {
+	pool->number = kvblk_number_take(&pool->uuid, 0);
+	if (IS_ERR(pool->number))
+		return PTR_ERR(pool->number);
+	pool->dev.devt = kvblk_number_devt(pool->number, KVBLK_NODE_BLOCKS);
+	for (node = 0, err = 0; !err && node < KVBLK_NODES; node++) {
 		err = node_add(pool, node);
 		if (err)
 			nodes_del(pool, node);
@@ -240,6 +202,7 @@ static void pool_release(struct device *dev)
 	percpu_counter_destroy(&pool->dram.bytes);
 	kvblk_upper_ops->pool_exit(pool);
 	kvfree(pool->places);
+	kvblk_tenants_exit(pool);
 	kvblk_stats_exit(pool);
 	percpu_ref_exit(&pool->users);
 	memzero_explicit(&pool->secret, sizeof(pool->secret));
@@ -288,7 +251,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	kvblk_duel_init(&pool->duel, &pool->policy);
 	pool->seg_gen = kvblk_index_array(KVBLK_OWN_SEGS, sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
-	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places ||
+	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places || kvblk_tenants_init(pool) ||
 	    percpu_counter_init(&pool->dram.bytes, 0, GFP_KERNEL) ||
 	    percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL) || kvblk_dram_init(pool))
 		goto free;
@@ -314,6 +277,7 @@ free:
 	percpu_counter_destroy(&pool->dram.bytes);
 	vfree(pool->seg_gen);
 	kvfree(pool->places);
+	kvblk_tenants_exit(pool);
 	kvblk_stats_exit(pool);
 	kfree(pool);
 	return ERR_PTR(-ENOMEM);
@@ -836,6 +800,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	if (pool->index_evicts)
 		pool->index_slots = slots;
 	pool->index.own_segs = KVBLK_OWN_SEGS;
+	pool->index.tenants = pool->tenants.live;
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	pool->index.notify = kvblk_changes_notify;
@@ -944,6 +909,10 @@ int kvblk_pool_assemble(const struct kvblk_pool_spec *spec, u32 add_flags,
 	err = kvblk_upper_ops->pool_up(pool);
 	if (err)
 		goto del;
+	/* before restore, which skips records of other tenants */
+	err = kvblk_tenants_add(pool, extack);
+	if (err)
+		goto sysfs;
 	/* ACTIVATING first: a crash between the two passes leaves no outdated member */
 	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING, extack);
@@ -970,6 +939,7 @@ sysfs:
 	kvblk_kill_retry(pool);
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	parts_free(pool, parts);
+	kvblk_tenants_del(pool);
 	kvblk_upper_ops->pool_down(pool);
 del:
 	nodes_del(pool, KVBLK_NODES);
@@ -1052,6 +1022,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	cancel_work_sync(&pool->stats_work);
 	cancel_work_sync(&pool->lease.work);
 	cancel_work_sync(&pool->sweep_work);
+	kvblk_tenants_del(pool);
 	kvblk_upper_ops->pool_down(pool);
 	nodes_del(pool, KVBLK_NODES);
 	kvblk_dram_close(pool);
@@ -1084,8 +1055,6 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	put_device(&pool->dev);
 }
 
-#define CLOSE_TIME	(3 * HZ)	/* io_uring closes the node after its process has exited */
-
 /* Refuse new openers. Returns 0, or with a message -EALREADY, or -EBUSY if open without @force. */
 static int destroy_begin(struct kvblk_pool *pool, bool force, struct netlink_ext_ack *extack)
 {
@@ -1113,7 +1082,7 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 
 	if (pool && !force)
 		wait_event_timeout(pool->settle_wait, READ_ONCE(pool->dying) ||
-				   list_empty_careful(&pool->openers), CLOSE_TIME);
+				   list_empty_careful(&pool->openers), KVBLK_CLOSE_TIME);
 	if (pool)
 		put_device(&pool->dev);
 	scoped_guard(mutex, &kvblk_pools_lock) {
@@ -1132,7 +1101,7 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 
 int kvblk_pools_init(const struct kvblk_upper_ops *upper_ops)
 {
-	int err = alloc_chrdev_region(&pools_devt, 0, KVBLK_NODES * POOL_MINORS, "kvblk");
+	int err = kvblk_numbers_init();
 	u32 i;
 
 	if (err)
@@ -1143,23 +1112,24 @@ int kvblk_pools_init(const struct kvblk_upper_ops *upper_ops)
 		if (err)
 			goto classes;
 	}
+	err = kvblk_tenants_class_init();
+	if (err)
+		goto classes;
 	return 0;
 
 classes:
 	while (i--)
 		class_unregister(&classes[i]);
-	unregister_chrdev_region(pools_devt, KVBLK_NODES * POOL_MINORS);
+	kvblk_numbers_exit();
 	return err;
 }
 
 void kvblk_pools_exit(void)
 {
-	struct pool_number *number, *next;
 	u32 i;
 
+	kvblk_tenants_class_exit();
 	for (i = 0; i < KVBLK_NODES; i++)
 		class_unregister(&classes[i]);
-	unregister_chrdev_region(pools_devt, KVBLK_NODES * POOL_MINORS);
-	list_for_each_entry_safe(number, next, &pool_numbers, link)
-		kfree(number);
+	kvblk_numbers_exit();
 }

@@ -332,7 +332,6 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		member->flash.incarnation = le64_to_cpu(sb->incarnation);
 		member->log.epoch = le64_to_cpu(sb->epoch);
 		member->log.activation = le64_to_cpu(sb->activation);
-		member->log.member_list_seq = le64_to_cpu(sb->list_seq);
 		member->log.sb_seq = le64_to_cpu(sb->seq);
 		import_uuid(&member->flash.uuid, sb->member_uuid);
 	} else {
@@ -431,8 +430,10 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		return kvblk_refuse(extack, err, "the member's sysfs entry cannot be created (error %d)",
 				    err);
 	mutex_lock(&pool->admin);
-	/* the epoch may advance during the write: publish only with the current one */
-	while (!member->log.missing && (member->log.epoch != pool->epoch || !active)) {
+	/* epoch and list may change during the write: publish only with the current ones */
+	while (!member->log.missing &&
+	       (member->log.epoch != pool->epoch || !active ||
+		member->log.member_list_seq != READ_ONCE(pool->member_list_seq))) {
 		epoch = pool->epoch;
 		mutex_unlock(&pool->admin);
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
@@ -593,8 +594,6 @@ static int leave_begin(struct kvblk_member *member, bool delist, struct netlink_
 	return 0;
 }
 
-#define SUPER_TIME	(4 * HZ)	/* longest wait for members to record a new epoch */
-
 /* A device that is being added; in pool->coming, under pool->admin. */
 struct coming {
 	struct list_head link;
@@ -664,8 +663,7 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 		err = remove_begin(pool, name, uuid, extack);
 	if (err)
 		return err;
-	kvblk_pool_write_epoch(pool);
-	wait_event_timeout(pool->settle_wait, kvblk_pool_supers_current(pool), SUPER_TIME);
+	kvblk_pool_write_supers(pool);
 	guard(mutex)(&pool->admin);
 	if (kvblk_pool_settle(pool) && atomic_read(&pool->unsure))
 		NL_SET_ERR_MSG(extack, "member removed, but deletes fail until the other members can be written");

@@ -174,7 +174,7 @@ void kvblk_pool_write_epoch(struct kvblk_pool *pool)
 			kvblk_member_put(member);
 }
 
-bool kvblk_pool_supers_current(struct kvblk_pool *pool)
+static bool supers_current(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
 
@@ -183,6 +183,29 @@ bool kvblk_pool_supers_current(struct kvblk_pool *pool)
 		if (member_super_due(member))
 			return false;
 	return true;
+}
+
+bool kvblk_pool_list_recorded(struct kvblk_pool *pool, u64 seq, char name[KVBLK_NAME_MAX])
+{
+	struct kvblk_member *member;
+
+	/* kvblk_member_start() publishes members with the current list, except returning ones */
+	guard(mutex)(&pool->admin);
+	kvblk_for_each_member(pool, member) {
+		if (!member_records(member) || READ_ONCE(member->log.member_list_seq) >= seq)
+			continue;
+		strscpy(name, member->flash.name, KVBLK_NAME_MAX);
+		return false;
+	}
+	return true;
+}
+
+#define SUPER_TIME	(3 * HZ)	/* longest wait for members to write a superblock */
+
+void kvblk_pool_write_supers(struct kvblk_pool *pool)
+{
+	kvblk_pool_write_epoch(pool);
+	wait_event_timeout(pool->settle_wait, supers_current(pool), SUPER_TIME);
 }
 
 u32 kvblk_member_unsure_end(struct kvblk_member *member)

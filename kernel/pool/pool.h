@@ -12,6 +12,7 @@
 /* Callbacks into the layers above pools; all may sleep. */
 struct kvblk_upper_ops {
 	const struct file_operations *fops[KVBLK_NODES];
+	const struct file_operations *tenant_fops;
 	const struct attribute_group **groups;
 	work_func_t rescue;		/* of pool->rescue_work */
 	work_func_t report_stats;	/* of pool->stats_work */
@@ -120,6 +121,70 @@ void kvblk_pool_seq(struct kvblk_pool *pool);
 void kvblk_pool_give_up(struct kvblk_pool *pool);
 void kvblk_pool_write_epoch(struct kvblk_pool *pool);
 void kvblk_flash_watch(struct kvblk_flash *flash);	/* checks a device's progress and errors */
+
+/*
+ * Return whether all members in use have recorded change @seq of the member list or the tenants.
+ * If not, @name is one that has not. A returning member need not: after a crash it is out of date.
+ * Takes pool->admin.
+ */
+bool kvblk_pool_list_recorded(struct kvblk_pool *pool, u64 seq, char name[KVBLK_NAME_MAX]);
+/* Write outdated superblocks, and wait for some seconds until no writable member has one. */
+void kvblk_pool_write_supers(struct kvblk_pool *pool);
+
+/* Time in which io_uring closes a node after its process has exited, jiffies. */
+#define KVBLK_CLOSE_TIME	(3 * HZ)
+
+/* ---- number.c ---- */
+
+#define KVBLK_NODE_TENANT	KVBLK_NODES	/* kind of a tenant's node, behind a pool's kinds */
+
+int kvblk_numbers_init(void);
+void kvblk_numbers_exit(void);
+/*
+ * Take the number of @tenant of a pool, 0: of the pool's nodes. It stays theirs until the module is
+ * unloaded. Returns the number, for kvblk_number_drop(), or an ERR_PTR(): ENOMEM, or ENOSPC no
+ * number is left.
+ */
+struct kvblk_number *kvblk_number_take(const uuid_t *pool, u16 tenant);
+void kvblk_number_drop(struct kvblk_number *number);
+dev_t kvblk_number_devt(const struct kvblk_number *number, u32 kind);
+
+/* ---- tenant.c ---- */
+
+/* A tenant to create; filled by netlink. */
+struct kvblk_tenant_spec {
+	char name[KVBLK_NAME_MAX];
+	u32 mode;			/* permission bits of the node */
+	u32 uid;			/* owner of the node, in the initial user namespace */
+	u32 gid;
+};
+
+int kvblk_tenants_class_init(void);
+void kvblk_tenants_class_exit(void);
+/* Allocate the table. Returns 0 or -ENOMEM. kvblk_tenants_exit() frees it, after the last user. */
+int kvblk_tenants_init(struct kvblk_pool *pool);
+void kvblk_tenants_exit(struct kvblk_pool *pool);
+/* Add the nodes of all tenants of a pool that is being assembled. Returns 0 or an error. */
+int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack);
+/* Remove the nodes of a pool that goes away. May sleep. */
+void kvblk_tenants_del(struct kvblk_pool *pool);
+/*
+ * The calls of administrators set a message on every error, and may sleep for seconds. They return
+ * -ENODEV if the pool goes away, and
+ * create: -EINVAL bad name or owner, -EEXIST name in use or reserved, -ENOSPC no slot or id is
+ *	left, -EIO a member could not record that the id is given.
+ * remove, clear: -EINVAL bad name or "default", -ENOENT, -EBUSY the node is open, without @force.
+ *	Only clear: -ENOSPC, -EIO as create.
+ * All return 0 with a message if a member could not record the new table.
+ */
+int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
+			struct netlink_ext_ack *extack);
+int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
+			struct netlink_ext_ack *extack);
+int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
+		       struct netlink_ext_ack *extack);
+/* Copy slot @i of the table. Returns whether a tenant is there. Does not sleep. */
+bool kvblk_tenant_entry(struct kvblk_pool *pool, u32 i, struct kvblk_d_tenant *entry);
 
 /* ---- follow.c ---- */
 
@@ -277,8 +342,6 @@ void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
 
 /* ---- pool.c: without locks ---- */
 
-/* Return whether no available member has a superblock write due. */
-bool kvblk_pool_supers_current(struct kvblk_pool *pool);
 /* Return whether the superblock lacks the current epoch, member list or time. */
 bool kvblk_member_outdated_super(const struct kvblk_member *member);
 bool kvblk_member_active(const u8 uuid[16]);	/* alive on this host; takes kvblk_pools_lock */

@@ -26,12 +26,12 @@ bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *
 		le64_to_cpu(sb->activation) == life->activation);
 }
 
-static bool super_has_tenants(const struct kvblk_d_super *sb)
+static bool super_has_min_seq(const struct kvblk_d_super *sb)
 {
 	u32 i;
 
 	for (i = 0; i < KVBLK_SB_TENANTS; i++)
-		if (sb->tenants[i].flags && (sb->tenants[i].id || sb->tenants[i].min_seq))
+		if (sb->tenants[i].flags && sb->tenants[i].min_seq)
 			return true;
 	return false;
 }
@@ -111,7 +111,7 @@ int kvblk_super_read(struct kvblk_member *member)
 	}
 	err = 0;
 	/* do not overwrite fields of later versions */
-	if (newer || (member->found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
+	if (newer || (member->found == KVBLK_FOUND_MEMBER && super_has_min_seq(sb))) {
 		member->found = KVBLK_FOUND_NEWER;
 	} else if (member->found == KVBLK_FOUND_MEMBER) {
 		/* one valid copy is enough; an unreadable first place does not prove other data */
@@ -226,8 +226,6 @@ static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *
 		strscpy_pad(sb->pod_name, pool->pod_name);
 		sb->reuse_grace = cpu_to_le32(READ_ONCE(pool->tun.reuse_grace_ms));
 	}
-	sb->tenants[0].flags = cpu_to_le16(KVBLK_TENANTF_USED);
-	strscpy_pad(sb->tenants[0].name, "default");
 }
 
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)

@@ -931,7 +931,7 @@ static unsigned int nr_expired;
 
 static void count_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)
 {
-	assert_true(slot->expiry);
+	assert_true(slot->expiry || slot->tenant);
 	nr_expired++;
 }
 
@@ -965,6 +965,36 @@ TEST(sweeps_expired)
 	assert_int_equal(dropped, 1);
 	assert_int_equal(kvblk_index_sweep(&idx, 7, 1, 9999, &dropped), 0);
 	assert_int_equal(nr_expired, 3);
+	kvblk_index_destroy(&idx);
+}
+
+TEST(sweeps_removed_tenants)
+{
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE, .tenant = 7 },
+		{ .state = KVBLK_SLOT_MOVING, .tenant = 7 },
+		{ .state = KVBLK_SLOT_LIVE, .tenant = 7, .leased = true },
+		{ .state = KVBLK_SLOT_WRITING, .tenant = 7 },
+		{ .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE, .tenant = 8, .expiry = 9 },
+	};
+	unsigned long tenants[BITS_TO_LONGS(1 << KVBLK_INDEX_TENANT_BITS)] = { BIT(0) | BIT(7) | BIT(8) };
+	struct kvblk_index idx;
+
+	fill_six(&idx, slots);
+	idx.expired = count_expired;
+	idx.tenants = tenants;
+	nr_expired = 0;
+	assert_int_equal(sweep_all(&idx, 1, 1), 0);
+	tenants[0] &= ~BIT(7);
+	assert_int_equal(sweep_all(&idx, 1, 1), 2);
+	assert_int_equal(nr_expired, 2);
+	for (u64 key = 0; key < 6; key++) {
+		if (key == 0 || key == 2)
+			assert_no_entry(&idx, id_both(key));
+		else
+			assert_entry(&idx, id_both(key), &slots[key]);
+	}
 	kvblk_index_destroy(&idx);
 }
 

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tenants: key spaces of a pool with device nodes of their own. The rules:
+ * - An id belongs to one tenant for the pool's life. So blocks of a removed tenant cannot come back
+ *   in another one: neither from members, nor from a put that was in flight.
+ * - Superblocks carry the table of tenants with the member list. An id is used only after all
+ *   members in use have recorded that it is given, or else a crash could make it free again.
+ * - A block is dead if its id is not in use. Gets need not check that, because only open files of
+ *   the tenant find the block, and these end. The index's sweep frees the entry.
+ * - To clear a tenant is to give it a new id.
+ * "default" (id 0) and the tenant of the node for NVMe commands always exist. They have no struct
+ * kvblk_tenant: their nodes are the pool's.
+ */
+#include <linux/netlink.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "pool/pool.h"
+
+/* ---- the table ---- */
+
+static bool entry_used(const struct kvblk_d_tenant *entry)
+{
+	return entry->flags;
+}
+
+static bool entry_named(const struct kvblk_d_tenant *entry, const char *name)
+{
+	return entry_used(entry) && !strcmp((const char *)entry->name, name);
+}
+
+bool kvblk_tenant_entry(struct kvblk_pool *pool, u32 i, struct kvblk_d_tenant *entry)
+{
+	guard(spinlock)(&pool->member_list_lock);
+	*entry = pool->tenants.table[i];
+	return entry_used(entry);
+}
+
+/* Returns the slot of the tenant @name, or of no tenant if @name is NULL; NULL: there is none. */
+static struct kvblk_d_tenant *table_find(struct kvblk_pool *pool, const char *name)
+{
+	struct kvblk_d_tenant *entry = pool->tenants.table;
+
+	lockdep_assert_held(&pool->tenants.lock);
+	for (; entry - pool->tenants.table < KVBLK_SB_TENANTS; entry++)
+		if (name ? entry_named(entry, name) : !entry_used(entry))
+			return entry;
+	return NULL;
+}
+
+/* Writes change @seq to all members. Returns 0, or -EIO with a message: the tick tries again. */
+static int table_write(struct kvblk_pool *pool, u64 seq, struct netlink_ext_ack *extack)
+{
+	char name[KVBLK_NAME_MAX];
+
+	kvblk_pool_write_supers(pool);
+	if (kvblk_pool_list_recorded(pool, seq, name))
+		return 0;
+	return kvblk_refuse(extack, -EIO, "member %.22s cannot record the change: see dmesg, or remove it",
+			    name);
+}
+
+/* Gives @slot the tenant @entry. Returns as table_write(). */
+static int table_set(struct kvblk_pool *pool, struct kvblk_d_tenant *slot,
+		     const struct kvblk_d_tenant *entry, struct netlink_ext_ack *extack)
+{
+	u64 seq;
+
+	scoped_guard(spinlock, &pool->member_list_lock) {
+		*slot = *entry;
+		seq = kvblk_member_list_changed(pool);
+	}
+	return table_write(pool, seq, extack);
+}
+
+/* Returns the number of the change. */
+static u64 next_id_set(struct kvblk_pool *pool, u32 id)
+{
+	guard(spinlock)(&pool->member_list_lock);
+	pool->tenants.next_id = id;
+	return kvblk_member_list_changed(pool);
+}
+
+/* Makes an id free again that no record has. Not the first one, or else members could differ. */
+static void id_return(struct kvblk_pool *pool, u32 id)
+{
+	next_id_set(pool, max(id, 2u));
+	kvblk_pool_write_epoch(pool);
+}
+
+/* Takes an id that no member will give again. Returns it, or an error with a message. */
+static int id_take(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+{
+	const u32 id = pool->tenants.next_id;
+	int err;
+
+	lockdep_assert_held(&pool->tenants.lock);
+	if (id >= KVBLK_NVME_TENANT)
+		return kvblk_refuse(extack, -ENOSPC, "no id is left: a pool has 16382 for tenants, and each clear takes one");
+	err = table_write(pool, next_id_set(pool, id + 1), extack);
+	if (!err)
+		return id;
+	id_return(pool, id);
+	return err;
+}
+
+/* ---- openers ---- */
+
+/* Ends the open files of @id, and refuses new ones. Returns 0, or -EBUSY with a message. */
+static int openers_end(struct kvblk_pool *pool, u16 id, bool force, struct netlink_ext_ack *extack)
+{
+	struct kvblk_opener *opener;
+
+	guard(spinlock)(&pool->openers_lock);
+	list_for_each_entry(opener, &pool->openers, link) {
+		if (opener->tenant != id)
+			continue;
+		if (!force)
+			return kvblk_refuse(extack, -EBUSY, "%.15s (%d) has the node open: close it, or pass \"force\"",
+					    opener->comm, pid_nr(opener->pid));
+		WRITE_ONCE(opener->ended, true);
+	}
+	clear_bit(id, pool->tenants.live);
+	return 0;
+}
+
+/* ---- nodes ---- */
+
+static char *tenant_devnode(const struct device *dev, umode_t *mode, kuid_t *uid, kgid_t *gid)
+{
+	const struct kvblk_tenant *tenant = container_of(dev, struct kvblk_tenant, dev);
+
+	if (mode)
+		*mode = le16_to_cpu(tenant->entry.mode);
+	if (uid)
+		*uid = make_kuid(&init_user_ns, le32_to_cpu(tenant->entry.uid));
+	if (gid)
+		*gid = make_kgid(&init_user_ns, le32_to_cpu(tenant->entry.gid));
+	return kasprintf(GFP_KERNEL, "kvblk/%s/%s", tenant->pool->name, tenant->entry.name);
+}
+
+static void tenant_release(struct device *dev)
+{
+	struct kvblk_tenant *tenant = container_of(dev, struct kvblk_tenant, dev);
+	struct kvblk_pool *pool = tenant->pool;
+
+	kfree(tenant);
+	put_device(&pool->dev);
+}
+
+static struct class tenant_class = { .name = "kvblk-tenant" };
+
+static const struct device_type tenant_type = {
+	.name = "kvblk-tenant",
+	.devnode = tenant_devnode,
+	.release = tenant_release,
+};
+
+/* Adds the node of @entry and lets it be opened. Returns 0 or an error. */
+static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entry)
+{
+	struct kvblk_tenant *tenant = kzalloc(sizeof(*tenant), GFP_KERNEL);
+	const u16 id = le16_to_cpu(entry->id);
+	int err;
+
+	lockdep_assert_held(&pool->tenants.lock);
+	if (!tenant)
+		return -ENOMEM;
+	tenant->entry = *entry;
+	tenant->pool = pool;
+	get_device(&pool->dev);
+	device_initialize(&tenant->dev);
+	tenant->dev.class = &tenant_class;
+	tenant->dev.type = &tenant_type;
+	/* no name has a colon */
+	err = dev_set_name(&tenant->dev, "%s:%s", pool->name, entry->name);
+	if (err)
+		goto put;
+	tenant->number = kvblk_number_take(&pool->uuid, id);
+	err = PTR_ERR_OR_ZERO(tenant->number);
+	if (err)
+		goto put;
+	tenant->dev.devt = kvblk_number_devt(tenant->number, KVBLK_NODE_TENANT);
+	cdev_init(&tenant->cdev, kvblk_upper_ops->tenant_fops);
+	tenant->cdev.owner = THIS_MODULE;
+	scoped_guard(spinlock, &pool->openers_lock)
+		set_bit(id, pool->tenants.live);
+	err = cdev_device_add(&tenant->cdev, &tenant->dev);
+	if (err)
+		goto number;
+	list_add_tail(&tenant->link, &pool->tenants.list);
+	return 0;
+
+number:
+	openers_end(pool, id, true, NULL);
+	kvblk_number_drop(tenant->number);
+put:
+	put_device(&tenant->dev);
+	return err;
+}
+
+static void tenant_del(struct kvblk_tenant *tenant)
+{
+	lockdep_assert_held(&tenant->pool->tenants.lock);
+	list_del(&tenant->link);
+	cdev_device_del(&tenant->cdev, &tenant->dev);
+	kvblk_number_drop(tenant->number);
+	put_device(&tenant->dev);
+}
+
+/* Removes the node of tenant @id, which has none if the tenant could not be cleared as a whole. */
+static void tenant_del_id(struct kvblk_pool *pool, __le16 id)
+{
+	struct kvblk_tenant *tenant;
+
+	list_for_each_entry(tenant, &pool->tenants.list, link)
+		if (tenant->entry.id == id) {
+			tenant_del(tenant);
+			return;
+		}
+}
+
+/* ---- requests ---- */
+
+static int name_check(const char *name, struct netlink_ext_ack *extack)
+{
+	if (kvblk_name_valid((const u8 *)name, KVBLK_NAME_MAX))
+		return 0;
+	return kvblk_refuse(extack, -EINVAL, "invalid tenant name: 1 to 31 of A-Z a-z 0-9 . _ -, the first a letter or digit");
+}
+
+static int pool_gone(struct netlink_ext_ack *extack)
+{
+	return kvblk_refuse(extack, -ENODEV, "the pool is being destroyed");
+}
+
+/* Returns the slot of a tenant that may be removed, or an ERR_PTR() with a message. */
+static struct kvblk_d_tenant *tenant_find(struct kvblk_pool *pool, const char *name,
+					  struct netlink_ext_ack *extack)
+{
+	struct kvblk_d_tenant *slot = table_find(pool, name);
+	int err = name_check(name, extack);
+
+	if (err)
+		return ERR_PTR(err);
+	if (!slot)
+		return ERR_PTR(kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s", name));
+	if (!slot->id)
+		return ERR_PTR(kvblk_refuse(extack, -EINVAL,
+					    "\"default\" can neither be removed nor cleared"));
+	return slot;
+}
+
+/* Ends the tenant's blocks and open files. Returns 0, or -EBUSY with a message. */
+static int tenant_end(struct kvblk_pool *pool, const struct kvblk_d_tenant *slot, bool force,
+		      struct netlink_ext_ack *extack)
+{
+	u16 id = le16_to_cpu(slot->id);
+
+	if (!force)
+		wait_event_timeout(pool->settle_wait, READ_ONCE(pool->dying) ||
+				   !READ_ONCE(pool->tenants.openers[id]), KVBLK_CLOSE_TIME);
+	return openers_end(pool, id, force, extack);
+}
+
+static int spec_check(const struct kvblk_tenant_spec *spec, struct netlink_ext_ack *extack)
+{
+	int err = name_check(spec->name, extack);
+
+	if (err)
+		return err;
+	if (kvblk_tenant_name_reserved(spec->name))
+		return kvblk_refuse(extack, -EEXIST, "the name %s is reserved", spec->name);
+	if (!uid_valid(make_kuid(&init_user_ns, spec->uid)) ||
+	    !gid_valid(make_kgid(&init_user_ns, spec->gid)))
+		return kvblk_refuse(extack, -EINVAL, "invalid owner or group: 4294967295 is no number of a user");
+	return 0;
+}
+
+int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
+			struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
+	struct kvblk_d_tenant entry = {
+		.flags = cpu_to_le16(KVBLK_TENANTF_USED),
+		.mode = cpu_to_le16(spec->mode),
+		.uid = cpu_to_le32(spec->uid),
+		.gid = cpu_to_le32(spec->gid),
+	}, *slot;
+	int id, err = spec_check(spec, extack);
+
+	if (err)
+		return err;
+	guard(mutex)(&pool->tenants.lock);
+	if (!entered || READ_ONCE(pool->dying))
+		return pool_gone(extack);
+	if (table_find(pool, spec->name))
+		return kvblk_refuse(extack, -EEXIST, "there is a tenant %.31s already", spec->name);
+	slot = table_find(pool, NULL);
+	if (!slot)
+		return kvblk_refuse(extack, -ENOSPC, "a pool has at most 703 tenants besides \"default\"");
+	id = id_take(pool, extack);
+	if (id < 0)
+		return id;
+	entry.id = cpu_to_le16(id);
+	strscpy_pad((char *)entry.name, spec->name, sizeof(entry.name));
+	err = tenant_add(pool, &entry);
+	if (err)
+		return kvblk_refuse(extack, err, "the tenant's node cannot be created (error %d)",
+				    err);
+	table_set(pool, slot, &entry, extack);
+	dev_info(&pool->dev, "tenant %s: created, id %d\n", spec->name, id);
+	return 0;
+}
+
+int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
+			struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
+	struct kvblk_d_tenant *slot;
+	__le16 id;
+	int err;
+
+	guard(mutex)(&pool->tenants.lock);
+	if (!entered || READ_ONCE(pool->dying))
+		return pool_gone(extack);
+	slot = tenant_find(pool, name, extack);
+	err = PTR_ERR_OR_ZERO(slot) ?: tenant_end(pool, slot, force, extack);
+	if (err)
+		return err;
+	id = slot->id;
+	table_set(pool, slot, &(struct kvblk_d_tenant) {}, extack);
+	tenant_del_id(pool, id);
+	dev_info(&pool->dev, "tenant %s: removed\n", name);
+	return 0;
+}
+
+int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
+		       struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
+	struct kvblk_d_tenant *slot, entry;
+	int id, err;
+
+	guard(mutex)(&pool->tenants.lock);
+	if (!entered || READ_ONCE(pool->dying))
+		return pool_gone(extack);
+	slot = tenant_find(pool, name, extack);
+	if (IS_ERR(slot))
+		return PTR_ERR(slot);
+	/* before the tenant ends, because a member may fail */
+	id = id_take(pool, extack);
+	if (id < 0)
+		return id;
+	err = tenant_end(pool, slot, force, extack);
+	if (err) {
+		id_return(pool, id);
+		return err;
+	}
+	entry = *slot;
+	tenant_del_id(pool, entry.id);
+	entry.id = cpu_to_le16(id);
+	table_set(pool, slot, &entry, extack);
+	err = tenant_add(pool, &entry);
+	if (err)
+		return kvblk_refuse(extack, err, "cleared, but the new node cannot be created (error %d): remove it",
+				    err);
+	dev_info(&pool->dev, "tenant %s: cleared, id %d\n", name, id);
+	return 0;
+}
+
+/* ---- life of a pool ---- */
+
+int kvblk_tenants_init(struct kvblk_pool *pool)
+{
+	struct kvblk_tenants *tenants = &pool->tenants;
+
+	mutex_init(&tenants->lock);
+	INIT_LIST_HEAD(&tenants->list);
+	tenants->next_id = 1;
+	__set_bit(0, tenants->live);
+	__set_bit(KVBLK_NVME_TENANT, tenants->live);
+	tenants->table = kvcalloc(KVBLK_SB_TENANTS, sizeof(*tenants->table), GFP_KERNEL);
+	tenants->openers = kvcalloc(KVBLK_TENANT_IDS, sizeof(*tenants->openers), GFP_KERNEL);
+	if (!tenants->table || !tenants->openers)
+		return -ENOMEM;
+	tenants->table->flags = cpu_to_le16(KVBLK_TENANTF_USED);
+	strscpy((char *)tenants->table->name, "default", sizeof(tenants->table->name));
+	return 0;
+}
+
+void kvblk_tenants_exit(struct kvblk_pool *pool)
+{
+	kvfree(pool->tenants.table);
+	kvfree(pool->tenants.openers);
+}
+
+int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+{
+	const struct kvblk_d_tenant *entry = pool->tenants.table + 1;
+	int err;
+
+	guard(mutex)(&pool->tenants.lock);
+	for (; entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++) {
+		err = entry_used(entry) ? tenant_add(pool, entry) : 0;
+		if (err)
+			return kvblk_refuse(extack, err, "the node of tenant %.24s cannot be created (error %d)",
+					    entry->name, err);
+	}
+	return 0;
+}
+
+void kvblk_tenants_del(struct kvblk_pool *pool)
+{
+	struct kvblk_tenant *tenant, *next;
+
+	guard(mutex)(&pool->tenants.lock);
+	list_for_each_entry_safe(tenant, next, &pool->tenants.list, link)
+		tenant_del(tenant);
+}
+
+int kvblk_tenants_class_init(void)
+{
+	return class_register(&tenant_class);
+}
+
+void kvblk_tenants_class_exit(void)
+{
+	class_unregister(&tenant_class);
+}
