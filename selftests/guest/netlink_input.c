@@ -1261,7 +1261,9 @@ TEST(nesting)
 	refused(&req, EINVAL, "attribute shorter than its header");
 }
 
-/* Build request number @i, which would succeed for an administrator; the last one if in a pod. */
+#define PRIVILEGED	10
+
+/* Build request number @i, below PRIVILEGED, which needs privilege before all else. */
 static void privileged(struct req *req, int i)
 {
 	switch (i) {
@@ -1294,6 +1296,14 @@ static void privileged(struct req *req, int i)
 		return;
 	case 7:
 		begin_on(req, KVBLK_CMD_TOUCHED_GET, NLM_F_DUMP, KVBLK_A_TOUCH_POOL, pool);
+		return;
+	case 8:
+		import(req, "newpool");
+		put_member(req, spare, 0);
+		return;
+	case 9:
+		begin_on(req, KVBLK_CMD_DELETE, 0, KVBLK_A_TOUCH_POOL, pool);
+		put_rest(req, KVBLK_CMD_DELETE, 0);
 		return;
 	}
 }
@@ -1401,7 +1411,7 @@ static void try_as(void (*lower)(void), bool old_socket, const char *who)
 		lower();
 		if (!old_socket)
 			sock = open_socket();
-		for (int i = 0; i < 8; i++) {
+		for (int i = 0; i < PRIVILEGED; i++) {
 			privileged(&req, i);
 			talk(&req, &answer);
 			if (answer.err != EPERM || !answer.text[0]) {
