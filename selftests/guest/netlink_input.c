@@ -251,21 +251,28 @@ struct picture {
 	struct answer pools;
 	struct answer members;
 	struct answer foreign;
+	struct answer tenants;
 	char spare[SPARE_BYTES];
 };
 
-/* Clear the in-flight counts, because I/O of checkpoints changes them at any time. */
-static void forget_inflight(struct answer *answer)
+/* Clear all attributes of @type, a number that may change at any time. */
+static void forget(struct answer *answer, int type)
 {
 	char *p = answer->reply;
 
 	while (p < answer->reply + answer->len) {
 		struct nlattr *attr = (struct nlattr *)p;
 
-		if (attr->nla_type == KVBLK_A_MEMBER_INFLIGHT)
-			memset(p + NLA_HDRLEN, 0, 4);
+		if (attr->nla_type == type)
+			memset(p + NLA_HDRLEN, 0, attr->nla_len - NLA_HDRLEN);
 		p += NLA_ALIGN(attr->nla_len);
 	}
+}
+
+/* Clear the in-flight counts, because I/O of checkpoints changes them. */
+static void forget_inflight(struct answer *answer)
+{
+	forget(answer, KVBLK_A_MEMBER_INFLIGHT);
 }
 
 static void take_picture(struct picture *picture)
@@ -281,11 +288,16 @@ static void take_picture(struct picture *picture)
 	talk(&req, &picture->members);
 	begin(&req, KVBLK_CMD_FOREIGN_GET, NLM_F_DUMP);
 	talk(&req, &picture->foreign);
+	begin(&req, KVBLK_CMD_TENANT_GET, NLM_F_DUMP);
+	talk(&req, &picture->tenants);
 	ASSERT_EQ(picture->pools.err, 0, "dump of pools");
 	ASSERT_EQ(picture->members.err, 0, "dump of members");
 	ASSERT_EQ(picture->foreign.err, 0, "dump of foreign members");
+	ASSERT_EQ(picture->tenants.err, 0, "dump of tenants");
 	forget_inflight(&picture->members);
 	forget_inflight(&picture->foreign);
+	/* udev may open a node at any time */
+	forget(&picture->tenants, KVBLK_A_TENANT_OPENERS);
 
 	fd = open(spare, O_RDONLY | O_DIRECT);
 	ASSERT(fd >= 0, "%s: %s", spare, strerror(errno));
@@ -303,7 +315,8 @@ static bool same(const struct answer *a, const struct answer *b)
 static bool same_picture(const struct picture *a, const struct picture *b)
 {
 	return same(&a->pools, &b->pools) && same(&a->members, &b->members) &&
-	       same(&a->foreign, &b->foreign) && !memcmp(a->spare, b->spare, sizeof(a->spare));
+	       same(&a->foreign, &b->foreign) && same(&a->tenants, &b->tenants) &&
+	       !memcmp(a->spare, b->spare, sizeof(a->spare));
 }
 
 static struct picture before, after;
@@ -350,6 +363,7 @@ refused(struct req *req, int err, const char *format, ...)
 	       what);
 	EXPECT(same(&before.foreign, &after.foreign), "%s: foreign members changed",
 	       what);
+	EXPECT(same(&before.tenants, &after.tenants), "%s: tenants changed", what);
 	EXPECT(!memcmp(before.spare, after.spare, sizeof(before.spare)),
 	       "%s: %s was written", what, spare);
 	nr_refused++;
@@ -443,6 +457,10 @@ static const struct {
 	{ KVBLK_CMD_TOUCH, KVBLK_A_TOUCH_POOL, 0, "touch" },
 	{ KVBLK_CMD_DELETE, KVBLK_A_TOUCH_POOL, 0, "delete" },
 	{ KVBLK_CMD_TOUCHED_GET, KVBLK_A_TOUCH_POOL, NLM_F_DUMP, "dump of touched blocks" },
+	{ KVBLK_CMD_TENANT_CREATE, KVBLK_A_TENANT_POOL, 0, "create a tenant" },
+	{ KVBLK_CMD_TENANT_REMOVE, KVBLK_A_TENANT_POOL, 0, "remove a tenant" },
+	{ KVBLK_CMD_TENANT_CLEAR, KVBLK_A_TENANT_POOL, 0, "clear a tenant" },
+	{ KVBLK_CMD_TENANT_GET, KVBLK_A_TENANT_POOL, NLM_F_DUMP, "dump of tenants" },
 };
 
 /* Append all attributes that such a request needs, except for the pool's name. */
@@ -457,6 +475,9 @@ static void put_rest(struct req *req, int cmd, int flags)
 		put_str(req, KVBLK_A_ROUTE_MEMBER, member);
 	else if (cmd == KVBLK_CMD_TOUCH || cmd == KVBLK_CMD_DELETE)
 		put(req, KVBLK_A_TOUCH_IDS, "0123456789abcdef", 16);
+	else if (cmd == KVBLK_CMD_TENANT_CREATE || cmd == KVBLK_CMD_TENANT_REMOVE ||
+		 cmd == KVBLK_CMD_TENANT_CLEAR)
+		put_str(req, KVBLK_A_TENANT_NAME, "newtenant");
 }
 
 TEST(unknown_pools)
@@ -586,6 +607,107 @@ TEST(tenants)
 		EXPECT(answer.messages, "command %d, flags %x: no reply", cmd, flags);
 		EXPECT(find(answer.reply, answer.len, attr), "command %d: no tenant", cmd);
 	}
+}
+
+/* Begin a request about a tenant; @name may be NULL. */
+static void about_tenant(struct req *req, int cmd, const char *name)
+{
+	begin_on(req, cmd, 0, KVBLK_A_TENANT_POOL, pool);
+	if (name)
+		put_str(req, KVBLK_A_TENANT_NAME, name);
+}
+
+TEST(tenant_names)
+{
+	static const int cmds[] = {
+		KVBLK_CMD_TENANT_CREATE, KVBLK_CMD_TENANT_REMOVE, KVBLK_CMD_TENANT_CLEAR,
+	};
+	static const char *const bad[] = {
+		"", ".", "..", ".hidden", "-dash", "_line", "a/b", "/", "a b", "a\n", "a%s",
+		"\xc3\xa4",
+	};
+	static const char *const reserved[] = { "default", "nvme-kv", "changes", "peers" };
+	static struct req req;
+
+	settle();
+	for (int i = 0; i < 3; i++) {
+		int cmd = cmds[i];
+
+		about_tenant(&req, cmd, NULL);
+		refused(&req, EINVAL, "no tenant named, command %d", cmd);
+		for (size_t j = 0; j < sizeof(bad) / sizeof(*bad); j++) {
+			about_tenant(&req, cmd, bad[j]);
+			refused(&req, EINVAL, "tenant \"%s\", command %d", bad[j], cmd);
+		}
+		for (size_t n = 32; n < 8000; n *= 3) {
+			about_tenant(&req, cmd, repeat('t', n));
+			refused(&req, EINVAL, "tenant of %zu characters, command %d", n, cmd);
+		}
+		about_tenant(&req, cmd, NULL);
+		put(&req, KVBLK_A_TENANT_NAME, "tenant", 6);
+		refused(&req, EINVAL, "tenant without its NUL, command %d", cmd);
+		about_tenant(&req, cmd, NULL);
+		put(&req, KVBLK_A_TENANT_NAME, NULL, 0);
+		refused(&req, EINVAL, "tenant of no bytes, command %d", cmd);
+		if (cmd == KVBLK_CMD_TENANT_CREATE)
+			continue;
+		about_tenant(&req, cmd, "nosuchtenant");
+		refused(&req, ENOENT, "unknown tenant, command %d", cmd);
+		for (int force = 0; force < 2; force++) {
+			about_tenant(&req, cmd, "default");
+			if (force)
+				put(&req, KVBLK_A_TENANT_FORCE, NULL, 0);
+			refused(&req, EINVAL, "\"default\", command %d, force %d", cmd, force);
+		}
+		about_tenant(&req, cmd, "nosuchtenant");
+		put_u32(&req, KVBLK_A_TENANT_FORCE, 1);
+		refused(&req, ERANGE, "force with a value, command %d", cmd);
+	}
+	for (size_t i = 0; i < sizeof(reserved) / sizeof(*reserved); i++) {
+		about_tenant(&req, KVBLK_CMD_TENANT_CREATE, reserved[i]);
+		refused(&req, EEXIST, "create \"%s\"", reserved[i]);
+	}
+}
+
+TEST(tenant_owners)
+{
+	static const uint32_t modes[] = { 01000, 04755, 0100660, 1u << 31, -1u };
+	static const int owners[] = { KVBLK_A_TENANT_UID, KVBLK_A_TENANT_GID };
+	static const int replies[] = {
+		KVBLK_A_TENANT_ID, KVBLK_A_TENANT_DEVNODE, KVBLK_A_TENANT_OPENERS,
+		KVBLK_A_TENANT_FORCE,
+	};
+	static const char zeroes[16];
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
+		about_tenant(&req, KVBLK_CMD_TENANT_CREATE, "newtenant");
+		put_u32(&req, KVBLK_A_TENANT_MODE, modes[i]);
+		refused(&req, ERANGE, "mode %o", modes[i]);
+	}
+	for (int i = 0; i < 2; i++) {
+		about_tenant(&req, KVBLK_CMD_TENANT_CREATE, "newtenant");
+		put_u32(&req, owners[i], -1u);
+		refused(&req, EINVAL, "invalid owner, attribute %d", owners[i]);
+	}
+	for (int type = KVBLK_A_TENANT_MODE; type <= KVBLK_A_TENANT_GID; type++) {
+		for (size_t n = 0; n < 9; n++) {
+			if (n == 4)
+				continue;
+			about_tenant(&req, KVBLK_CMD_TENANT_CREATE, "newtenant");
+			put(&req, type, zeroes, n);
+			refused(&req, EINVAL, "attribute %d of %zu bytes", type, n);
+		}
+	}
+	for (size_t i = 0; i < sizeof(replies) / sizeof(*replies); i++) {
+		about_tenant(&req, KVBLK_CMD_TENANT_CREATE, "newtenant");
+		put_u32(&req, replies[i], 0);
+		refused(&req, EINVAL, "create with attribute %d", replies[i]);
+	}
+	about_tenant(&req, KVBLK_CMD_TENANT_CLEAR, "default");
+	put_u32(&req, KVBLK_A_TENANT_MODE, 0600);
+	refused(&req, EINVAL, "clear with a mode");
 }
 
 TEST(member_names)
@@ -1189,7 +1311,8 @@ TEST(unknown_attributes)
 		KVBLK_CMD_POOL_GET, KVBLK_CMD_MEMBER_ADD,
 		KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET,
 		KVBLK_CMD_STATS_GET, KVBLK_CMD_MEMBER_FOLLOW, KVBLK_CMD_TOUCH,
-		KVBLK_CMD_DELETE,
+		KVBLK_CMD_DELETE, KVBLK_CMD_TENANT_CREATE,
+		KVBLK_CMD_TENANT_REMOVE, KVBLK_CMD_TENANT_CLEAR,
 	};
 	static const int types[] = { 0, 63, 200, 0x1fff };
 	static struct req req;
@@ -1261,7 +1384,7 @@ TEST(nesting)
 	refused(&req, EINVAL, "attribute shorter than its header");
 }
 
-#define PRIVILEGED	10
+#define PRIVILEGED	13
 
 /* Build request number @i, below PRIVILEGED, which needs privilege before all else. */
 static void privileged(struct req *req, int i)
@@ -1304,6 +1427,15 @@ static void privileged(struct req *req, int i)
 	case 9:
 		begin_on(req, KVBLK_CMD_DELETE, 0, KVBLK_A_TOUCH_POOL, pool);
 		put_rest(req, KVBLK_CMD_DELETE, 0);
+		return;
+	case 10:
+		about_tenant(req, KVBLK_CMD_TENANT_CREATE, "newtenant");
+		return;
+	case 11:
+		about_tenant(req, KVBLK_CMD_TENANT_REMOVE, "newtenant");
+		return;
+	case 12:
+		about_tenant(req, KVBLK_CMD_TENANT_CLEAR, "newtenant");
 		return;
 	}
 }
@@ -1359,6 +1491,7 @@ static bool query_as_user(const char *who)
 		KVBLK_A_MEMBER_INFLIGHT, KVBLK_A_MEMBER_RESTORED,
 		KVBLK_A_MEMBER_UNREAD_SEGMENTS, 0
 	};
+	static const int tenant_use[] = { KVBLK_A_TENANT_OPENERS, 0 };
 	static struct answer answer;
 	static struct req req;
 	bool good = true;
@@ -1384,6 +1517,13 @@ static bool query_as_user(const char *who)
 		if (!good)
 			printf("# %s is told too much or too little (%s)\n", who,
 			       dump ? "dump" : "do");
+	}
+	begin_on(&req, KVBLK_CMD_TENANT_GET, NLM_F_DUMP, KVBLK_A_TENANT_POOL, pool);
+	talk(&req, &answer);
+	if (answer.err || !find(answer.reply, answer.len, KVBLK_A_TENANT_DEVNODE) ||
+	    has_any(&answer, tenant_use)) {
+		printf("# %s is told too much or too little of tenants\n", who);
+		good = false;
 	}
 	begin_on(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP, KVBLK_A_ROUTE_POOL, pool);
 	put_str(&req, KVBLK_A_ROUTE_MEMBER, member);
@@ -1517,6 +1657,18 @@ TEST(answers)
 	forget_inflight(&all);
 	EXPECT(same(&one, &all), "a dump and a question differ");
 
+	begin_on(&req, KVBLK_CMD_TENANT_GET, NLM_F_DUMP, KVBLK_A_TENANT_POOL, pool);
+	talk(&req, &all);
+	ASSERT_EQ(all.err, 0, "tenant-get");
+	EXPECT_EQ(all.messages, 1, "dump of the tenants of %s", pool);
+	/* the mode and owner of this node are udev's */
+	for (int type = KVBLK_A_TENANT_POOL; type <= KVBLK_A_TENANT_OPENERS; type++)
+		EXPECT(!find(all.reply, all.len, type) ==
+		       (type >= KVBLK_A_TENANT_MODE && type <= KVBLK_A_TENANT_GID),
+		       "tenant attribute %d", type);
+	attr = find(all.reply, all.len, KVBLK_A_TENANT_NAME);
+	EXPECT(attr && !strcmp((const char *)attr + NLA_HDRLEN, "default"), "name of the tenant");
+
 	begin_on(&req, KVBLK_CMD_STATS_GET, 0, KVBLK_A_STATS_POOL, pool);
 	talk(&req, &one);
 	ASSERT_EQ(one.err, 0, "stats-get");
@@ -1603,6 +1755,7 @@ TEST(dumps)
 		  KVBLK_STATS_SCOPE_MEMBER },
 		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, -1, KVBLK_STATS_SCOPE_SIZE },
 		{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, KVBLK_A_MEMBER_NAME, 0 },
+		{ KVBLK_CMD_TENANT_GET, KVBLK_A_TENANT_POOL, KVBLK_A_TENANT_NAME, 0 },
 	};
 	const int nr = sizeof(dumps) / sizeof(*dumps);
 	static char want[sizeof(dumps) / sizeof(*dumps)][8192], got[8192];
