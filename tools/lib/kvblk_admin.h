@@ -3,7 +3,7 @@
  * libkvblk-admin: query and change kvblk pools and their members.
  *
  * There are two kinds of handle:
- * - struct kvblk_admin: queries and changes pools and members. Changes need
+ * - struct kvblk_admin: queries and changes pools, members and tenants. Changes need
  *   CAP_SYS_ADMIN.
  * - struct kvblk_feed: receives events and statistics of all pools.
  *
@@ -585,6 +585,135 @@ int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
  */
 int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
 		       struct kvblk_member_state **list);
+
+/**
+ * struct kvblk_tenant_spec - a tenant to create
+ * @size: sizeof(struct kvblk_tenant_spec)
+ * @mode: permission bits of the device node, up to 0777; 0: 0660
+ * @uid: owner of the device node
+ * @gid: group of the device node
+ * @name: name of the tenant, spelled like a pool's name. The names "default", "nvme-kv",
+ *	"changes" and "peers" are reserved
+ *
+ * Since version 1.1.
+ */
+struct kvblk_tenant_spec {
+	uint32_t size;
+	uint32_t mode;
+	uint32_t uid;
+	uint32_t gid;
+	const char *name;
+};
+
+/**
+ * kvblk_tenant_create() - create a tenant, a key space with a device node of its own
+ * @admin: the handle
+ * @pool: name of the pool
+ * @spec: the tenant
+ *
+ * The tenant is empty, and stays in the pool until kvblk_tenant_remove(), also over imports.
+ * When the call returns 0, the module has the node /dev/kvblk/POOL/NAME; devtmpfs shows it.
+ * If a member could not record the tenant yet, kvblk_admin_message() warns: until then a
+ * crash removes it. Since version 1.1.
+ *
+ * Context: one thread at a time.
+ * Return: 0, or an errno that kvblk_admin_message() explains:
+ * * -EEXIST: the name is in use or reserved
+ * * -ENOENT: no such pool
+ * * -ENODEV: the pool is being destroyed
+ * * -ENOSPC: the pool has as many tenants as it can have, or no id is left
+ * * -EIO: a member in use could not record that the id is given; there is no such tenant
+ * * -EPERM: no CAP_SYS_ADMIN
+ * * -EINVAL: the name is missing or misspelled, @mode is above 0777, or @uid or @gid is
+ *   4294967295
+ * * -EOPNOTSUPP: the module knows no tenants
+ * * -EINPROGRESS, -E2BIG, -ENOMEM, -EMSGSIZE as for kvblk_pool_create()
+ */
+int kvblk_tenant_create(struct kvblk_admin *admin, const char *pool,
+			const struct kvblk_tenant_spec *spec);
+
+/**
+ * kvblk_tenant_remove() - remove a tenant with its blocks and its node
+ * @admin: the handle
+ * @pool: name of the pool
+ * @name: name of the tenant
+ * @force: remove the tenant even if its node is open; openers then get -ENODEV
+ *
+ * No block of the tenant is found any more, here or after an import. Space on the members is
+ * freed later, by reclaim. If a member could not record the removal yet,
+ * kvblk_admin_message() warns: until then a crash can bring the tenant back. Since version
+ * 1.1.
+ *
+ * Context: one thread at a time.
+ * Return: 0; -ENOENT if there is no such pool or tenant; -EBUSY if its node is open;
+ * -EINVAL if @name is "default" or misspelled; -ENODEV, -EPERM, -EOPNOTSUPP, -EINPROGRESS,
+ * -ENOMEM, -EMSGSIZE as for kvblk_tenant_create().
+ */
+int kvblk_tenant_remove(struct kvblk_admin *admin, const char *pool, const char *name, bool force);
+
+/**
+ * kvblk_tenant_clear() - remove all blocks of a tenant at once
+ * @admin: the handle
+ * @pool: name of the pool
+ * @name: name of the tenant
+ * @force: clear the tenant even if its node is open; openers then get -ENODEV
+ *
+ * The tenant gets a new id and a new node of the same name, mode, owner and group. Open files
+ * of the former node are of no further use. Warns as kvblk_tenant_remove(). Since version
+ * 1.1.
+ *
+ * Context: one thread at a time.
+ * Return: 0; -ENOSPC if no id is left; -EIO if a member in use could not record the change:
+ * the tenant keeps its blocks then; others as kvblk_tenant_remove().
+ */
+int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *name, bool force);
+
+/**
+ * struct kvblk_tenant_state - state of a tenant
+ * @next: next entry of the list, or NULL
+ * @pool: name of the pool
+ * @name: name of the tenant
+ * @id: number of the tenant in the pool, never given to another one; 0: "default"
+ * @has_mode: @mode, @uid and @gid are known. If not, they are 0: udev decides who may open
+ *	the node of "default"
+ * @mode: permission bits of the device node, as the tenant was created
+ * @uid: owner of the device node, as the tenant was created
+ * @gid: group of the device node, as the tenant was created
+ * @devnode: path of the device node, below /dev
+ * @has_use: the caller may read statistics, see kvblk_stats_list(). If not, @openers is 0
+ * @openers: number of times that the device node is open; in a pod, that of "default" has
+ *	deletes of other nodes, too
+ *
+ * Only the library allocates this structure, which may grow at its end. Since version 1.1.
+ */
+struct kvblk_tenant_state {
+	struct kvblk_tenant_state *next;
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	char name[KVBLK_NAME_LEN_MAX + 1];
+	uint32_t id;
+	bool has_mode;
+	uint32_t mode;
+	uint32_t uid;
+	uint32_t gid;
+	char devnode[KVBLK_TENANT_DEVNODE_LEN_MAX + 1];
+	bool has_use;
+	uint64_t openers;
+};
+
+/**
+ * kvblk_tenant_list() - query the tenants of one or all pools
+ * @admin: the handle
+ * @pool: name of the pool; NULL for all pools
+ * @list: set to a list, or NULL if there is no pool; free the list with kvblk_list_free()
+ *
+ * The tenant "default" is the first one of each pool. The node nvme-kv is not listed. Since
+ * version 1.1.
+ *
+ * Context: one thread at a time.
+ * Return: as kvblk_pool_list(); -EOPNOTSUPP if the module knows no tenants.
+ */
+int kvblk_tenant_list(struct kvblk_admin *admin, const char *pool,
+		      struct kvblk_tenant_state **list);
 
 /**
  * struct kvblk_touched - blocks that a pool got from another node's members

@@ -3,8 +3,9 @@
  * libkvblk-admin without the module: names, sentences, and structures of programs that were
  * built with another version. VM tests cover the rest.
  */
-/* for its static functions */
+/* for their static functions */
 #include "../lib/admin/admin.c"	/* NOLINT(bugprone-suspicious-include) */
+#include "../lib/admin/tenant.c"	/* NOLINT(bugprone-suspicious-include) */
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -85,18 +86,18 @@ TEST(test_sizes)
 	struct kvblk_member_spec spec = { .size = shorter, .name = "a", .uuid = (void *)1 }, read;
 	struct long_spec later = { { .size = sizeof(later), .path = "/b" }, 0 };
 
-	assert_int_equal(read_sized(&read, sizeof(read), &spec), 0);
+	assert_int_equal(kvblk_read_sized(&read, sizeof(read), &spec), 0);
 	assert_string_equal(read.name, "a");
 	assert_null(read.uuid);
-	assert_int_equal(read_sized(&read, sizeof(read), &later), 0);
+	assert_int_equal(kvblk_read_sized(&read, sizeof(read), &later), 0);
 	assert_string_equal(read.path, "/b");
 	assert_int_equal(read.size, sizeof(later));
 	later.more = 1;
-	assert_int_equal(read_sized(&read, sizeof(read), &later), -E2BIG);
+	assert_int_equal(kvblk_read_sized(&read, sizeof(read), &later), -E2BIG);
 	spec.size = UINT32_MAX;
-	assert_int_equal(read_sized(&read, sizeof(read), &spec), -E2BIG);
+	assert_int_equal(kvblk_read_sized(&read, sizeof(read), &spec), -E2BIG);
 	spec.size = 0;
-	assert_int_equal(read_sized(&read, sizeof(read), &spec), -EINVAL);
+	assert_int_equal(kvblk_read_sized(&read, sizeof(read), &spec), -EINVAL);
 }
 
 TEST(test_members)
@@ -131,6 +132,96 @@ TEST(test_members)
 	spec.name = NULL;
 	assert_int_equal(put_pool_spec(msg, &spec), -EINVAL);
 	nlmsg_free(msg);
+}
+
+TEST(test_tenant_spec)
+{
+	const struct kvblk_tenant_spec defaults = { .size = sizeof(defaults), .name = "t" };
+	struct kvblk_tenant_spec spec = {
+		.size = sizeof(spec), .name = "t", .mode = 0600, .uid = 5, .gid = UINT32_MAX - 1,
+	};
+	struct nlattr *tb[KVBLK_A_TENANT_MAX + 1];
+	struct nl_msg *msg = nlmsg_alloc();
+
+	assert_int_equal(put_tenant_spec(msg, "p", &defaults), 0);
+	assert_int_equal(nlmsg_parse(nlmsg_hdr(msg), 0, tb, KVBLK_A_TENANT_MAX, NULL), 0);
+	assert_string_equal(nla_get_string(tb[KVBLK_A_TENANT_POOL]), "p");
+	assert_string_equal(nla_get_string(tb[KVBLK_A_TENANT_NAME]), "t");
+	assert_null(tb[KVBLK_A_TENANT_MODE]);
+	assert_null(tb[KVBLK_A_TENANT_UID]);
+	assert_null(tb[KVBLK_A_TENANT_GID]);
+	nlmsg_free(msg);
+
+	msg = nlmsg_alloc();
+	assert_int_equal(put_tenant_spec(msg, "p", &spec), 0);
+	assert_int_equal(nlmsg_parse(nlmsg_hdr(msg), 0, tb, KVBLK_A_TENANT_MAX, NULL), 0);
+	assert_int_equal(nla_get_u32(tb[KVBLK_A_TENANT_MODE]), 0600);
+	assert_int_equal(nla_get_u32(tb[KVBLK_A_TENANT_UID]), 5);
+	assert_int_equal(nla_get_u32(tb[KVBLK_A_TENANT_GID]), UINT32_MAX - 1);
+	spec.mode = 01000;
+	assert_int_equal(put_tenant_spec(msg, "p", &spec), -EINVAL);
+	spec = defaults;
+	assert_int_equal(put_tenant_spec(msg, NULL, &spec), -EINVAL);
+	spec.name = NULL;
+	assert_int_equal(put_tenant_spec(msg, "p", &spec), -EINVAL);
+	assert_int_equal(put_tenant(msg, "p", NULL, false), -EINVAL);
+	assert_int_equal(put_tenant(msg, NULL, "t", false), -EINVAL);
+	nlmsg_free(msg);
+
+	for (int force = 0; force < 2; force++) {
+		msg = nlmsg_alloc();
+		assert_int_equal(put_tenant(msg, "p", "t", force), 0);
+		assert_int_equal(nlmsg_parse(nlmsg_hdr(msg), 0, tb, KVBLK_A_TENANT_MAX, NULL), 0);
+		assert_string_equal(nla_get_string(tb[KVBLK_A_TENANT_NAME]), "t");
+		assert_int_equal(!!tb[KVBLK_A_TENANT_FORCE], force);
+		nlmsg_free(msg);
+	}
+}
+
+/* Parse a reply about a tenant, of the default one if @id is 0, for a monitor. */
+static void add_tenant(struct replies *replies, uint32_t id, bool monitor)
+{
+	struct nl_msg *msg = nlmsg_alloc();
+
+	assert_non_null(genlmsg_put(msg, 0, 0, 100, 0, 0, KVBLK_CMD_TENANT_GET, 1));
+	nla_put_string(msg, KVBLK_A_TENANT_POOL, "p");
+	nla_put_string(msg, KVBLK_A_TENANT_NAME, id ? "t" : "default");
+	nla_put_u32(msg, KVBLK_A_TENANT_ID, id);
+	nla_put_string(msg, KVBLK_A_TENANT_DEVNODE, id ? "kvblk/p/t" : "kvblk/p/default");
+	if (id) {
+		nla_put_u32(msg, KVBLK_A_TENANT_MODE, 0600);
+		nla_put_u32(msg, KVBLK_A_TENANT_UID, 5);
+		nla_put_u32(msg, KVBLK_A_TENANT_GID, 6);
+	}
+	if (monitor)
+		nla_put_u64(msg, KVBLK_A_TENANT_OPENERS, 1ull << 32);
+	assert_int_equal(parse_tenant(nlmsg_hdr(msg), replies), 0);
+	nlmsg_free(msg);
+}
+
+TEST(test_tenant_state)
+{
+	struct replies replies = { .last = &replies.first };
+	const struct kvblk_tenant_state *tenant;
+	int nr = 0;
+
+	add_tenant(&replies, 0, true);
+	add_tenant(&replies, 9, false);
+	tenant = (const struct kvblk_tenant_state *)replies.first;
+	for (; tenant; tenant = tenant->next, nr++) {
+		assert_string_equal(tenant->pool, "p");
+		assert_string_equal(tenant->name, nr ? "t" : "default");
+		assert_string_equal(tenant->devnode, nr ? "kvblk/p/t" : "kvblk/p/default");
+		assert_int_equal(tenant->id, nr ? 9 : 0);
+		assert_int_equal(tenant->has_mode, nr);
+		assert_int_equal(tenant->mode, nr ? 0600 : 0);
+		assert_int_equal(tenant->uid, nr ? 5 : 0);
+		assert_int_equal(tenant->gid, nr ? 6 : 0);
+		assert_int_equal(tenant->has_use, !nr);
+		assert_int_equal(tenant->openers, nr ? 0 : 1ull << 32);
+	}
+	assert_int_equal(nr, 2);
+	kvblk_list_free(replies.first);
 }
 
 TEST(test_changes)

@@ -231,8 +231,7 @@ const char *kvblk_admin_message(const struct kvblk_admin *admin)
 	return admin->message;
 }
 
-static struct nl_msg *new_request(struct kvblk_admin *admin, int command,
-				  int flags)
+struct nl_msg *kvblk_request_new(struct kvblk_admin *admin, int command, int flags)
 {
 	struct nl_msg *msg = nlmsg_alloc_size(REQUEST_MAX);
 
@@ -279,11 +278,7 @@ static int run_request(struct kvblk_admin *admin, struct nl_msg *msg)
 	return admin->err;
 }
 
-/*
- * Run a request that may continue after its reply, so that kvblk_admin_wait() can wait. Frees
- * @msg and returns @err if @err is the error of an attribute.
- */
-static int run_long_request(struct kvblk_admin *admin, struct nl_msg *msg, int err)
+int kvblk_request_run(struct kvblk_admin *admin, struct nl_msg *msg, int err)
 {
 	/* subscribe first: the completion event may arrive before the reply */
 	if (!err)
@@ -336,11 +331,7 @@ int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
 	return err;
 }
 
-/*
- * Copy a caller's structure, which begins with its size, to @to of @size bytes, zero-extended.
- * Returns 0; -EINVAL without a size; -E2BIG if it sets fields that this library does not know.
- */
-static int read_sized(void *to, size_t size, const void *from)
+int kvblk_read_sized(void *to, size_t size, const void *from)
 {
 	const char *bytes = from;
 	uint32_t len;
@@ -403,7 +394,7 @@ static int put_members(struct nl_msg *msg, const struct kvblk_pool_spec *spec)
 
 	for (size_t i = 0; i < spec->nr_members; i++) {
 		struct nlattr *nest = nla_nest_start(msg, KVBLK_A_POOL_MEMBER);
-		int err = read_sized(&member, sizeof(member), at);
+		int err = kvblk_read_sized(&member, sizeof(member), at);
 
 		if (!err)
 			err = nest ? put_member_spec(msg, &member) : -EMSGSIZE;
@@ -436,16 +427,16 @@ static int put_pool_spec(struct nl_msg *msg, const struct kvblk_pool_spec *spec)
 static int assemble(struct kvblk_admin *admin, int command,
 		    const struct kvblk_pool_spec *callers)
 {
-	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
+	struct nl_msg *msg = kvblk_request_new(admin, command, NLM_F_ACK);
 	struct kvblk_pool_spec spec;
 	int err;
 
 	if (!msg)
 		return -ENOMEM;
-	err = read_sized(&spec, sizeof(spec), callers);
+	err = kvblk_read_sized(&spec, sizeof(spec), callers);
 	if (!err)
 		err = put_pool_spec(msg, &spec);
-	return run_long_request(admin, msg, err);
+	return kvblk_request_run(admin, msg, err);
 }
 
 int kvblk_pool_create(struct kvblk_admin *admin,
@@ -462,8 +453,7 @@ int kvblk_pool_import(struct kvblk_admin *admin,
 
 int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 {
-	struct nl_msg *msg = new_request(admin, KVBLK_CMD_POOL_DESTROY,
-					 NLM_F_ACK);
+	struct nl_msg *msg = kvblk_request_new(admin, KVBLK_CMD_POOL_DESTROY, NLM_F_ACK);
 	int err = 0;
 
 	if (!msg)
@@ -471,12 +461,12 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 	if (nla_put_string(msg, KVBLK_A_POOL_NAME, name) ||
 	    (force && nla_put_flag(msg, KVBLK_A_POOL_FORCE)))
 		err = -EMSGSIZE;
-	return run_long_request(admin, msg, err);
+	return kvblk_request_run(admin, msg, err);
 }
 
 int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)
 {
-	struct nl_msg *msg = new_request(admin, KVBLK_CMD_POOL_CLEAR, NLM_F_ACK);
+	struct nl_msg *msg = kvblk_request_new(admin, KVBLK_CMD_POOL_CLEAR, NLM_F_ACK);
 
 	if (!msg)
 		return -ENOMEM;
@@ -492,19 +482,19 @@ static int member_request(struct kvblk_admin *admin, int command,
 			  const struct kvblk_member_spec *callers,
 			  uint32_t add_flags)
 {
-	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
+	struct nl_msg *msg = kvblk_request_new(admin, command, NLM_F_ACK);
 	struct kvblk_member_spec spec;
 	int err;
 
 	if (!msg)
 		return -ENOMEM;
-	err = read_sized(&spec, sizeof(spec), callers);
+	err = kvblk_read_sized(&spec, sizeof(spec), callers);
 	if (!err && (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
 		     put_flags(msg, KVBLK_A_MEMBER_ADD_FLAGS, add_flags)))
 		err = -EMSGSIZE;
 	if (!err)
 		err = put_member_spec(msg, &spec);
-	return run_long_request(admin, msg, err);
+	return kvblk_request_run(admin, msg, err);
 }
 
 int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
@@ -523,21 +513,20 @@ int kvblk_member_follow(struct kvblk_admin *admin, const char *pool,
 int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
 			const struct kvblk_member_spec *callers)
 {
-	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_REMOVE,
-					 NLM_F_ACK);
+	struct nl_msg *msg = kvblk_request_new(admin, KVBLK_CMD_MEMBER_REMOVE, NLM_F_ACK);
 	struct kvblk_member_spec spec;
 	int err;
 
 	if (!msg)
 		return -ENOMEM;
-	err = read_sized(&spec, sizeof(spec), callers);
+	err = kvblk_read_sized(&spec, sizeof(spec), callers);
 	if (!err && !spec.name == !spec.uuid)
 		err = -EINVAL;
 	if (!err && (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
 		     (spec.uuid ? nla_put(msg, KVBLK_A_MEMBER_UUID, 16, spec.uuid) :
 				  nla_put_string(msg, KVBLK_A_MEMBER_NAME, spec.name))))
 		err = -EMSGSIZE;
-	return run_long_request(admin, msg, err);
+	return kvblk_request_run(admin, msg, err);
 }
 
 /* Lists. The first member of each state is its link, so all lists share one type. */
@@ -550,7 +539,7 @@ struct replies {
 	struct link **last;
 };
 
-static void *append(struct replies *replies, size_t size)
+void *kvblk_reply_add(struct replies *replies, size_t size)
 {
 	struct link *state = calloc(1, size);
 
@@ -571,25 +560,6 @@ void kvblk_list_free(void *list)
 	}
 }
 
-/**
- * struct question - a request for a list
- * @command: the command
- * @dump: request a dump; the members of one pool are a dump, too
- * @names: string attributes of the request; entries whose name is NULL are skipped
- * @scope: scope of a statistics dump, else 0
- * @parse: parses a reply to a state
- */
-struct question {
-	int command;
-	bool dump;
-	struct {
-		int attr;
-		const char *name;
-	} names[2];
-	uint32_t scope;
-	int (*parse)(struct nlmsghdr *hdr, void *replies);
-};
-
 static int put_names(struct nl_msg *msg, const struct question *question)
 {
 	for (size_t i = 0; i < 2; i++) {
@@ -602,8 +572,7 @@ static int put_names(struct nl_msg *msg, const struct question *question)
 					      question->scope) ? -EMSGSIZE : 0;
 }
 
-static void *get_list(struct kvblk_admin *admin,
-		      const struct question *question, int *err)
+void *kvblk_list_get(struct kvblk_admin *admin, const struct question *question, int *err)
 {
 	const int flags = question->dump ? NLM_F_DUMP : NLM_F_ACK;
 	struct replies replies;
@@ -612,7 +581,7 @@ static void *get_list(struct kvblk_admin *admin,
 
 	do {
 		replies = (struct replies){ .last = &replies.first };
-		msg = new_request(admin, question->command, flags);
+		msg = kvblk_request_new(admin, question->command, flags);
 		if (!msg) {
 			*err = -ENOMEM;
 			return NULL;
@@ -633,7 +602,7 @@ static void *get_list(struct kvblk_admin *admin,
 	return NULL;
 }
 
-static void get_u32(uint32_t *to, struct nlattr *attr)
+void kvblk_nl_u32(uint32_t *to, struct nlattr *attr)
 {
 	uint64_t value;
 
@@ -654,26 +623,26 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 
 	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_POOL_MAX, NULL))
 		return -EBADMSG;
-	pool = append(arg, sizeof(*pool));
+	pool = kvblk_reply_add(arg, sizeof(*pool));
 	if (!pool)
 		return -ENOMEM;
 	kvblk_nl_string(pool->name, sizeof(pool->name), tb[KVBLK_A_POOL_NAME]);
 	get_uuid(pool->uuid, tb[KVBLK_A_POOL_UUID]);
-	get_u32(&pool->flags, tb[KVBLK_A_POOL_FLAGS]);
-	get_u32(&pool->nr_members, tb[KVBLK_A_POOL_NR_MEMBERS]);
+	kvblk_nl_u32(&pool->flags, tb[KVBLK_A_POOL_FLAGS]);
+	kvblk_nl_u32(&pool->nr_members, tb[KVBLK_A_POOL_NR_MEMBERS]);
 	kvblk_nl_uint(&pool->birth, tb[KVBLK_A_POOL_BIRTH]);
 	kvblk_nl_uint(&pool->epoch, tb[KVBLK_A_POOL_EPOCH]);
 	kvblk_nl_uint(&pool->capacity, tb[KVBLK_A_POOL_CAPACITY]);
 	pool->has_use = kvblk_nl_uint(&pool->free, tb[KVBLK_A_POOL_FREE]);
-	get_u32(&pool->nr_segments, tb[KVBLK_A_POOL_NR_SEGMENTS]);
-	get_u32(&pool->free_segments, tb[KVBLK_A_POOL_FREE_SEGMENTS]);
+	kvblk_nl_u32(&pool->nr_segments, tb[KVBLK_A_POOL_NR_SEGMENTS]);
+	kvblk_nl_u32(&pool->free_segments, tb[KVBLK_A_POOL_FREE_SEGMENTS]);
 	kvblk_nl_uint(&pool->index_slots, tb[KVBLK_A_POOL_INDEX_SLOTS]);
 	kvblk_nl_uint(&pool->index_used, tb[KVBLK_A_POOL_INDEX_USED]);
 	kvblk_nl_uint(&pool->index_evicted, tb[KVBLK_A_POOL_INDEX_EVICTED]);
 	kvblk_nl_uint(&pool->index_bytes, tb[KVBLK_A_POOL_INDEX_BYTES]);
 	kvblk_nl_uint(&pool->index_lacks, tb[KVBLK_A_POOL_INDEX_LACKS]);
 	kvblk_nl_uint(&pool->leased_bytes, tb[KVBLK_A_POOL_LEASED_BYTES]);
-	get_u32(&pool->value_max, tb[KVBLK_A_POOL_VALUE_MAX]);
+	kvblk_nl_u32(&pool->value_max, tb[KVBLK_A_POOL_VALUE_MAX]);
 	kvblk_nl_string(pool->devnode, sizeof(pool->devnode),
 			tb[KVBLK_A_POOL_DEVNODE]);
 	kvblk_nl_uint(&pool->checksum_failures, tb[KVBLK_A_POOL_CHECKSUM_FAILURES]);
@@ -681,7 +650,7 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&pool->write_errors, tb[KVBLK_A_POOL_WRITE_ERRORS]);
 	kvblk_nl_uint(&pool->put_nospace, tb[KVBLK_A_POOL_PUT_NOSPACE]);
 	kvblk_nl_uint(&pool->cleared, tb[KVBLK_A_POOL_CLEARED]);
-	get_u32(&pool->unsure, tb[KVBLK_A_POOL_UNSURE]);
+	kvblk_nl_u32(&pool->unsure, tb[KVBLK_A_POOL_UNSURE]);
 	kvblk_nl_string(pool->pod, sizeof(pool->pod), tb[KVBLK_A_POOL_POD]);
 	get_uuid(pool->pod_uuid, tb[KVBLK_A_POOL_POD_UUID]);
 	return 0;
@@ -698,7 +667,7 @@ int kvblk_pool_list(struct kvblk_admin *admin, const char *name,
 	};
 	int err;
 
-	*list = get_list(admin, &question, &err);
+	*list = kvblk_list_get(admin, &question, &err);
 	return err;
 }
 
@@ -710,7 +679,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 
 	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_MEMBER_MAX, NULL))
 		return -EBADMSG;
-	member = append(arg, sizeof(*member));
+	member = kvblk_reply_add(arg, sizeof(*member));
 	if (!member)
 		return -ENOMEM;
 	kvblk_nl_string(member->pool, sizeof(member->pool),
@@ -720,31 +689,31 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_string(member->path, sizeof(member->path),
 			tb[KVBLK_A_MEMBER_PATH]);
 	get_uuid(member->uuid, tb[KVBLK_A_MEMBER_UUID]);
-	get_u32(&member->slot, tb[KVBLK_A_MEMBER_SLOT]);
-	get_u32(&member->state, tb[KVBLK_A_MEMBER_STATE]);
-	get_u32(&suspect, tb[KVBLK_A_MEMBER_SUSPECT]);
+	kvblk_nl_u32(&member->slot, tb[KVBLK_A_MEMBER_SLOT]);
+	kvblk_nl_u32(&member->state, tb[KVBLK_A_MEMBER_STATE]);
+	kvblk_nl_u32(&suspect, tb[KVBLK_A_MEMBER_SUSPECT]);
 	member->suspect = suspect != 0;
-	get_u32(&failing, tb[KVBLK_A_MEMBER_FAILING]);
+	kvblk_nl_u32(&failing, tb[KVBLK_A_MEMBER_FAILING]);
 	member->failing = failing != 0;
 	member->read_only = failing >= 2;
 	member->fenced = failing == 3;
 	kvblk_nl_uint(&member->size, tb[KVBLK_A_MEMBER_SIZE]);
-	get_u32(&member->segment_size, tb[KVBLK_A_MEMBER_SEGMENT_SIZE]);
-	get_u32(&member->nr_segments, tb[KVBLK_A_MEMBER_NR_SEGMENTS]);
+	kvblk_nl_u32(&member->segment_size, tb[KVBLK_A_MEMBER_SEGMENT_SIZE]);
+	kvblk_nl_u32(&member->nr_segments, tb[KVBLK_A_MEMBER_NR_SEGMENTS]);
 	member->has_use = tb[KVBLK_A_MEMBER_FREE_SEGMENTS];
-	get_u32(&member->free_segments, tb[KVBLK_A_MEMBER_FREE_SEGMENTS]);
-	get_u32(&member->ready_segments, tb[KVBLK_A_MEMBER_READY_SEGMENTS]);
-	get_u32(&member->open_segments, tb[KVBLK_A_MEMBER_OPEN_SEGMENTS]);
-	get_u32(&member->sealed_segments, tb[KVBLK_A_MEMBER_SEALED_SEGMENTS]);
-	get_u32(&member->record_align, tb[KVBLK_A_MEMBER_RECORD_ALIGN]);
-	get_u32(&member->inflight, tb[KVBLK_A_MEMBER_INFLIGHT]);
+	kvblk_nl_u32(&member->free_segments, tb[KVBLK_A_MEMBER_FREE_SEGMENTS]);
+	kvblk_nl_u32(&member->ready_segments, tb[KVBLK_A_MEMBER_READY_SEGMENTS]);
+	kvblk_nl_u32(&member->open_segments, tb[KVBLK_A_MEMBER_OPEN_SEGMENTS]);
+	kvblk_nl_u32(&member->sealed_segments, tb[KVBLK_A_MEMBER_SEALED_SEGMENTS]);
+	kvblk_nl_u32(&member->record_align, tb[KVBLK_A_MEMBER_RECORD_ALIGN]);
+	kvblk_nl_u32(&member->inflight, tb[KVBLK_A_MEMBER_INFLIGHT]);
 	kvblk_nl_uint(&member->incarnation, tb[KVBLK_A_MEMBER_INCARNATION]);
 	kvblk_nl_uint(&member->restored, tb[KVBLK_A_MEMBER_RESTORED]);
-	get_u32(&formatted, tb[KVBLK_A_MEMBER_FORMATTED]);
+	kvblk_nl_u32(&formatted, tb[KVBLK_A_MEMBER_FORMATTED]);
 	member->formatted = formatted != 0;
 	kvblk_nl_string(member->place, sizeof(member->place), tb[KVBLK_A_MEMBER_PLACE]);
 	kvblk_nl_string(member->device, sizeof(member->device), tb[KVBLK_A_MEMBER_DEVICE]);
-	get_u32(&member->unread_segments, tb[KVBLK_A_MEMBER_UNREAD_SEGMENTS]);
+	kvblk_nl_u32(&member->unread_segments, tb[KVBLK_A_MEMBER_UNREAD_SEGMENTS]);
 	kvblk_nl_string(member->owner, sizeof(member->owner), tb[KVBLK_A_MEMBER_OWNER]);
 	get_uuid(member->owner_node, tb[KVBLK_A_MEMBER_OWNER_NODE]);
 	member->has_use |= kvblk_nl_uint(&member->blocks, tb[KVBLK_A_MEMBER_BLOCKS]);
@@ -791,7 +760,7 @@ int kvblk_member_list(struct kvblk_admin *admin, const char *pool,
 	};
 	int err;
 
-	*list = get_list(admin, &question, &err);
+	*list = kvblk_list_get(admin, &question, &err);
 	drop_twins(list);
 	return err;
 }
@@ -807,7 +776,7 @@ int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
 	};
 	int err;
 
-	*list = get_list(admin, &question, &err);
+	*list = kvblk_list_get(admin, &question, &err);
 	return err;
 }
 
@@ -824,7 +793,7 @@ static int parse_touched(struct nlmsghdr *hdr, void *arg)
 		return -EBADMSG;
 	ids = tb[KVBLK_A_TOUCH_IDS];
 	len = ids ? (size_t)nla_len(ids) / ID_BYTES * ID_BYTES : 0;
-	touched = append(arg, sizeof(*touched) + len);
+	touched = kvblk_reply_add(arg, sizeof(*touched) + len);
 	if (!touched)
 		return -ENOMEM;
 	kvblk_nl_string(touched->pool, sizeof(touched->pool), tb[KVBLK_A_TOUCH_POOL]);
@@ -849,7 +818,7 @@ int kvblk_touched_list(struct kvblk_admin *admin, const char *pool,
 	};
 	int err;
 
-	*list = get_list(admin, &question, &err);
+	*list = kvblk_list_get(admin, &question, &err);
 	return err;
 }
 
@@ -861,7 +830,7 @@ static int ids_request(struct kvblk_admin *admin, int command, const char *pool,
 
 	if (!nr || nr > KVBLK_TOUCH_LEN_MAX / ID_BYTES)
 		return -EINVAL;
-	msg = new_request(admin, command, NLM_F_ACK);
+	msg = kvblk_request_new(admin, command, NLM_F_ACK);
 	if (!msg)
 		return -ENOMEM;
 	if (nla_put_string(msg, KVBLK_A_TOUCH_POOL, pool) ||
@@ -914,7 +883,7 @@ int kvblk_pool_delete(struct kvblk_admin *admin, const char *pool, const uint8_t
 
 static int parse_stats(struct nlmsghdr *hdr, void *arg)
 {
-	struct kvblk_stats *stats = append(arg, sizeof(*stats));
+	struct kvblk_stats *stats = kvblk_reply_add(arg, sizeof(*stats));
 
 	return stats ? kvblk_stats_parse(hdr, stats) : -ENOMEM;
 }
@@ -949,7 +918,7 @@ int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
 	};
 	int err;
 
-	*list = get_list(admin, &question, &err);
+	*list = kvblk_list_get(admin, &question, &err);
 	if (scope == KVBLK_STATS_SCOPE_MEMBER)
 		drop_former(list);
 	return err;
@@ -963,7 +932,7 @@ static int parse_route(struct nlmsghdr *hdr, void *arg)
 
 	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_ROUTE_MAX, NULL))
 		return -EBADMSG;
-	route = append(arg, sizeof(*route));
+	route = kvblk_reply_add(arg, sizeof(*route));
 	if (!route)
 		return -ENOMEM;
 	kvblk_nl_string(route->pool, sizeof(route->pool), tb[KVBLK_A_ROUTE_POOL]);
@@ -975,7 +944,7 @@ static int parse_route(struct nlmsghdr *hdr, void *arg)
 	if (kvblk_nl_uint(&distance, tb[KVBLK_A_ROUTE_DISTANCE]) &&
 	    distance <= INT32_MAX)
 		route->distance = (int32_t)distance;
-	get_u32(&route->state, tb[KVBLK_A_ROUTE_STATE]);
+	kvblk_nl_u32(&route->state, tb[KVBLK_A_ROUTE_STATE]);
 	kvblk_nl_string(route->why, sizeof(route->why), tb[KVBLK_A_ROUTE_WHY]);
 	return 0;
 }
@@ -994,6 +963,6 @@ int kvblk_route_list(struct kvblk_admin *admin, const char *pool,
 	};
 	int err;
 
-	*list = get_list(admin, &question, &err);
+	*list = kvblk_list_get(admin, &question, &err);
 	return err;
 }
