@@ -8,6 +8,7 @@
 static const struct cli_verb commands[] = {
 	{ "pool", pool_main, "create, destroy, list and show pools" },
 	{ "member", member_main, "add, remove and list the devices of pools" },
+	{ "tenant", tenant_main, "create, remove, clear and list the key spaces of pools" },
 	{ "apply", apply_main, "bring this host to the state in kvblkd.conf" },
 	{ "policy", policy_main, "decisions of kvblkd, with reasons" },
 	{ "put", put_main, "store a block" },

@@ -142,6 +142,28 @@ usage 'must be a path' member add kv0 nvme1n1
 usage 'unexpected argument' member add kv0 /dev/null /dev/zero
 usage 'missing MEMBER' member remove kv0
 usage 'unexpected argument' member list kv0 kv1
+usage 'verb' tenant
+usage 'did you mean "kvblk tenant create"' tenant crate kv0 blue
+for verb in create remove clear; do
+	usage 'missing POOL and TENANT' tenant $verb
+	usage 'missing TENANT' tenant $verb kv0
+	usage 'unexpected argument "more"' tenant $verb kv0 blue more
+	usage 'tenant name "a/b": must be 1 to 31 letters' tenant $verb kv0 a/b
+	usage 'tenant name "": must be' tenant $verb kv0 ''
+	usage 'tenant name ".x": must be' tenant $verb kv0 .x
+	usage 'pool name "a b": must be' tenant $verb 'a b' blue
+	usage '1 to 31 letters' tenant $verb kv0 "$(printf 'x%.0s' {1..32})"
+done
+for mode in '' 8 0x1ff 0 00 1000 -1 ' 660' 660x rw 7777777777777777777777777; do
+	usage "--mode $mode: must be octal permission bits from 1 to 0777, like 0660" tenant create kv0 blue "--mode=$mode"
+done
+for id in '' no-such-one -1 4294967295 99999999999999999999 0x1 1.5; do
+	usage "--owner $id: there is no such user" tenant create kv0 blue "--owner=$id"
+	usage "--group $id: there is no such group" tenant create kv0 blue "--group=$id"
+done
+usage '"default" is part of each pool: it cannot be removed or cleared' tenant remove kv0 default --yes
+usage '"default" is part of each pool' tenant clear kv0 default --force -y
+usage 'unexpected argument "kv1"' tenant list kv0 kv1
 for verb in put get exists rm prefetch hint; do
 	usage 'missing POOL' $verb
 	usage 'missing KEY' $verb kv0
@@ -151,6 +173,13 @@ for verb in put get exists rm prefetch hint; do
 	usage '1 to 512 bytes' $verb kv0 ''
 	usage 'must be text or json' $verb kv0 key -o yaml
 done
+for verb in put get exists rm hint; do
+	usage 'tenant name "": must be' $verb kv0/ key
+	usage 'tenant name "a/b": must be' $verb kv0/a/b key
+	usage 'pool name "a b": must be' $verb 'a b/c' key
+	usage 'pool name "x*": must be' $verb "$(printf 'x%.0s' {1..99})/c" key
+done
+usage 'tenant name "": must be' bench kv0/ --op put
 usage 'odd number' rm kv0 --hex aa abc
 usage 'odd number' prefetch kv0 --hex aa abc
 usage 'from 1 B to' prefetch kv0 key --max-bytes 0
@@ -327,10 +356,10 @@ usage 'each rank must be below' keyspace --runtime a --model b --dtype c --layou
 usage 'must be a number from 1 to' keyspace --runtime a --model b --dtype c --layout d --block-tokens 0
 
 echo "# help and version"
-verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' put get exists rm prefetch hint keyspace status stat iostat top
+verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' 'tenant create' 'tenant remove' 'tenant clear' 'tenant list' put get exists rm prefetch hint keyspace status stat iostat top
 	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
-for noun in '' pool member policy; do
+for noun in '' pool member tenant policy; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
@@ -341,7 +370,7 @@ for verb in "${verbs[@]}"; do
 	expect 0 '-o, --output' $verb --help
 done
 
-for noun in pool member policy; do
+for noun in pool member tenant policy; do
 	expect 0 "^Usage: kvblk $noun VERB" help $noun
 	expect 0 "^Usage: kvblk $noun VERB" $noun -h
 	expect 0 "^Usage: kvblk $noun VERB" $noun help
@@ -367,12 +396,14 @@ for words in destroy show 'pool rm' 'pool delete' 'pool export' 'pool info'; do
 	# shellcheck disable=SC2086
 	usage 'missing NAME' $words
 done
-for words in list ls 'pool ls' 'member ls kv0'; do
+for words in list ls 'pool ls' 'member ls kv0' 'tenant ls kv0'; do
 	# shellcheck disable=SC2086
 	usage 'unexpected argument' $words kv1
 done
 usage 'missing MEMBER' member rm kv0
 usage 'missing MEMBER' member delete kv0
+usage 'missing TENANT' tenant rm kv0
+usage 'missing TENANT' tenant delete kv0
 expect 0 'list .*\(also: ls\)' pool --help
 
 echo "# decisions of the daemon"
@@ -458,7 +489,7 @@ for verb in "${verbs[@]}"; do
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
 	verdict $? "the completion knows the options of $verb"
 done
-for noun in '' pool member policy; do
+for noun in '' pool member tenant policy; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	completions $noun '' | grep -v '^-' | diff - <("$kvblk" $noun --help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v kvblk | sort) > err
 	verdict $? "the completion knows the words of kvblk $noun"
@@ -469,6 +500,8 @@ verdict $? "the completion knows --option=word"
 echo "# nothing there"
 if [ ! -e /sys/module/kvblk ]; then
 	expect 1 'modprobe kvblk' pool list
+	expect 1 'modprobe kvblk' tenant list
+	expect 1 'modprobe kvblk' tenant create kv0 blue --mode 600 --owner root --group 4294967294
 	expect 1 'modprobe kvblk' events --seconds 1
 	expect 1 'modprobe kvblk' stat --watch 1 --count 1
 	expect 1 'modprobe kvblk' stat -w 500ms kv0 --count 1
@@ -489,6 +522,9 @@ fi
 expect 1 'no pool absent' put absent key
 expect 1 'no pool absent' get absent key
 expect 1 'no pool absent' exists absent key
+expect 1 'no pool absent' put absent/blue key
+expect 1 '^kvblk: /dev/kvblk/absent/blue: no such node' get /dev/kvblk/absent/blue key
+expect 1 '^kvblk: ./absent: no such node' get ./absent key
 expect 1 'no pool absent' prefetch absent key
 expect 1 'no pool absent' replay --pool absent --synthetic --requests 1
 expect 1 'no pool absent' bench absent --op put
@@ -577,6 +613,17 @@ has loaded_bytes 1000
 has clipped 1
 KVBLK_FAKE_DELAY_MS=500 expect_fake 0 ' 2 expired, the first 0 in memory' prefetch fake a b --deadline 10ms
 unset KVBLK_FAKE_DRAM
+
+echo "# a tenant's node"
+expect_fake 0 '' put fake/default by-tenant block
+expect_fake 0 '' get fake/default by-tenant tenants-copy
+cmp -s block tenants-copy
+verdict $? "POOL/TENANT is the tenant's node"
+expect_fake 0 '' exists fake by-tenant
+expect_fake 0 '' exists /dev/kvblk/fake/default by-tenant
+expect_fake 1 '' get fake/blue by-tenant
+expect_fake 0 '' rm fake/default by-tenant
+expect_fake 3 '' exists fake by-tenant
 
 echo "# hint"
 export KVBLK_FAKE_HINTS=$dir/hints

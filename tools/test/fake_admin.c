@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * An emulated module: linked before the library, it serves the admin calls from the JSON file
- * KVBLK_FAKE_ADMIN. The file has "pools", "members", "foreign" and "stats" in the format of
- * "kvblk pool list", "member list", "member list --foreign" and "stat" with -o json, and may have
- * "found", the members that a scan of all devices finds; without it, the devices of the host are
- * read. Each call reads the file again, so that tests
- * can change it, and adds a stat's "per_call" to its counters.
+ * KVBLK_FAKE_ADMIN. The file has "pools", "members", "foreign", "tenants" and "stats" in the
+ * format of "kvblk pool list", "member list", "member list --foreign", "tenant list" and "stat"
+ * with -o json. It may have "found", the members that a scan of all devices finds; without it,
+ * the devices of the host are read. Each call reads the file again, so that tests can change it,
+ * and adds a stat's "per_call" to its counters.
  *
  * KVBLK_FAKE_LOG names a file that gets a line for each change. If KVBLK_FAKE_REFUSE is set,
- * changes fail with that message.
+ * changes fail with that message; if KVBLK_FAKE_WARN is set, they succeed with it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -54,10 +54,12 @@ __attribute__((format(printf, 2, 3)))
 static int changed(struct kvblk_admin *admin, const char *format, ...)
 {
 	const char *path = getenv("KVBLK_FAKE_LOG"), *refusal = getenv("KVBLK_FAKE_REFUSE");
+	const char *warning = getenv("KVBLK_FAKE_WARN");
 	FILE *file = path ? fopen(path, "a") : NULL;
 	va_list args;
 
-	snprintf(admin->message, sizeof(admin->message), "%s", refusal ? refusal : "");
+	snprintf(admin->message, sizeof(admin->message), "%s",
+		 refusal ? refusal : warning ? warning : "");
 	if (refusal)
 		return -EBUSY;
 	if (!file)
@@ -372,4 +374,63 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
 {
 	return spec->uuid ? changed(admin, "remove %s uuid0=%u", pool, spec->uuid[0]) :
 			    changed(admin, "remove %s %s", pool, spec->name);
+}
+
+static void fill_tenant(struct kvblk_tenant_state *tenant, const json_t *json)
+{
+	char mode[16];
+
+	text(json, "pool", tenant->pool, sizeof(tenant->pool));
+	text(json, "name", tenant->name, sizeof(tenant->name));
+	text(json, "mode", mode, sizeof(mode));
+	snprintf(tenant->devnode, sizeof(tenant->devnode), "kvblk/%s/%s", tenant->pool, tenant->name);
+	tenant->id = (uint32_t)number(json, "id");
+	tenant->has_mode = *mode;
+	tenant->mode = (uint32_t)strtoul(mode, NULL, 8);
+	tenant->uid = (uint32_t)number(json, "uid");
+	tenant->gid = (uint32_t)number(json, "gid");
+	tenant->has_use = json_object_get(json, "openers");
+	tenant->openers = number(json, "openers");
+}
+
+int kvblk_tenant_list(struct kvblk_admin *admin, const char *pool,
+		      struct kvblk_tenant_state **list)
+{
+	struct kvblk_tenant_state **last = list, *tenant;
+	json_t *array = load("tenants"), *json;
+	size_t i;
+
+	*list = NULL;
+	json_array_foreach(array, i, json) {
+		tenant = calloc(1, sizeof(*tenant));
+		fill_tenant(tenant, json);
+		if (pool && strcmp(pool, tenant->pool) != 0) {
+			free(tenant);
+			continue;
+		}
+		*last = tenant;
+		last = &tenant->next;
+	}
+	json_decref(array);
+	if (!pool || *list)
+		return 0;
+	snprintf(admin->message, sizeof(admin->message), "there is no pool %s", pool);
+	return -ENOENT;
+}
+
+int kvblk_tenant_create(struct kvblk_admin *admin, const char *pool,
+			const struct kvblk_tenant_spec *spec)
+{
+	return changed(admin, "tenant create %s %s %04o %u:%u", pool, spec->name, spec->mode,
+		       spec->uid, spec->gid);
+}
+
+int kvblk_tenant_remove(struct kvblk_admin *admin, const char *pool, const char *name, bool force)
+{
+	return changed(admin, "tenant remove %s %s%s", pool, name, force ? " force" : "");
+}
+
+int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *name, bool force)
+{
+	return changed(admin, "tenant clear %s %s%s", pool, name, force ? " force" : "");
 }

@@ -207,6 +207,57 @@ expect 0 ' FOREIGN/s$' stat --watch 100ms --count 1
 expect 0 '^kv0 .* 0\.0$' stat --watch 100ms --count 1
 state 'd["members"].append({"pool": "kv0", "name": "nvme7n1", "state": "missing", "uuid0": 7, "place": "nqn.b nsid 2"})' 'd.pop("foreign")' 'd["pools"][0].pop("pod")'
 
+echo "# tenants"
+cp state state.none
+state 'd["tenants"] = [
+	{"pool": "kv0", "name": "default", "id": 0, "openers": 2},
+	{"pool": "kv0", "name": "blue", "id": 7, "mode": "0600", "uid": 0, "gid": 4294967294, "openers": 1},
+	{"pool": "kv1", "name": "default", "id": 0}]'
+expect 0 '^POOL  *TENANT  *ID MODE  OWNER  *GROUP  *OPENERS NODE$' tenant list
+expect 0 '^kv0  *default  *0 -  *-  *-  *2 /dev/kvblk/kv0/default$' tenant list kv0
+expect 0 '^kv0  *blue  *7 0600  root  *4294967294  *1 /dev/kvblk/kv0/blue$' tenant ls
+[ "$(wc -l < out)" = 4 ]
+verdict $? "tenants of all pools"
+expect 0 $'^kv0\tblue\t7\t0600\t0\t4294967294\t1\t/dev/kvblk/kv0/blue$' tenant list kv0 -Hp
+expect 0 $'^kv1\tdefault\t0\t\t\t\t\t/dev/kvblk/kv1/default$' -H tenant list kv1
+expect 1 'kv9: there is no pool kv9' tenant list kv9
+expect 0 '' tenant list kv0 -o json
+python3 -c 'import json; d = json.load(open("out"))
+assert d == [{"pool": "kv0", "name": "default", "id": 0, "mode": None, "uid": None, "gid": None, "openers": 2, "node": "/dev/kvblk/kv0/default"},
+	{"pool": "kv0", "name": "blue", "id": 7, "mode": "0600", "uid": 0, "gid": 4294967294, "openers": 1, "node": "/dev/kvblk/kv0/blue"}]' 2> err
+verdict $? "JSON has the same"
+expect 0 '"openers": null' tenant list kv1 -o json
+expect 0 '' tenant create kv0 red
+[ ! -s out ] && [ ! -s err ]
+verdict $? "nothing is said about a success"
+expect 0 '"created": true' tenant create kv0 red --mode 0640 --owner root --group 5 -o json
+expect 0 '' tenant create kv0 red --mode 7 --owner 4294967294 --group root
+logged 'tenant create kv0 red 0660 0:0' 'tenant create kv0 red 0640 0:5' 'tenant create kv0 red 0007 4294967294:0'
+for verb in remove clear; do
+	expect 1 'tenant blue of pool kv0: this would be lost:' tenant $verb kv0 blue
+	grep -qx '  all its blocks' err && grep -q 'Nothing was changed. Pass --yes to proceed' err
+	verdict $? "what would be lost is told"
+	expect 1 '^  all its blocks, and 1 open file of its node$' tenant $verb kv0 blue --force
+	expect 1 'green: pool kv0 has no such tenant; see: kvblk tenant list kv0' tenant $verb kv0 green --yes
+	expect 1 'kv9: there is no pool kv9' tenant $verb kv9 blue --yes
+	! terminal n tenant $verb kv0 blue && grep -q 'nothing was changed' out
+	verdict $? "no is no"
+	logged ''
+	terminal y tenant $verb kv0 blue && grep -q 'Continue?' out
+	verdict $? "yes is yes"
+	expect 0 "\"${verb%e}ed\": true" tenant $verb kv0 blue -y --force -o json
+	logged "tenant $verb kv0 blue" "tenant $verb kv0 blue force"
+	KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or pass "force"' expect 1 '^kvblk: kv0/blue: sh .12. has .*, or pass --force$' tenant $verb kv0 blue -y
+	KVBLK_FAKE_WARN='member nvme0n2 could not record it yet' expect 4 '^kvblk: kv0/blue: member nvme0n2 could not record it yet$' tenant $verb kv0 blue -y
+	logged "tenant $verb kv0 blue"
+done
+expect 0 '"removed": true' tenant rm kv0 blue -y -o json
+expect 0 '"removed": true' tenant delete kv0 blue -y -o json
+KVBLK_FAKE_REFUSE='this name is in use' expect 1 '^kvblk: kv0/blue: this name is in use$' tenant create kv0 blue
+KVBLK_FAKE_WARN='member nvme0n2 is stale' expect 4 'kv0/blue: member nvme0n2 is stale' tenant create kv0 blue
+rm log
+mv state.none state
+
 echo "# pools of other nodes of a pod"
 cp state state.none
 # found POOL NODE NAME FIELDS...: a pool of one member, a file; POOL and NODE are digits, NAME is the node's host name

@@ -97,38 +97,51 @@ int cli_no_pool(const char *pool)
 	return cli_fail("no pool %s; pools here: %s", pool, *names ? names : "none");
 }
 
-/* Print why @pool cannot be opened. Returns CLI_ERROR. */
-static int no_pool(const char *pool, int err)
+/* Print why @node, a pool's name, POOL/TENANT or a path, cannot be opened. Returns CLI_ERROR. */
+static int no_pool(const char *node, int err)
 {
-	char node[64];
+	const char *tenant = cli_is_path(node) ? NULL : strchr(node, '/');
+	char pool[KVBLK_NAME_LEN_MAX + 1], path[64];
 
+	snprintf(pool, sizeof(pool), "%.*s", (int)strcspn(node, "/"), node);
 	switch (err) {
 	case -ENOTTY:
-		return cli_fail("%s is not the node of a pool", pool);
+		return cli_fail("%s is not the node of a pool", node);
 	case -ENODEV:
-		if (strchr(pool, '/'))
-			return cli_fail("%s: no such node", pool);
+		if (cli_is_path(node))
+			return cli_fail("%s: no such node", node);
 		if (access("/dev/kvblk", F_OK) && access("/sys/module/kvblk", F_OK))
 			return cli_no_module(pool);
-		snprintf(node, sizeof(node), "/dev/kvblk/%s", pool);
-		if (access(node, F_OK))
+		snprintf(path, sizeof(path), "/dev/kvblk/%s", pool);
+		if (access(path, F_OK))
 			return cli_no_pool(pool);
+		if (tenant)
+			return cli_fail("pool %s has no tenant %s, or it is being removed; see: kvblk tenant list %s",
+					pool, tenant + 1, pool);
 		return cli_fail("pool %s is being destroyed; see: kvblk pool list",
 				pool);
 	case -EACCES:
 	case -EPERM:
+		if (tenant)
+			return cli_fail("%s: no permission to open its node; \"kvblk tenant list %s\" shows the owner and the group",
+					node, pool);
 		return cli_fail("pool %s: no permission to open its node; run as root, or join its group (usermod -aG kvblk USER, then log in again)",
-				pool);
+				node);
 	default:
-		return cli_fail("pool %s: %s", pool, strerror(-err));
+		return cli_fail("pool %s: %s", node, strerror(-err));
 	}
 }
 
 struct kvblk *cli_open_pool(const char *pool)
 {
+	char node[sizeof("/dev/") + KVBLK_TENANT_DEVNODE_LEN_MAX];
 	struct kvblk *kv;
-	int err = kvblk_open(pool, 0, &kv);
+	bool tenant = strchr(pool, '/') && !cli_is_path(pool);
+	int err;
 
+	if (tenant)
+		snprintf(node, sizeof(node), "/dev/kvblk/%s", pool);
+	err = kvblk_open(tenant ? node : pool, 0, &kv);
 	if (err)
 		exit(no_pool(pool, err));
 	return kv;

@@ -13,6 +13,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "lib/kvblk.h"
 #include "lib/kvblk_admin.h"
@@ -26,7 +27,8 @@
  * @CLI_USAGE: wrong option or argument; nothing was tried
  * @CLI_MISS: get, exists, rm, prefetch, hint: no such block
  * @CLI_DEGRADED: status, doctor: a part of a pool does not serve, or something needs a
- *	change; keyspace: there is no salt; pool destroy, member remove: done, with a warning
+ *	change; keyspace: there is no salt; pool destroy, member remove, changes of tenants:
+ *	done, with a warning
  * @CLI_DOWN: status, doctor: a pool serves nothing, or kvblk cannot work
  */
 enum cli_exit {
@@ -41,6 +43,7 @@ enum cli_exit {
 /* Each command parses its arguments, runs, and returns an enum cli_exit. */
 int pool_main(int argc, char **argv);
 int member_main(int argc, char **argv);
+int tenant_main(int argc, char **argv);
 int put_main(int argc, char **argv);
 int get_main(int argc, char **argv);
 int exists_main(int argc, char **argv);
@@ -137,7 +140,16 @@ int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject);
  */
 int cli_admin_warn(struct kvblk_admin *admin, const char *subject);
 
-/* Return a new handle, or print the reason and a remedy and end the process with CLI_ERROR. */
+/* Returns whether @node is a path: '/' or '.' first, not a pool's name, ".." or POOL/TENANT. */
+static inline bool cli_is_path(const char *node)
+{
+	return *node == '/' || (*node == '.' && strchr(node, '/'));
+}
+
+/*
+ * Return a new handle, or print the reason and a remedy and end the process with CLI_ERROR.
+ * @pool is a pool's name, POOL/TENANT or the path of a node.
+ */
 struct kvblk *cli_open_pool(const char *pool);
 struct kvblk_admin *cli_open_admin(void);
 

@@ -179,6 +179,24 @@ void cli_check_name(const struct argp_state *state, const char *whose, const cha
 			  whose, name);
 }
 
+/* Check a pool's name or POOL/TENANT. A path is checked when it is opened. */
+static void check_node(const struct argp_state *state, const char *text)
+{
+	const char *slash = strchr(text, '/');
+	char pool[KVBLK_NAME_LEN_MAX + 2];
+
+	if (cli_is_path(text))
+		return;
+	if (!slash) {
+		cli_check_name(state, "pool", text);
+		return;
+	}
+	/* one letter more than a name may have is enough to reject it */
+	snprintf(pool, sizeof(pool), "%.*s", (int)(slash - text), text);
+	cli_check_name(state, "pool", pool);
+	cli_check_name(state, "tenant", slash + 1);
+}
+
 void cli_check_device(const struct argp_state *state, const char *device)
 {
 	if (device[0] != '/')
@@ -338,8 +356,10 @@ static void take(struct argp_state *state, struct row *row, const char *text)
 		cli_check_name(state, "pool", text);
 		break;
 	case CLI_NODE:
-		if (!strchr(text, '/'))
-			cli_check_name(state, "pool", text);
+		check_node(state, text);
+		break;
+	case CLI_TENANT:
+		cli_check_name(state, "tenant", text);
 		break;
 	case CLI_MEMBER:
 		cli_check_name(state, "member", text);

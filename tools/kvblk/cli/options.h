@@ -27,7 +27,8 @@
  * @CLI_WORD: a word of @words: its index, in an integer of any size; no value means the first
  * @CLI_ROW: the name of an entry of a table that begins at @words: a pointer to the entry
  * @CLI_POOL: a pool's name: const char *
- * @CLI_NODE: a pool's name or the path of a node, as kvblk_open() takes it: const char *
+ * @CLI_NODE: a pool's name, POOL/TENANT or the path of a node, for cli_open_pool(): const char *
+ * @CLI_TENANT: a tenant's name: const char *
  * @CLI_MEMBER: a member's name: const char *
  * @CLI_DEVICE: a device's path: const char *
  * @CLI_WORDS: all arguments that are left: struct cli_words
@@ -45,6 +46,7 @@ enum cli_type {
 	CLI_ROW,
 	CLI_POOL,
 	CLI_NODE,
+	CLI_TENANT,
 	CLI_MEMBER,
 	CLI_DEVICE,
 	CLI_WORDS,

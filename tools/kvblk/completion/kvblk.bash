@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# bash completion of kvblk(8). Pools come from /dev/kvblk, which anyone may list; members from the command itself.
+# bash completion of kvblk(8). Pools come from /dev/kvblk, which anyone may list; members and tenants from the command itself.
 
 _kvblk_pools() {
 	local node
@@ -20,15 +20,16 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member apply policy put get exists rm prefetch hint keyspace status stat iostat top topo doctor events replay report bench --help --version' "$cur"
+		_kvblk_words 'pool member tenant apply policy put get exists rm prefetch hint keyspace status stat iostat top topo doctor events replay report bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
 	case $command in
-	pool | member | policy)
+	pool | member | tenant | policy)
 		if [ "$COMP_CWORD" = 2 ]; then
 			[ "$command" = pool ] && _kvblk_words 'create import adopt destroy list show plan clear get set --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add follow unfollow remove wipe list --help' "$cur"
+			[ "$command" = tenant ] && _kvblk_words 'create remove clear list --help' "$cur"
 			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
 		fi
@@ -114,7 +115,7 @@ _kvblk() {
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
 		--pod | --fresh | --span | --hints | --kill | --adopt | --restart-rack | --bandwidth | \
 		--size | --depth | --blocks | --max-bytes | --deadline | --name | --group | --runtime | --tokenizer | --layout | --block-tokens | \
-		--tp-rank | --tp-size | --pp-rank | --pp-size | --cp-rank | --cp-size)
+		--mode | --owner | --tp-rank | --tp-size | --pp-rank | --pp-size | --cp-rank | --cp-size)
 		return
 		;;
 	esac
@@ -133,6 +134,8 @@ _kvblk() {
 	'member remove') options='--yes' ;;
 	'member list') options='--foreign' ;;
 	'member wipe') options='--yes --force' ;;
+	'tenant create') options='--mode --owner --group' ;;
+	'tenant remove' | 'tenant clear') options='--yes --force' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
 	exists) options='--hex --times' ;;
@@ -171,6 +174,10 @@ _kvblk() {
 	'member remove')
 		words=$(_kvblk_pools)
 		[ "$arguments" = 0 ] || words=$(kvblk member list "${COMP_WORDS[3]}" 2> /dev/null | awk 'NR > 1 { print $2 }')
+		;;
+	'tenant remove' | 'tenant clear')
+		words=$(_kvblk_pools)
+		[ "$arguments" = 0 ] || words=$(kvblk tenant list -H "${COMP_WORDS[3]}" 2> /dev/null | awk '$2 != "default" { print $2 }')
 		;;
 	put | get)
 		if [ "$arguments" -ge 2 ]; then

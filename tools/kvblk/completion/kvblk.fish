@@ -12,6 +12,8 @@ function __kvblk_value
             end
         case 'MEMBER*'
             kvblk member list 2>/dev/null | awk 'NR > 1 { print $2 }'
+        case 'TENANT*'
+            kvblk tenant list -H 2>/dev/null | awk '{ print $2 }'
         case '*FILE*' '*DEVICE*'
             __fish_complete_path (string replace -- "$argv[1]" '' (commandline -ct)) | string replace -r '^' -- "$argv[1]"
     end

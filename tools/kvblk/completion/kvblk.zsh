@@ -18,6 +18,7 @@ _kvblk_value() {
 	FORMAT) found=(json text) ;;
 	POOL* | NAME*) found=(/dev/kvblk/*(N/:t)) ;;
 	MEMBER*) found=(${(f)"$(_call_program members kvblk member list 2>/dev/null | awk 'NR > 1 { print $2 }')"}) ;;
+	TENANT*) found=(${(f)"$(_call_program tenants kvblk tenant list -H 2>/dev/null | awk '{ print $2 }')"}) ;;
 	*FILE* | *DEVICE*)
 		_files
 		return
