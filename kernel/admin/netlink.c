@@ -276,6 +276,18 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs, const c
 	return job;
 }
 
+/* nl_job_alloc() for @pool, or an ERR_PTR(). Takes over the caller's reference on its device. */
+static struct nl_job *nl_job_of(struct genl_info *info, u32 nr_specs, struct kvblk_pool *pool)
+{
+	struct nl_job *job = nl_job_alloc(info, nr_specs, pool->name);
+
+	if (IS_ERR(job))
+		put_device(&pool->dev);
+	else
+		job->pool = pool;
+	return job;
+}
+
 /* nl_job_alloc() for the pool that a privileged request names, whether it exists or not. */
 static struct nl_job *nl_pool_job(struct sk_buff *skb, struct genl_info *info, u32 nr_specs)
 {
@@ -442,13 +454,9 @@ static struct nl_job *nl_member_job(struct genl_info *info, const char *name)
 
 	if (IS_ERR(pool))
 		return ERR_CAST(pool);
-	job = nl_job_alloc(info, 1, pool->name);
-	if (IS_ERR(job)) {
-		put_device(&pool->dev);
-		return job;
-	}
-	job->pool = pool;
-	strscpy(job->member, name);
+	job = nl_job_of(info, 1, pool);
+	if (!IS_ERR(job))
+		strscpy(job->member, name);
 	return job;
 }
 
@@ -546,53 +554,56 @@ static int nl_tenant_clear(struct nl_job *job)
 	return kvblk_tenant_clear(job->pool, job->tenant.name, job->force, &job->extack);
 }
 
-static int nl_tenant_job(struct sk_buff *skb, struct genl_info *info,
-			 int (*run)(struct nl_job *job))
+static struct nl_job *nl_tenant_job(struct sk_buff *skb, struct genl_info *info)
 {
-	struct nlattr **attrs = info->attrs;
+	int err = nl_refuse_unprivileged(skb, info) ?:
+		  nl_name(info, KVBLK_A_TENANT_NAME, "tenant");
 	struct kvblk_pool *pool;
 	struct nl_job *job;
-	int err;
 
-	err = nl_refuse_unprivileged(skb, info) ?: nl_name(info, KVBLK_A_TENANT_NAME, "tenant");
 	if (err)
-		return err;
+		return ERR_PTR(err);
 	pool = nl_pool(info, KVBLK_A_TENANT_POOL);
 	if (IS_ERR(pool))
-		return PTR_ERR(pool);
-	job = nl_job_alloc(info, 0, pool->name);
-	if (IS_ERR(job)) {
-		put_device(&pool->dev);
-		return PTR_ERR(job);
-	}
-	job->pool = pool;
-	strscpy(job->tenant.name, nla_data(attrs[KVBLK_A_TENANT_NAME]));
-	if (run == nl_tenant_create) {
-		job->tenant.mode = attrs[KVBLK_A_TENANT_MODE] ?
-				   nla_get_u32(attrs[KVBLK_A_TENANT_MODE]) : 0660;
-		job->tenant.uid = attrs[KVBLK_A_TENANT_UID] ?
-				  nla_get_u32(attrs[KVBLK_A_TENANT_UID]) : 0;
-		job->tenant.gid = attrs[KVBLK_A_TENANT_GID] ?
-				  nla_get_u32(attrs[KVBLK_A_TENANT_GID]) : 0;
-	} else {
-		job->force = attrs[KVBLK_A_TENANT_FORCE];
-	}
-	return nl_job_run(info, job, run);
+		return ERR_CAST(pool);
+	job = nl_job_of(info, 0, pool);
+	if (!IS_ERR(job))
+		strscpy(job->tenant.name, nla_data(info->attrs[KVBLK_A_TENANT_NAME]));
+	return job;
 }
 
 int kvblk_nl_tenant_create_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_tenant_job(skb, info, nl_tenant_create);
+	struct nl_job *job = nl_tenant_job(skb, info);
+
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	/* the policy rejects a mode of 0 */
+	job->tenant.mode = nl_uint(info->attrs[KVBLK_A_TENANT_MODE]) ?: 0660;
+	job->tenant.uid = nl_uint(info->attrs[KVBLK_A_TENANT_UID]);
+	job->tenant.gid = nl_uint(info->attrs[KVBLK_A_TENANT_GID]);
+	return nl_job_run(info, job, nl_tenant_create);
+}
+
+static int nl_tenant_end(struct sk_buff *skb, struct genl_info *info,
+			 int (*run)(struct nl_job *job))
+{
+	struct nl_job *job = nl_tenant_job(skb, info);
+
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	job->force = info->attrs[KVBLK_A_TENANT_FORCE];
+	return nl_job_run(info, job, run);
 }
 
 int kvblk_nl_tenant_remove_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_tenant_job(skb, info, nl_tenant_remove);
+	return nl_tenant_end(skb, info, nl_tenant_remove);
 }
 
 int kvblk_nl_tenant_clear_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_tenant_job(skb, info, nl_tenant_clear);
+	return nl_tenant_end(skb, info, nl_tenant_clear);
 }
 
 /* ---- replies ---- */
@@ -1124,12 +1135,9 @@ int kvblk_nl_delete_doit(struct sk_buff *skb, struct genl_info *info)
 
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
-	job = nl_job_alloc(info, 0, pool->name);
-	if (IS_ERR(job)) {
-		put_device(&pool->dev);
+	job = nl_job_of(info, 0, pool);
+	if (IS_ERR(job))
 		return PTR_ERR(job);
-	}
-	job->pool = pool;
 	job->nr_ids = nla_len(ids) / KVBLK_ID_BYTES;
 	job->ids = kvmemdup(nla_data(ids), nla_len(ids), GFP_KERNEL);
 	job->results = kvcalloc(job->nr_ids, sizeof(*job->results), GFP_KERNEL);
