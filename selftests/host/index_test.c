@@ -935,6 +935,17 @@ static void count_expired(struct kvblk_index *idx, const struct kvblk_slot *slot
 	nr_expired++;
 }
 
+/* The sweep has freed the LIVE entries, of keys 0 and 2, and none of the other @slots. */
+static void assert_swept(struct kvblk_index *idx, const struct kvblk_slot slots[6])
+{
+	for (u64 key = 0; key < 6; key++) {
+		if (key == 0 || key == 2)
+			assert_no_entry(idx, id_both(key));
+		else
+			assert_entry(idx, id_both(key), &slots[key]);
+	}
+}
+
 TEST(sweeps_expired)
 {
 	struct kvblk_slot slots[6] = {
@@ -954,12 +965,7 @@ TEST(sweeps_expired)
 	assert_int_equal(sweep_all(&idx, 1, 99), 0);
 	assert_int_equal(sweep_all(&idx, 1, 100), 2);
 	assert_int_equal(nr_expired, 2);
-	for (u64 key = 0; key < 6; key++) {
-		if (key == 0 || key == 2)
-			assert_no_entry(&idx, id_both(key));
-		else
-			assert_entry(&idx, id_both(key), &slots[key]);
-	}
+	assert_swept(&idx, slots);
 	assert_int_equal(kvblk_index_sweep(&idx, 0, 1, 9999, &dropped), 1);
 	assert_int_equal(kvblk_index_sweep(&idx, 1, 1, 9999, &dropped), 0);
 	assert_int_equal(dropped, 1);
@@ -978,7 +984,9 @@ TEST(sweeps_removed_tenants)
 		{ .state = KVBLK_SLOT_LIVE },
 		{ .state = KVBLK_SLOT_LIVE, .tenant = 8, .expiry = 9 },
 	};
-	unsigned long tenants[BITS_TO_LONGS(1 << KVBLK_INDEX_TENANT_BITS)] = { BIT(0) | BIT(7) | BIT(8) };
+	unsigned long tenants[BITS_TO_LONGS(1 << KVBLK_INDEX_TENANT_BITS)] = {
+		BIT(0) | BIT(7) | BIT(8)
+	};
 	struct kvblk_index idx;
 
 	fill_six(&idx, slots);
@@ -989,12 +997,7 @@ TEST(sweeps_removed_tenants)
 	tenants[0] &= ~BIT(7);
 	assert_int_equal(sweep_all(&idx, 1, 1), 2);
 	assert_int_equal(nr_expired, 2);
-	for (u64 key = 0; key < 6; key++) {
-		if (key == 0 || key == 2)
-			assert_no_entry(&idx, id_both(key));
-		else
-			assert_entry(&idx, id_both(key), &slots[key]);
-	}
+	assert_swept(&idx, slots);
 	kvblk_index_destroy(&idx);
 }
 
