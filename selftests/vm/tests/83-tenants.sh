@@ -94,7 +94,7 @@ check pool_destroy
 pool_import /dev/flash0 /dev/flash1
 
 echo "-- an open node protects a tenant, unless forced"
-coproc stepper { KV_STEP=1 exec guest_blocks $llm get 1 2 50000 1 2>&1; }
+coproc stepper { KV_STEP=1 exec guest_blocks $llm get 1 2 50000 1 >"$tmp/stepper" 2>&1; }
 stepper_pid=$!
 defer "kill $stepper_pid 2>/dev/null; wait $stepper_pid 2>/dev/null || true"
 echo -n x >&"${stepper[1]}"
@@ -105,8 +105,8 @@ all_there
 check kvblk tenant remove --yes --force $pool llm
 [ ! -e $llm ] || fail "the node is still there"
 echo -n x >&"${stepper[1]}"
-grep -q 'submit.*-19' <&"${stepper[0]}" || fail "the open file did not get ENODEV"
 wait $stepper_pid && fail "a get of a removed tenant succeeded"
+grep -q 'submit.*-19' "$tmp/stepper" || fail "the open file did not get ENODEV: $(cat "$tmp/stepper")"
 expect "tenants" "$(tenants)" "default 0 chat 2"
 wait_for 60 index_has 30
 
