@@ -191,7 +191,7 @@ static void check_node(const struct argp_state *state, const char *text)
 		cli_check_name(state, "pool", text);
 		return;
 	}
-	/* one letter more than a name may have is enough to reject it */
+	/* the buffer holds one letter too many, by which a longer name is rejected */
 	snprintf(pool, sizeof(pool), "%.*s", (int)(slash - text), text);
 	cli_check_name(state, "pool", pool);
 	cli_check_name(state, "tenant", slash + 1);
