@@ -29,6 +29,11 @@ crash() {
 	pool_import "/dev/copy0$1" "/dev/copy1$1"
 }
 
+# opened: the reader $stepper_pid has the node open; for wait_for
+opened() {
+	readlink /proc/$stepper_pid/fd/* | grep -qx $llm
+}
+
 # index_has COUNT: for wait_for
 index_has() {
 	[[ $(kvblk pool show $pool -o json) =~ \"index_used\":\ $1[^0-9] ]]
@@ -97,6 +102,7 @@ echo "-- an open node protects a tenant, unless forced"
 coproc stepper { KV_STEP=1 exec guest_blocks $llm get 1 2 50000 1 >"$tmp/stepper" 2>&1; }
 stepper_pid=$!
 defer "kill $stepper_pid 2>/dev/null; wait $stepper_pid 2>/dev/null || true"
+wait_for 20 opened
 echo -n x >&"${stepper[1]}"
 for verb in remove clear; do
 	code 1 "guest_blocks ($stepper_pid) has the node open" kvblk tenant $verb --yes $pool llm
