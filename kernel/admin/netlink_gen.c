@@ -170,6 +170,22 @@ static const struct nla_policy kvblk_tenant_get_nl_policy[KVBLK_A_TENANT_POOL + 
 	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
+/* KVBLK_CMD_TENANT_SET - do */
+static const struct nla_policy kvblk_tenant_set_nl_policy[KVBLK_A_TENANT_SHARED + 1] = {
+	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_MODE] = NLA_POLICY_RANGE(NLA_U32, 1, 511),
+	[KVBLK_A_TENANT_UID] = { .type = NLA_U32, },
+	[KVBLK_A_TENANT_GID] = { .type = NLA_U32, },
+	[KVBLK_A_TENANT_QUOTA_BYTES] = { .type = NLA_UINT, },
+	[KVBLK_A_TENANT_QUOTA_BYTES_SOFT] = { .type = NLA_UINT, },
+	[KVBLK_A_TENANT_QUOTA_BLOCKS] = { .type = NLA_UINT, },
+	[KVBLK_A_TENANT_QUOTA_BLOCKS_SOFT] = { .type = NLA_UINT, },
+	[KVBLK_A_TENANT_QUOTA_DRAM] = { .type = NLA_UINT, },
+	[KVBLK_A_TENANT_WEIGHT] = NLA_POLICY_RANGE(NLA_U32, 1, 10000),
+	[KVBLK_A_TENANT_SHARED] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
 /* Ops table for kvblk */
 static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
@@ -325,6 +341,13 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.policy		= kvblk_tenant_get_nl_policy,
 		.maxattr	= KVBLK_A_TENANT_POOL,
 		.flags		= GENL_CMD_CAP_DUMP,
+	},
+	{
+		.cmd		= KVBLK_CMD_TENANT_SET,
+		.doit		= kvblk_nl_tenant_set_doit,
+		.policy		= kvblk_tenant_set_nl_policy,
+		.maxattr	= KVBLK_A_TENANT_SHARED,
+		.flags		= GENL_CMD_CAP_DO,
 	},
 };
 
