@@ -656,6 +656,19 @@ static void slot_notify(struct kvblk_index *idx, struct place at, bool came)
 		slot_notify_now(idx, at, came);
 }
 
+/* Return whether a slot of @state has a readable record. */
+static bool state_settled(u8 state)
+{
+	return state == KVBLK_SLOT_LIVE || state == KVBLK_SLOT_MOVING;
+}
+
+static __always_inline void slot_account(struct kvblk_index *idx, const struct kvblk_slot *slot,
+					 bool came)
+{
+	if (idx->account)
+		idx->account(idx, slot, came);
+}
+
 /* Write @slot to a place that is FREE, or whose entry is dead, evicted or moved. */
 static __always_inline void slot_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
 				     struct place at, u64 tag, const struct kvblk_slot *slot)
@@ -671,6 +684,8 @@ static __always_inline void slot_put(struct kvblk_index *idx, struct kvblk_strip
 	slot_mark(idx, at, true, false);
 	write_seqcount_end(&stripe->seq);
 	slot_notify(idx, at, true);
+	if (state_settled(slot->state))
+		slot_account(idx, slot, true);
 }
 
 /* Carry out the moves of @path. Its first slot is then in two places until it is overwritten. */
@@ -725,6 +740,7 @@ static int home_evict(struct kvblk_index *idx, const struct home *home, struct p
 	atomic64_inc(&idx->nr_evicted);
 	at = path->at[path->nr - 1];
 	slot_unpack(idx, at, p, old);
+	slot_account(idx, old, false);
 	old->place = home_token(place_home(idx, at, p));
 	return 1;
 }
@@ -791,6 +807,20 @@ static bool slot_same(const struct kvblk_index *idx, struct place at, const stru
 	       !slot_dead(idx, slot_load(idx, at));
 }
 
+/* Account for the change of an entry that was @old to @new, or (NULL) its end. */
+static void slot_changed(struct kvblk_index *idx, const struct kvblk_slot *old,
+			 const struct kvblk_slot *new)
+{
+	bool was = state_settled(old->state), is = new && state_settled(new->state);
+
+	if (was && is && kvblk_same_record(old, new) && old->len == new->len)
+		return;
+	if (was)
+		slot_account(idx, old, false);
+	if (is)
+		slot_account(idx, new, true);
+}
+
 static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,
 			 const struct kvblk_slot *new, bool unleased)
 {
@@ -825,6 +855,7 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const stru
 	write_seqcount_end(&stripe->seq);
 	if (!same)
 		slot_notify(idx, at, true);
+	slot_changed(idx, old, new);
 	return true;
 }
 
@@ -856,6 +887,7 @@ bool kvblk_index_publish(struct kvblk_index *idx, struct kvblk_id id,
 	slot_store_state(idx, at, p);
 	write_seqcount_end(&stripe->seq);
 	slot_notify(idx, at, true);
+	slot_account(idx, slot, true);
 	return true;
 }
 
@@ -1078,9 +1110,11 @@ static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 		if (!slot_over(idx, at, p, now))
 			continue;
 		slot_notify(idx, at, false);
-		if (idx->expired && !slot_dead(idx, p)) {
+		if (!slot_dead(idx, p)) {
 			slot_unpack(idx, at, p, &slot);
-			idx->expired(idx, &slot);
+			slot_account(idx, &slot, false);
+			if (idx->expired)
+				idx->expired(idx, &slot);
 		}
 		write_seqcount_begin(&stripe->seq);
 		slot_store(idx, at, (struct packed) { .a = 0 });
@@ -1121,6 +1155,61 @@ unsigned int kvblk_index_entries(struct kvblk_index *idx, u64 bucket, u32 now,
 		if (!slot_over(idx, at, slot_load(idx, at), now) &&
 		    entry_copy(idx, at, &entries[nr]))
 			nr++;
+	return nr;
+}
+
+static bool slot_cold(const struct kvblk_index *idx, struct packed p, u16 tenant)
+{
+	return slot_state(p) == KVBLK_SLOT_LIVE && FIELD_GET(SLOT_TENANT, p.c) == tenant &&
+	       !(p.a & SLOT_LEASED) && !slot_foreign(idx, p) && !slot_dead(idx, p);
+}
+
+/* Return the place in the order of goes_first(). */
+static u32 slot_rank(const struct kvblk_index *idx, struct place at, struct packed p, u8 tick)
+{
+	u8 heat = READ_ONCE(*slot_heat(idx, at));
+
+	BUILD_BUG_ON(KVBLK_INDEX_RANKS != 4 << 8);
+	return slot_prio(idx, at, p) << 8 | (heat ? max(255 - (u8)(tick - heat), 1) : 0);
+}
+
+/* Return an id that has the stored bits of the slot's id. */
+static struct kvblk_id slot_id(const struct kvblk_index *idx, struct place at, struct packed p)
+{
+	const struct home home = place_home(idx, at, p);
+	const u64 span = BIT_ULL(64 - idx->stripe_shift);	/* of a bucket, times nr_stripes */
+	const u64 whole = div_u64(span, idx->nr_stripes);
+	const u64 rest = span - whole * idx->nr_stripes;
+
+	/* the least one that home_of() maps to the bucket; without 128 bits */
+	return (struct kvblk_id) {
+		.hi = home.bucket * whole + div_u64(home.bucket * rest + idx->nr_stripes - 1,
+						    idx->nr_stripes),
+		.lo = home.tag << (64 - TAG_BITS),
+	};
+}
+
+unsigned int kvblk_index_colds(struct kvblk_index *idx, u64 bucket, u16 tenant, u8 tick,
+			       struct kvblk_index_cold colds[KVBLK_INDEX_BUCKET])
+{
+	struct place at = { .bucket = bucket };
+	unsigned int nr = 0;
+	struct packed p;
+
+	/* most buckets have none: check before locking */
+	while (at.nr < BUCKET_SLOTS && !slot_cold(idx, slot_load(idx, at), tenant))
+		at.nr++;
+	if (at.nr == BUCKET_SLOTS)
+		return 0;
+	guard(spinlock)(&stripe_of(idx, bucket)->lock);
+	for (; at.nr < BUCKET_SLOTS; at.nr++) {
+		p = slot_load(idx, at);
+		if (!slot_cold(idx, p, tenant))
+			continue;
+		slot_unpack(idx, at, p, &colds[nr].slot);
+		colds[nr].id = slot_id(idx, at, p);
+		colds[nr++].rank = slot_rank(idx, at, p, tick);
+	}
 	return nr;
 }
 

@@ -99,7 +99,21 @@ struct kvblk_index {
 	void (*notify)(struct kvblk_index *idx, const struct kvblk_index_entry *entry, bool came);
 	/* as @notify, when the sweep frees an expired entry or a removed tenant's, or NULL */
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
+	/*
+	 * As @notify, always, or NULL: record @slot became readable, or an entry left that was
+	 * readable and maybe has died since. Not called for entries that stay, nor for dead ones.
+	 */
+	void (*account)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
 };
+
+/* An entry that may be dropped to make room in a tenant's quota. */
+struct kvblk_index_cold {
+	struct kvblk_slot slot;
+	struct kvblk_id id;	/* has the entry's stored bits: stands for its id in all calls */
+	u32 rank;		/* the lower, the earlier inserts would evict it */
+};
+
+#define KVBLK_INDEX_RANKS	1024	/* &kvblk_index_cold.rank is less */
 
 /*
  * Allocate a zeroed array, from all NUMA nodes if the caller is a kernel thread. Returns NULL
@@ -119,6 +133,12 @@ void kvblk_index_destroy(struct kvblk_index *idx);	/* safe after a failed init a
  */
 unsigned int kvblk_index_entries(struct kvblk_index *idx, u64 bucket, u32 now,
 				 struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET]);
+/*
+ * Copy the LIVE entries of @tenant in @bucket that are own, neither leased nor dead, to @colds.
+ * @tick: the current one. Returns their number.
+ */
+unsigned int kvblk_index_colds(struct kvblk_index *idx, u64 bucket, u16 tenant, u8 tick,
+			       struct kvblk_index_cold colds[KVBLK_INDEX_BUCKET]);
 u64 kvblk_index_bytes(const struct kvblk_index *idx);
 u64 kvblk_index_slots(const struct kvblk_index *idx);	/* @nr_slots of the init, or more */
 u64 kvblk_index_used(const struct kvblk_index *idx);	/* not FREE: with dead ones until swept */

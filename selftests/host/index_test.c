@@ -135,6 +135,13 @@ struct entry {
 	bool there;
 };
 
+/* What an account counts of a segment's generation. */
+struct usage {
+	u64 blocks;
+	u64 bytes;
+	u16 gen;
+};
+
 struct model {
 	struct kvblk_index idx;
 	struct entry *keys;
@@ -143,6 +150,7 @@ struct model {
 	u64 evicted;
 	u64 full;	/* inserts that failed with -ENOSPC */
 	u64 *heard;	/* caller tag of each key as reported to a listener; 0: none */
+	struct usage usage[SEGS];
 };
 
 /* Check that the name is the id's tag and its lower bucket: no two entries have the same. */
@@ -171,7 +179,7 @@ static void model_told(struct kvblk_index *idx, const struct kvblk_index_entry *
 	m->heard[key] = came ? entry->slot.caller_tag : 0;
 }
 
-/* After a sweep, which drops the dead entries, the listener knows exactly the present ones. */
+/* After a sweep of dead entries, the listener knows exactly the present entries. */
 static void model_heard(struct model *m)
 {
 	struct kvblk_index_entry entries[KVBLK_INDEX_BUCKET];
@@ -220,6 +228,72 @@ static bool entry_dead(const struct entry *e)
 static bool entry_live(const struct entry *e)
 {
 	return e->there && !entry_dead(e);
+}
+
+/* kvblk_index.account: count as the kernel does. */
+static void model_account(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+{
+	struct model *m = container_of(idx, struct model, idx);
+	struct usage *usage = &m->usage[slot->seg];
+
+	assert_true(slot->seg < SEGS);
+	if (usage->gen != slot->gen)
+		return;
+	assert_true(came || (usage->blocks && usage->bytes >= slot->len));
+	usage->blocks += came ? 1 : -1;
+	usage->bytes += came ? slot->len : -(u64)slot->len;
+}
+
+/* The account of each segment is that of a look at all entries, swept or not. */
+static void model_accounted(const struct model *m)
+{
+	struct usage are[SEGS] = {};
+
+	for (u64 key = 0; key < m->nr_keys; key++) {
+		const struct entry *e = &m->keys[key];
+
+		if (!entry_live(e) || e->slot.state == KVBLK_SLOT_WRITING)
+			continue;
+		are[e->slot.seg].blocks++;
+		are[e->slot.seg].bytes += e->slot.len;
+	}
+	for (int i = 0; i < SEGS; i++) {
+		assert_int_equal(m->usage[i].blocks, are[i].blocks);
+		assert_int_equal(m->usage[i].bytes, are[i].bytes);
+	}
+}
+
+/* The cold entries of a tenant are those that it may lose, under ids that find them. */
+static void model_colds(struct model *m, u16 tenant, u8 tick)
+{
+	struct kvblk_index_cold colds[KVBLK_INDEX_BUCKET];
+	u64 there = 0, walked = 0;
+	struct kvblk_slot found;
+
+	for (u64 key = 0; key < m->nr_keys; key++) {
+		const struct entry *e = &m->keys[key];
+
+		there += entry_live(e) && e->slot.state == KVBLK_SLOT_LIVE && !e->slot.leased &&
+			 e->slot.tenant == tenant;
+	}
+	for (u64 bucket = 0; bucket < m->idx.nr_buckets; bucket++) {
+		unsigned int nr = kvblk_index_colds(&m->idx, bucket, tenant, tick, colds);
+
+		for (unsigned int i = 0; i < nr; i++) {
+			const struct kvblk_slot *slot = &colds[i].slot;
+			u8 age = tick - slot->heat;
+
+			assert_int_equal(slot->tenant, tenant);
+			assert_int_equal(kvblk_index_token(&m->idx, colds[i].id),
+					 kvblk_index_token(&m->idx, id_of(key_of(slot))));
+			assert_true(kvblk_index_find(&m->idx, colds[i].id, &found));
+			assert_slot(&found, slot);
+			assert_int_equal(colds[i].rank, slot->prio * 256 +
+					 (!slot->heat ? 0 : age < 255 ? 255 - age : 1));
+		}
+		walked += nr;
+	}
+	assert_int_equal(walked, there);
 }
 
 static void model_insert(struct model *m, u64 key)
@@ -397,7 +471,7 @@ static void model_check(struct model *m, u64 key)
 		assert_no_entry(&m->idx, id_of(key));
 }
 
-/* A lookup of many ids gives the same results as single lookups. */
+/* A lookup of many ids gives the results of single lookups. */
 static void model_find_many(struct model *m)
 {
 	struct kvblk_slot slots[64], alone;
@@ -479,16 +553,26 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 	assert_true(m.keys && m.heard);
 	m.idx.notify = model_told;
 	m.idx.listened = true;
+	m.idx.account = model_account;
+	for (int i = 0; i < SEGS; i++)
+		m.usage[i].gen = seg_gen[i];
 
 	for (u64 i = 1; i <= steps; i++) {
 		model_step(&m);
 		if (tags && i == steps / 2)
 			assert_int_equal(kvblk_index_keep_tags(&m.idx), 0);
-		if (i % (pass / 4) == 0)
-			seg_gen[below(&m.seed, SEGS)]++;
+		if (i % (pass / 4) == 0) {
+			u64 seg = below(&m.seed, SEGS);
+
+			m.usage[seg] = (struct usage) { .gen = ++seg_gen[seg] };
+		}
 		if (i % pass)
 			continue;
+		model_accounted(&m);
 		model_sweep(&m);
+		model_accounted(&m);
+		model_colds(&m, m.keys[below(&m.seed, m.nr_keys)].slot.tenant,
+			    1 + below(&m.seed, 255));
 		model_heard(&m);
 		for (u64 key = 0; key < m.nr_keys; key++)
 			model_check(&m, key);
@@ -504,6 +588,8 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 	assert_int_equal(kvblk_index_used(&m.idx), 0);
 	for (u64 key = 0; key < m.nr_keys; key++)
 		assert_int_equal(m.heard[key], 0);
+	for (int i = 0; i < SEGS; i++)
+		assert_int_equal(m.usage[i].blocks + m.usage[i].bytes, 0);
 	kvblk_index_destroy(&m.idx);
 	free(m.keys);
 	free(m.heard);
@@ -764,7 +850,7 @@ TEST(evicts_not_from_pinned_segments)
 	idx.pinned_shift = 1;
 	for (unsigned int i = 0; i < ARRAY_SIZE(pinned); i++)
 		pinned[i] = i != 1;
-	/* entries in segments 2 and 3, the unpinned ones */
+	/* entries in segments 2 and 3, without a pin */
 	for (u64 key = 0; key < 6; key++)
 		nr += slots[key].seg >> 1 == 1;
 	assert_in_range(nr, 1, 5);
@@ -804,7 +890,7 @@ TEST(evicts_foreign_first)
 						    &old, true), 1);
 		assert_true(old.seg >= 3);
 	}
-	/* then own ones */
+	/* then own entries */
 	assert_int_equal(kvblk_index_insert(&idx, id_both(20), &new, &old, true), 1);
 	assert_true(old.seg < 3);
 	idx.pinned = pinned;
@@ -838,7 +924,7 @@ TEST(foreign_never_displace_own)
 		assert_in_range(ret, 0, 1);
 		assert_true(!ret || old.seg >= SEGS / 2);
 	}
-	/* foreign ones evict each other only */
+	/* foreign entries evict each other only */
 	for (u64 more = 0; more < slots; more++) {
 		slot.seg = SEGS / 2 + more % (SEGS / 2);
 		slot.gen = seg_gen[slot.seg];
@@ -847,7 +933,7 @@ TEST(foreign_never_displace_own)
 		evicted += ret == 1;
 	}
 	assert_in_range(evicted, 1, slots);
-	/* none of them was lost, moved or not */
+	/* no own entry was lost, moved or not */
 	for (u64 i = 1; i <= own; i++)
 		assert_true(kvblk_index_find(&idx, id_of(key - i), &old) &&
 			    old.seg < SEGS / 2);
