@@ -17,7 +17,7 @@
  *   p2p       route, bounce: transfers to and from device memory
  *   dram      dram, demote: blocks in host memory
  *   log       segment, reclaim, restore, scan, walk, invalidate, missing, write_throttle,
- *             record, bio: records on members
+ *             record, bio: records on members; account, quota: what tenants use, and may use
  *   memory    pin, region: callers' memory; proof: checks of payloads
  *   report    event, member_errors, stats, changelog: counters, events, errors
  *   policy    admission and reclaim       (these three: no pool, no I/O;

@@ -30,6 +30,7 @@ struct kvblk_file {
 	struct kvblk_pool *pool;
 	fmode_t mode;			/* open for FMODE_READ, FMODE_WRITE */
 	u16 tenant;
+	struct kvblk_account *account;	/* of @tenant */
 	siphash_key_t key;
 	struct kvblk_drainer *drainer;	/* drain counters of the file's operations */
 	struct kvblk_regions regions;
@@ -193,6 +194,7 @@ struct kvblk_write {
 	struct kvblk_segment *old_seg;	/* segment of @old, with a reference, or NULL */
 	struct kvblk_member *old_member; /* of @old_seg */
 	int write_errors;		/* member->flash.write_errors before the write */
+	u32 quota;			/* units reserved in the tenant's account, or 0 */
 	bool failed;			/* the write failed; the put's task may retry */
 	u8 tries;			/* number of failed writes */
 	u8 avoid;			/* slot of the member that failed the last write */
@@ -221,6 +223,7 @@ struct kvblk_req {
 	struct kvblk_media media;
 	const struct kvblk_op_type *type;
 	struct kvblk_pool *pool;
+	struct kvblk_account *account;	/* of @tenant */
 	struct kvblk_batch *batch;	/* NULL for a ring's operation */
 	struct io_uring_cmd *cmd;
 	/* notifies the submitter, which has to finish the request; any context */

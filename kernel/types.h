@@ -535,6 +535,7 @@ struct kvblk_dram_block {
 	u8 tries;			/* failed writes */
 	u8 avoid;			/* slot of the member that failed the last write, or 0 */
 	bool unproven;			/* read from a member without verification */
+	struct kvblk_account *account;	/* charged for the memory, too */
 	bool continues;			/* the block before the chain was present */
 	bool goes_on;			/* the chain continues in another batch */
 	bool touched;			/* found by a get since it was last at the cold end */
@@ -632,6 +633,53 @@ struct kvblk_opener {
 	bool ended;			/* the tenant was removed; READ_ONCE() without the lock */
 };
 
+/* What a tenant may use, as an administrator has set it; 0: no limit. */
+struct kvblk_tenant_limits {
+	u64 bytes;			/* on members */
+	u64 bytes_soft;
+	u64 blocks;			/* on members */
+	u64 blocks_soft;
+	u64 dram;			/* bytes */
+	u32 weight;			/* share of a member's bandwidth */
+};
+
+/* Counters of a tenant, by CPU, in the order of the nest tenant-counter. Only u64. */
+struct kvblk_tenant_counters {
+	u64 puts;
+	u64 put_bytes;
+	u64 hits;
+	u64 hit_bytes;
+	u64 misses;
+	u64 over_quota;
+	u64 quota_drops;
+};
+
+/* What is limited: records on members, in units, and their number. */
+enum kvblk_account_kind {
+	KVBLK_ACCOUNT_UNITS,
+	KVBLK_ACCOUNT_BLOCKS,
+	KVBLK_ACCOUNT_KINDS,
+};
+
+/* Account of a tenant; see log/account.c. Never freed before the pool. */
+struct kvblk_account {
+	struct list_head link;		/* tenants->accounts or ->closed; RCU, tenants->lock */
+	u16 id;				/* of the tenant; READ_ONCE() */
+	bool limited;			/* @hard or @soft limits something; READ_ONCE() */
+	/* fields READ_ONCE(); written under tenants->lock */
+	struct kvblk_tenant_limits limits;
+	u64 hard[KVBLK_ACCOUNT_KINDS];	/* of @used with @held, U64_MAX: none; as @limits */
+	u64 soft[KVBLK_ACCOUNT_KINDS];
+	struct kvblk_tenant_counters __percpu *counters;
+	struct percpu_counter dram;	/* bytes of DRAM blocks */
+	/* by granule: rows of its segments, or NULL; RCU, tenants->lock */
+	atomic64_t __rcu *rows[KVBLK_GRANULES];
+	/* sums of all rows: puts write this line */
+	atomic64_t used[KVBLK_ACCOUNT_KINDS] ____cacheline_aligned_in_smp;
+	/* reserved by puts in flight of limited tenants */
+	atomic64_t held[KVBLK_ACCOUNT_KINDS];
+};
+
 /* A tenant other than "default" and its node; see pool/tenant.c. */
 struct kvblk_tenant {
 	struct device dev;
@@ -652,6 +700,11 @@ struct kvblk_tenants {
 	/* by id: in use; read without a lock, written under openers_lock */
 	DECLARE_BITMAP(live, KVBLK_TENANT_IDS);
 	u32 *openers;			/* by id: open files; openers_lock, READ_ONCE() */
+	/* by id: account of each tenant in use, or NULL; RCU, written under @lock */
+	struct kvblk_account __rcu **account;
+	struct list_head accounts;	/* all of @account; RCU, written under @lock */
+	struct list_head closed;	/* accounts without a tenant, to be used again; @lock */
+	struct work_struct quota_work;	/* drops blocks above soft limits */
 };
 
 /* Change feeds of a pool; see report/changelog.c. */

@@ -29,6 +29,8 @@ struct kvblk_file *kvblk_file_new(struct kvblk_pool *pool, u16 tenant, fmode_t m
 	get_task_comm(file->opener.comm, current->group_leader);
 	file->opener.tenant = tenant;
 	pool->tenants.openers[tenant]++;
+	/* while the tenant is in use, it has an account */
+	file->account = rcu_dereference_protected(pool->tenants.account[tenant], true);
 	spin_unlock(&pool->openers_lock);
 	refcount_set(&file->refs, 1);
 	kvblk_budget_init(&file->budget);

@@ -267,6 +267,7 @@ static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_o
 	kvblk_drainer_enter(req);
 	req->cmd = cmd;
 	req->tenant = file->tenant;
+	req->account = file->account;
 	req->start = ktime_get();
 	req->result.cookie = op->cookie;
 	return req;

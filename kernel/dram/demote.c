@@ -29,6 +29,7 @@ struct stage {
 	bool damaged;			/* the checksums do not match */
 	bool ended;
 	bool urgent;			/* a task waits for a durable record */
+	u32 quota;			/* units reserved in the tenant's account, or 0 */
 	struct kvblk_mem mem;
 };
 
@@ -151,6 +152,7 @@ static void stage_end(struct stage *stage)
 	stays = !written && !stage->damaged && (stage->urgent || ++obj->tries < STAGE_TRIES) &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	kvblk_reservation_release(resv, written ? stage->header : NULL);
+	kvblk_account_release(obj->account, &stage->quota);
 	if (!written && !stays)
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
 	if (stays) {
@@ -439,13 +441,22 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	struct kvblk_reservation resv = {};
 	struct stages *all;
 	struct stage *stage;
+	u32 quota = 0;
 
 	if (slot->state != KVBLK_SLOT_LIVE)
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return block_drop(pool, obj, slot, KVBLK_C_DRAM_DROPS);
+	/* a durable put of the block finds none then, and fails as any put above the quota */
+	if (kvblk_account_reserve(pool, obj->account, obj->rec.length, &quota)) {
+		if (!block_drop(pool, obj, slot, KVBLK_C_DRAM_DROPS))
+			return false;
+		this_cpu_inc(obj->account->counters->quota_drops);
+		return true;
+	}
 	/* before the claim, so that others wait for the entry no longer than for a write */
 	if (!stage_reserve(pool, obj, &resv)) {
+		kvblk_account_release(obj->account, &quota);
 		/* no other member has space: allow the avoided member next time */
 		if (!urgent && !obj->avoid)
 			return block_drop(pool, obj, slot, KVBLK_C_DRAM_DROPS);
@@ -455,6 +466,7 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	moving.state = KVBLK_SLOT_MOVING;
 	if (!block_claim(pool, obj, slot, &moving)) {
 		kvblk_reservation_release(&resv, NULL);
+		kvblk_account_release(obj->account, &quota);
 		return false;
 	}
 	all = pool->dram.stages;
@@ -466,6 +478,7 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	stage->slot = moving;
 	stage->resv = resv;
 	stage->urgent = urgent;
+	stage->quota = quota;
 	all->bytes += obj->rec.length;
 	stage_write(stage);
 	if (all->nr == WRITES || all->bytes >= WRITE_BYTES)

@@ -221,6 +221,11 @@ static void dram_charge(struct kvblk_dram *dram, s64 bytes)
 	percpu_counter_add_batch(&dram->bytes, bytes, KVBLK_DRAM_BATCH);
 }
 
+static void account_charge(struct kvblk_account *account, s64 bytes)
+{
+	percpu_counter_add_batch(&account->dram, bytes, KVBLK_DRAM_BATCH);
+}
+
 static bool block_put(struct kvblk_dram_block *obj, bool keep)
 {
 	u64 bytes = kvblk_dram_block_bytes(obj->rec.length);
@@ -232,6 +237,7 @@ static bool block_put(struct kvblk_dram_block *obj, bool keep)
 	/* the pool exists: references are held only with pool->users, or on pool->wq */
 	keep = keep && idle_wanted(pool, bytes);
 	dram_charge(&pool->dram, -(s64)bytes);
+	account_charge(obj->account, -(s64)bytes);
 	for (i = 1; i <= obj->nr; i++) {
 		struct folio *folio = page_folio(obj->bv[i].bv_page);
 
@@ -283,8 +289,9 @@ bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes)
 	return bytes <= limit && kvblk_dram_compare(&pool->dram, limit - bytes) <= 0;
 }
 
-struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len,
-					      bool recycle)
+struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool,
+					      struct kvblk_account *account, u32 length,
+					      u32 key_len, bool recycle)
 {
 	u64 limit = READ_ONCE(pool->tun.dram_bytes), bytes = kvblk_dram_block_bytes(length);
 	struct kvblk_dram_block *obj __free(kfree) = NULL;
@@ -292,6 +299,7 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 
 	/* first, so that of two puts that exceed the limit together one sees both */
 	dram_charge(&pool->dram, bytes);
+	account_charge(account, bytes);
 	if (!READ_ONCE(pool->dram.used))
 		WRITE_ONCE(pool->dram.used, true);
 	if (kvblk_dram_compare(&pool->dram, kvblk_dram_low(limit)) > 0) {
@@ -299,10 +307,11 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 		/* here only, because near the value it adds up the bytes of all CPUs */
 		full = kvblk_dram_compare(&pool->dram, limit) > 0;
 	}
-	if (!full)
+	if (!full && kvblk_dram_quota_fits(account, 0))
 		obj = kzalloc(struct_size(obj, key, key_len), GFP_KERNEL | __GFP_NOWARN);
 	if (!obj || !object_fill(pool, obj, length, recycle)) {
 		dram_charge(&pool->dram, -(s64)bytes);
+		account_charge(account, -(s64)bytes);
 		return NULL;
 	}
 	kvblk_dram_idle_trim(pool, bytes);
@@ -310,6 +319,7 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 	INIT_LIST_HEAD(&obj->lru);
 	INIT_LIST_HEAD(&obj->urgent);
 	obj->pool = pool;
+	obj->account = account;
 	obj->rec.length = length;
 	obj->rec.key_len = key_len;
 	obj->rec.key = obj->key;

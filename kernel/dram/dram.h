@@ -20,13 +20,23 @@ void kvblk_dram_exit(struct kvblk_pool *pool);
 /* Evicts DRAM blocks if dram_bytes was lowered. Called each second. Does not sleep. */
 void kvblk_dram_tick(struct kvblk_pool *pool);
 bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
+/* Returns whether the tenant's quota has space for @bytes of DRAM blocks. */
+static inline bool kvblk_dram_quota_fits(struct kvblk_account *account, s64 bytes)
+{
+	s64 quota = READ_ONCE(account->limits.dram);
+
+	return likely(!quota) || (bytes <= quota &&
+		__percpu_counter_compare(&account->dram, quota - bytes, KVBLK_DRAM_BATCH) <= 0);
+}
+
 /*
  * Allocates a block; the caller fills @rec, and @bv from 1 on. @recycle: @bv may have bytes of
- * another tenant, because the caller writes all of them. Returns NULL if dram_bytes is reached or
- * memory is short. May sleep.
+ * another tenant, because the caller writes all of them. Returns NULL if dram_bytes or the tenant's
+ * quota is reached, or memory is short. May sleep.
  */
-struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len,
-					      bool recycle);
+struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool,
+					      struct kvblk_account *account, u32 length,
+					      u32 key_len, bool recycle);
 /* Inserts @obj, and consumes it. Returns 0, -EEXIST for a known id, -ENOSPC, -ENOMEM. May sleep. */
 int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /*

@@ -379,14 +379,17 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	return 0;
 }
 
-/* Consumes @kill. Returns 0 with it queued, 1 without a record, or -EAGAIN: @old is outdated. */
+/*
+ * Consumes @kill. Returns 0 with it queued, 1 without a record, or -EAGAIN: @old is outdated, or
+ * leased although @unleased.
+ */
 static int entry_change(struct kvblk_pool *pool, struct kvblk_kill *kill, struct kvblk_id id,
 			const struct kvblk_slot *old, const struct kvblk_slot *new,
-			struct kvblk_io *waiter)
+			struct kvblk_io *waiter, bool unleased)
 {
 	bool listed = kill_list(pool, kill, id_token(pool, id), old);
 
-	if (!kvblk_index_replace(&pool->index, id, old, new)) {
+	if (!(unleased ? kvblk_index_claim : kvblk_index_replace)(&pool->index, id, old, new)) {
 		if (listed)
 			kill_unlist(kill);
 		return -EAGAIN;
@@ -402,7 +405,14 @@ bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 {
 	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL | __GFP_NOWARN);
 
-	return entry_change(pool, kill, id, old, new, NULL) >= 0;
+	return entry_change(pool, kill, id, old, new, NULL, false) >= 0;
+}
+
+bool kvblk_entry_drop(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old)
+{
+	struct kvblk_kill *kill = kzalloc(sizeof(*kill), GFP_NOIO | __GFP_NOFAIL | __GFP_NOWARN);
+
+	return entry_change(pool, kill, id, old, NULL, NULL, true) >= 0;
 }
 
 bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old)
@@ -422,7 +432,7 @@ int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 
 	if (!kill)
 		return -ENOMEM;
-	ret = entry_change(pool, kill, id, old, NULL, waiter);
+	ret = entry_change(pool, kill, id, old, NULL, waiter, false);
 	if (ret <= 0)
 		return ret;
 	waiter->status = atomic_read(&pool->unsure) ? BLK_STS_OFFLINE : BLK_STS_OK;

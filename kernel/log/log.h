@@ -302,6 +302,61 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool, const struct kv
 					struct kvblk_member **member, u64 *gen);
 void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 
+/* ---- account.c, quota.c ---- */
+
+#define KVBLK_TENANT_WEIGHT	100	/* weight of a tenant unless set */
+
+/* &kvblk_index.account of a pool's index. */
+void kvblk_account_entry(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
+/* Sets the generation of segment number @seg, which ends another one's records. Any context. */
+void kvblk_segment_gen_set(struct kvblk_pool *pool, u32 seg, u16 gen);
+/* Allocates the accounts of "default" and of NVMe commands. Returns 0 or -ENOMEM. */
+int kvblk_accounts_init(struct kvblk_pool *pool);
+void kvblk_accounts_exit(struct kvblk_pool *pool);	/* nothing refers to an account */
+/* Prepares all accounts for a new member's segments. Returns 0 or -ENOMEM. May sleep. */
+int kvblk_accounts_grow(struct kvblk_pool *pool, u32 seg_base, u32 nr_segs);
+/*
+ * Under tenants.lock. Open: before tenant @id is in use; NULL: without limits. Returns 0 or
+ * -ENOMEM. Close: when no file of the tenant may be opened; may sleep. Set: change all limits.
+ */
+int kvblk_account_open(struct kvblk_pool *pool, u16 id, const struct kvblk_tenant_limits *limits);
+void kvblk_account_close(struct kvblk_pool *pool, struct kvblk_account *account);
+void kvblk_account_set(struct kvblk_pool *pool, struct kvblk_account *account,
+		       const struct kvblk_tenant_limits *limits);
+u64 kvblk_account_used(const struct kvblk_account *account, enum kvblk_account_kind kind);
+/* Returns whether a limited tenant uses more than a soft limit. */
+bool kvblk_account_over(const struct kvblk_account *account);
+/* Returns whether a tenant uses more than a soft limit. Does not sleep. */
+bool kvblk_tenant_over(struct kvblk_pool *pool, u16 id);
+/* Has blocks dropped if the tenant uses more than a soft limit. Does not sleep. */
+void kvblk_account_check(struct kvblk_pool *pool, const struct kvblk_account *account);
+void kvblk_quota_work(struct work_struct *work);
+int __kvblk_account_reserve(struct kvblk_pool *pool, struct kvblk_account *account, u32 length,
+			    u32 *held);
+/*
+ * Reserves space for a block of @length bytes in the tenant's quota, until
+ * kvblk_account_release() of @held. Returns 0 or -EDQUOT. Any context.
+ */
+static inline int kvblk_account_reserve(struct kvblk_pool *pool, struct kvblk_account *account,
+					u32 length, u32 *held)
+{
+	return likely(!READ_ONCE(account->limited)) || *held ? 0 :
+	       __kvblk_account_reserve(pool, account, length, held);
+}
+
+/* Ends a reservation, if any, after its record was counted or has failed. Any context. */
+void kvblk_account_release(struct kvblk_account *account, u32 *held);
+
+/* Returns the share of tenant @id of a member's bandwidth, 1 to 10000. Any context. */
+static inline u32 kvblk_tenant_weight(const struct kvblk_pool *pool, u16 id)
+{
+	const struct kvblk_account *account;
+
+	guard(rcu)();
+	account = rcu_dereference(pool->tenants.account[id]);
+	return account ? READ_ONCE(account->limits.weight) : KVBLK_TENANT_WEIGHT;
+}
+
 /* ---- restore.c, reclaim.c ---- */
 
 /* Reads the low bits of the clock saved on media. Returns 0, -ENOMEM, or -ENODATA. */
@@ -442,6 +497,8 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 		       struct kvblk_slot *slot, struct kvblk_slot *old);
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old, const struct kvblk_slot *new);
+/* Removes an entry unless it is leased. Returns false if it is, or if @old is outdated. */
+bool kvblk_entry_drop(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old);
 /* Removes an expired entry, without invalidation. Returns false if @old is outdated. */
 bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id, const struct kvblk_slot *old);
 /*

@@ -466,8 +466,11 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 		seg->stamp = pseg->stamp;
 		return 1;
 	}
-	for (i = 0; i < v->nr; i++)
+	for (i = 0; i < v->nr; i++) {
+		/* above a soft quota a copy would only be dropped later */
+		v->classes[i].keep &= !kvblk_tenant_over(v->pool, v->recs[i].slot.tenant);
 		v->classes[i].keep |= v->classes[i].leased;
+	}
 	return 0;
 }
 

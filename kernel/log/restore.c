@@ -87,7 +87,8 @@ static void restore_page(struct kvblk_scan *scan, u32 page, const struct kvblk_d
 			seg->gen++;
 		else if (alone)
 			seg->flags |= KVBLK_SEGF_KILLS;
-		WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + nr], (u16)seg->gen);
+		kvblk_segment_gen_set(member->flash.pool, member->flash.seg_base + nr,
+				      (u16)seg->gen);
 	}
 	mutex_unlock(&member->log.table_lock);
 	/* repair the other slot; if this fails the next change of the page does */
@@ -439,8 +440,8 @@ static void page_forfeit(struct kvblk_member *member, u32 first)
 			seg->gen = BIT_ULL(40) + (get_random_u64() >> 18);
 			seg->state = KVBLK_SEG_FREE;
 			seg->unknown = false;
-			WRITE_ONCE(member->flash.pool->seg_gen[member->flash.seg_base + i],
-				   (u16)seg->gen);
+			kvblk_segment_gen_set(member->flash.pool, member->flash.seg_base + i,
+					      (u16)seg->gen);
 		}
 	}
 	err = kvblk_table_write(member, first);

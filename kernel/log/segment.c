@@ -343,8 +343,7 @@ void kvblk_segment_retire(struct kvblk_member *member, struct kvblk_segment *seg
 	lockdep_assert_held(&member->log.lock);
 	WRITE_ONCE(seg->retired, true);
 	WRITE_ONCE(seg->gen, seg->gen + 1);
-	/* after the entries that moved: pairs with find_again() of the index */
-	smp_store_release(&member->flash.pool->seg_gen[number], (u16)seg->gen);
+	kvblk_segment_gen_set(member->flash.pool, number, (u16)seg->gen);
 	/* pairs with kvblk_segment_get(): a later reference sees the generation */
 	smp_mb();
 	/* kvblk_segment_open() resets the rest, because readers still use it */

@@ -619,6 +619,12 @@ static noinline enum put_step put_unreserved(struct kvblk_req *req, int err)
 	return err == -EAGAIN ? STEP_WAIT : put_full(req);
 }
 
+static noinline enum put_step put_over_quota(struct kvblk_req *req)
+{
+	this_cpu_inc(req->account->counters->over_quota);
+	return kvblk_req_over(req, -EDQUOT);
+}
+
 /* Writes in reserved space, with an entry in place of @old or (FREE) a new one. */
 static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot *old)
 {
@@ -630,6 +636,8 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 	/* the old record could not be invalidated, and might come back after a restart */
 	if (taken && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? STEP_WAIT : put_full(req);
+	if (kvblk_account_reserve(pool, req->account, req->bytes, &req->write.quota))
+		return put_over_quota(req);
 	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
 	if (err)
 		return put_unreserved(req, err);
@@ -671,6 +679,8 @@ static int put_done(struct kvblk_req *req)
 	req->result.value_len = req->bytes;
 	kvblk_count_at(req->media.stats, KVBLK_C_PUTS, 1);
 	kvblk_count_at(req->media.stats, KVBLK_C_PUT_BYTES, req->bytes);
+	this_cpu_inc(req->account->counters->puts);
+	this_cpu_add(req->account->counters->put_bytes, req->bytes);
 	kvblk_req_count_way(req, KVBLK_C_PUT_DIRECT);
 	kvblk_hist_add_at(req->pool, req->media.stats, KVBLK_H_PUT, req->bytes, req->start);
 	return req->bytes;
@@ -744,8 +754,10 @@ static int put_try(struct kvblk_req *req)
 		    percpu_ref_is_dying(&req->pool->users))
 			step = kvblk_req_over(req, -ENODEV);
 	} while (step == STEP_LOOK);
-	if (step != STEP_INFLIGHT)
+	if (step != STEP_INFLIGHT) {
+		kvblk_account_release(req->account, &req->write.quota);
 		kvblk_media_end(req);
+	}
 	return step;
 }
 
@@ -918,6 +930,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 		wake_up_all(&pool->settle_wait);
 	}
 	kvblk_reservation_release(&req->media.resv, err ? NULL : req->header);
+	kvblk_account_release(req->account, &req->write.quota);
 	kvblk_media_end(req);
 	return err;
 }

@@ -279,7 +279,8 @@ int kvblk_req_dram_block(struct kvblk_req *req, u32 length)
 	if (err)
 		return err;
 	/* a put copies all bytes, but a device may write less than it reports */
-	obj = kvblk_dram_block_new(req->pool, length, req->op.key_len, req->type->reads);
+	obj = kvblk_dram_block_new(req->pool, req->account, length, req->op.key_len,
+				   req->type->reads);
 	if (!obj) {
 		req_let_go(req);
 		return -ENOSPC;

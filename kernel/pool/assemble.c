@@ -805,6 +805,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	pool->index.notify = kvblk_changes_notify;
 	pool->index.expired = kvblk_index_expired;
+	pool->index.account = kvblk_account_entry;
 	return 0;
 }
 
@@ -1022,6 +1023,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	cancel_work_sync(&pool->stats_work);
 	cancel_work_sync(&pool->lease.work);
 	cancel_work_sync(&pool->sweep_work);
+	cancel_work_sync(&pool->tenants.quota_work);
 	kvblk_tenants_del(pool);
 	kvblk_upper_ops->pool_down(pool);
 	nodes_del(pool, KVBLK_NODES);

@@ -376,7 +376,8 @@ int kvblk_member_setup(struct kvblk_member *member, bool new, u32 segment_size,
 		INIT_LIST_HEAD(&member->log.segs[i].link);
 		member->log.segs[i].gen = 1;
 	}
-	return member_place(member, extack);
+	return member_place(member, extack) ?:
+	       kvblk_accounts_grow(pool, member->flash.seg_base, member->flash.nr_segs);
 }
 
 /* ---- addition ---- */
@@ -406,8 +407,8 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_
 		for (i = 0; !err && i < member->flash.nr_segs; i += KVBLK_TABLE_ENTRIES)
 			err = kvblk_table_write(member, i);
 		for (i = 0; !err && i < member->flash.nr_segs; i++)
-			WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
-				   (u16)member->log.segs[i].gen);
+			kvblk_segment_gen_set(pool, member->flash.seg_base + i,
+					      (u16)member->log.segs[i].gen);
 	}
 	/* a returning member's superblock must stay outdated until restore_settle() */
 	if (!err && !member->log.missing)
@@ -528,9 +529,11 @@ static void member_remove_work(struct work_struct *work)
 	percpu_ref_kill(&member->flash.ref);
 	wait_for_completion_state(&member->flash.ref_done, TASK_IDLE);
 	kvblk_member_stop(member);
-	for (i = 0; i < member->flash.nr_segs; i++)
-		WRITE_ONCE(pool->seg_gen[member->flash.seg_base + i],
-			   (u16)(member->log.segs[i].gen + 1));
+	for (i = 0; i < member->flash.nr_segs; i++) {
+		kvblk_segment_gen_set(pool, member->flash.seg_base + i,
+				      (u16)(member->log.segs[i].gen + 1));
+		cond_resched();
+	}
 	/* the segment numbers are reused */
 	kvblk_pool_sweep(pool);
 	kvblk_dram_forget_segments(pool, member->flash.seg_base, member->flash.nr_segs);

@@ -159,6 +159,25 @@ struct kvblk_tenant_spec {
 	u32 gid;
 };
 
+/* What &kvblk_tenant_set gives. */
+#define KVBLK_TENANT_MODE		BIT(0)
+#define KVBLK_TENANT_UID		BIT(1)
+#define KVBLK_TENANT_GID		BIT(2)
+#define KVBLK_TENANT_NODE		GENMASK(2, 0)
+#define KVBLK_TENANT_BYTES		BIT(3)
+#define KVBLK_TENANT_BYTES_SOFT		BIT(4)
+#define KVBLK_TENANT_BLOCKS		BIT(5)
+#define KVBLK_TENANT_BLOCKS_SOFT	BIT(6)
+#define KVBLK_TENANT_DRAM		BIT(7)
+#define KVBLK_TENANT_SHARE		BIT(8)	/* weight */
+
+/* A change of a tenant; filled by netlink. */
+struct kvblk_tenant_set {
+	u32 given;			/* KVBLK_TENANT_*; the rest stays */
+	struct kvblk_tenant_spec spec;
+	struct kvblk_tenant_limits limits;
+};
+
 int kvblk_tenants_class_init(void);
 void kvblk_tenants_class_exit(void);
 /* Allocate the table. Returns 0 or -ENOMEM. kvblk_tenants_exit() frees it, after the last user. */
@@ -175,7 +194,10 @@ void kvblk_tenants_del(struct kvblk_pool *pool);
  *	left, -EIO a member could not record that the id is given.
  * remove, clear: -EINVAL bad name or "default", -ENOENT, -EBUSY the node is open, without @force.
  *	Only clear: -ENOSPC, -EIO as create.
- * All return 0 with a message if a member could not record the new table.
+ * set: -EINVAL bad name or owner, the node of "default", or a soft limit above its hard one,
+ *	-ENOENT, -EIO a member could not record mode or owner. It changes all that is given, or
+ *	nothing.
+ * The others return 0 with a message if a member could not record the new table.
  */
 int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
 			struct netlink_ext_ack *extack);
@@ -183,6 +205,8 @@ int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
 			struct netlink_ext_ack *extack);
 int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 		       struct netlink_ext_ack *extack);
+int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set,
+		     struct netlink_ext_ack *extack);
 /* Copy slot @i of the table. Returns whether a tenant is there. Does not sleep. */
 bool kvblk_tenant_entry(struct kvblk_pool *pool, u32 i, struct kvblk_d_tenant *entry);
 

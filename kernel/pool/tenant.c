@@ -7,7 +7,7 @@
  *   members in use have recorded that it is given, or else a crash could make it free again.
  * - A block is dead if its id is not in use. Gets need not check that, because only open files of
  *   the tenant find the block, and these end. The index's sweep frees the entry.
- * - To clear a tenant is to give it a new id.
+ * - To clear a tenant is to give it a new id, with a new account of the same limits.
  * "default" (id 0) and the tenant of the node for NVMe commands always exist. They have no struct
  * kvblk_tenant: their nodes are the pool's.
  */
@@ -156,11 +156,10 @@ static const struct device_type tenant_type = {
 	.release = tenant_release,
 };
 
-/* Adds the node of @entry and lets it be opened. Returns 0 or an error. */
-static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entry)
+/* Adds the node of @entry. Returns 0 or an error. */
+static int node_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entry)
 {
 	struct kvblk_tenant *tenant = kzalloc(sizeof(*tenant), GFP_KERNEL);
-	const u16 id = le16_to_cpu(entry->id);
 	int err;
 
 	lockdep_assert_held(&pool->tenants.lock);
@@ -176,15 +175,13 @@ static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entr
 	err = dev_set_name(&tenant->dev, "%s:%s", pool->name, entry->name);
 	if (err)
 		goto put;
-	tenant->number = kvblk_number_take(&pool->uuid, id);
+	tenant->number = kvblk_number_take(&pool->uuid, le16_to_cpu(entry->id));
 	err = PTR_ERR_OR_ZERO(tenant->number);
 	if (err)
 		goto put;
 	tenant->dev.devt = kvblk_number_devt(tenant->number, KVBLK_NODE_TENANT);
 	cdev_init(&tenant->cdev, kvblk_upper_ops->tenant_fops);
 	tenant->cdev.owner = THIS_MODULE;
-	scoped_guard(spinlock, &pool->openers_lock)
-		set_bit(id, pool->tenants.live);
 	err = cdev_device_add(&tenant->cdev, &tenant->dev);
 	if (err)
 		goto number;
@@ -192,14 +189,38 @@ static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entr
 	return 0;
 
 number:
-	openers_end(pool, id, true, NULL);
 	kvblk_number_drop(tenant->number);
 put:
 	put_device(&tenant->dev);
 	return err;
 }
 
-static void tenant_del(struct kvblk_tenant *tenant)
+static struct kvblk_account *tenant_account(struct kvblk_pool *pool, __le16 id)
+{
+	return rcu_dereference_protected(pool->tenants.account[le16_to_cpu(id)],
+					 lockdep_is_held(&pool->tenants.lock));
+}
+
+/* Adds the node of @entry and lets it be opened. @limits: or NULL. Returns 0 or an error. */
+static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entry,
+		      const struct kvblk_tenant_limits *limits)
+{
+	const u16 id = le16_to_cpu(entry->id);
+	int err = kvblk_account_open(pool, id, limits);
+
+	if (err)
+		return err;
+	scoped_guard(spinlock, &pool->openers_lock)
+		set_bit(id, pool->tenants.live);
+	err = node_add(pool, entry);
+	if (!err)
+		return 0;
+	openers_end(pool, id, true, NULL);
+	kvblk_account_close(pool, tenant_account(pool, entry->id));
+	return err;
+}
+
+static void node_del(struct kvblk_tenant *tenant)
 {
 	lockdep_assert_held(&tenant->pool->tenants.lock);
 	list_del(&tenant->link);
@@ -208,16 +229,28 @@ static void tenant_del(struct kvblk_tenant *tenant)
 	put_device(&tenant->dev);
 }
 
-/* Removes the node of tenant @id, which has none if the tenant could not be cleared as a whole. */
-static void tenant_del_id(struct kvblk_pool *pool, __le16 id)
+/* Returns tenant @id, or NULL if it has no node because it could not be cleared as a whole. */
+static struct kvblk_tenant *tenant_of(struct kvblk_pool *pool, __le16 id)
 {
 	struct kvblk_tenant *tenant;
 
+	lockdep_assert_held(&pool->tenants.lock);
 	list_for_each_entry(tenant, &pool->tenants.list, link)
-		if (tenant->entry.id == id) {
-			tenant_del(tenant);
-			return;
-		}
+		if (tenant->entry.id == id)
+			return tenant;
+	return NULL;
+}
+
+/* Removes node and account of tenant @id. */
+static void tenant_del(struct kvblk_pool *pool, __le16 id)
+{
+	struct kvblk_account *account = tenant_account(pool, id);
+	struct kvblk_tenant *tenant = tenant_of(pool, id);
+
+	if (tenant)
+		node_del(tenant);
+	if (account)
+		kvblk_account_close(pool, account);
 }
 
 /* ---- requests ---- */
@@ -263,6 +296,14 @@ static int tenant_end(struct kvblk_pool *pool, const struct kvblk_d_tenant *slot
 	return openers_end(pool, id, force, extack);
 }
 
+static int owner_check(const struct kvblk_tenant_spec *spec, struct netlink_ext_ack *extack)
+{
+	if (!uid_valid(make_kuid(&init_user_ns, spec->uid)) ||
+	    !gid_valid(make_kgid(&init_user_ns, spec->gid)))
+		return kvblk_refuse(extack, -EINVAL, "invalid owner or group: 4294967295 is no number of a user");
+	return 0;
+}
+
 static int spec_check(const struct kvblk_tenant_spec *spec, struct netlink_ext_ack *extack)
 {
 	int err = name_check(spec->name, extack);
@@ -271,10 +312,7 @@ static int spec_check(const struct kvblk_tenant_spec *spec, struct netlink_ext_a
 		return err;
 	if (kvblk_tenant_name_reserved(spec->name))
 		return kvblk_refuse(extack, -EEXIST, "the name %s is reserved", spec->name);
-	if (!uid_valid(make_kuid(&init_user_ns, spec->uid)) ||
-	    !gid_valid(make_kgid(&init_user_ns, spec->gid)))
-		return kvblk_refuse(extack, -EINVAL, "invalid owner or group: 4294967295 is no number of a user");
-	return 0;
+	return owner_check(spec, extack);
 }
 
 int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
@@ -304,7 +342,7 @@ int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec 
 		return id;
 	entry.id = cpu_to_le16(id);
 	strscpy_pad((char *)entry.name, spec->name, sizeof(entry.name));
-	err = tenant_add(pool, &entry);
+	err = tenant_add(pool, &entry, NULL);
 	if (err)
 		return kvblk_refuse(extack, err, "the tenant's node cannot be created (error %d)",
 				    err);
@@ -330,7 +368,7 @@ int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
 		return err;
 	id = slot->id;
 	table_set(pool, slot, &(struct kvblk_d_tenant) {}, extack);
-	tenant_del_id(pool, id);
+	tenant_del(pool, id);
 	dev_info(&pool->dev, "tenant %s: removed\n", name);
 	return 0;
 }
@@ -339,7 +377,9 @@ int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 		       struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
+	struct kvblk_tenant_limits limits = {};
 	struct kvblk_d_tenant *slot, entry;
+	struct kvblk_account *account;
 	int id, err;
 
 	guard(mutex)(&pool->tenants.lock);
@@ -358,15 +398,131 @@ int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 		return err;
 	}
 	entry = *slot;
-	tenant_del_id(pool, entry.id);
+	/* none if an earlier clear failed halfway */
+	account = tenant_account(pool, entry.id);
+	if (account)
+		limits = account->limits;
+	tenant_del(pool, entry.id);
 	entry.id = cpu_to_le16(id);
 	table_set(pool, slot, &entry, extack);
-	err = tenant_add(pool, &entry);
+	err = tenant_add(pool, &entry, account ? &limits : NULL);
 	if (err)
 		return kvblk_refuse(extack, err, "cleared, but the new node cannot be created (error %d): remove it",
 				    err);
 	dev_info(&pool->dev, "tenant %s: cleared, id %d\n", name, id);
 	return 0;
+}
+
+static int limits_check(const struct kvblk_tenant_limits *limits, struct netlink_ext_ack *extack)
+{
+	if (limits->bytes && limits->bytes_soft > limits->bytes)
+		return kvblk_refuse(extack, -EINVAL, "quota-bytes-soft (%llu) is above quota-bytes (%llu)",
+				    limits->bytes_soft, limits->bytes);
+	if (limits->blocks && limits->blocks_soft > limits->blocks)
+		return kvblk_refuse(extack, -EINVAL, "quota-blocks-soft (%llu) is above quota-blocks (%llu)",
+				    limits->blocks_soft, limits->blocks);
+	return 0;
+}
+
+/* Takes what @set gives over the limits that are. */
+static struct kvblk_tenant_limits limits_merge(const struct kvblk_tenant_limits *are,
+					       const struct kvblk_tenant_set *set)
+{
+	struct kvblk_tenant_limits limits = *are;
+
+	if (set->given & KVBLK_TENANT_BYTES)
+		limits.bytes = set->limits.bytes;
+	if (set->given & KVBLK_TENANT_BYTES_SOFT)
+		limits.bytes_soft = set->limits.bytes_soft;
+	if (set->given & KVBLK_TENANT_BLOCKS)
+		limits.blocks = set->limits.blocks;
+	if (set->given & KVBLK_TENANT_BLOCKS_SOFT)
+		limits.blocks_soft = set->limits.blocks_soft;
+	if (set->given & KVBLK_TENANT_DRAM)
+		limits.dram = set->limits.dram;
+	if (set->given & KVBLK_TENANT_SHARE)
+		limits.weight = set->limits.weight;
+	return limits;
+}
+
+/* Replaces the node. Open files stay, because they belong to the pool. Returns 0 or an error. */
+static int node_renew(struct kvblk_pool *pool, const struct kvblk_d_tenant *was,
+		      const struct kvblk_d_tenant *entry)
+{
+	struct kvblk_tenant *tenant = tenant_of(pool, entry->id);
+	int err;
+
+	if (tenant)
+		node_del(tenant);
+	err = node_add(pool, entry);
+	/* without memory for this one either, a clear makes the next node */
+	if (err)
+		node_add(pool, was);
+	return err;
+}
+
+/* Changes mode and owner of the node, here and on members. Returns 0 or an error with a message. */
+static int owner_set(struct kvblk_pool *pool, struct kvblk_d_tenant *slot,
+		     const struct kvblk_tenant_set *set, struct netlink_ext_ack *extack)
+{
+	const struct kvblk_d_tenant was = *slot;
+	struct kvblk_d_tenant entry = was;
+	int err;
+
+	if (set->given & KVBLK_TENANT_MODE)
+		entry.mode = cpu_to_le16(set->spec.mode);
+	if (set->given & KVBLK_TENANT_UID)
+		entry.uid = cpu_to_le32(set->spec.uid);
+	if (set->given & KVBLK_TENANT_GID)
+		entry.gid = cpu_to_le32(set->spec.gid);
+	if (!memcmp(&entry, &was, sizeof(was)))
+		return 0;
+	err = table_set(pool, slot, &entry, extack);
+	if (!err) {
+		err = node_renew(pool, &was, &entry);
+		if (err)
+			kvblk_refuse(extack, err, "the tenant's node cannot be created (error %d)",
+				     err);
+	}
+	if (!err)
+		return 0;
+	scoped_guard(spinlock, &pool->member_list_lock) {
+		*slot = was;
+		kvblk_member_list_changed(pool);
+	}
+	kvblk_pool_write_epoch(pool);
+	return err;
+}
+
+int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set,
+		     struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
+	struct kvblk_tenant_limits limits;
+	struct kvblk_account *account;
+	struct kvblk_d_tenant *slot;
+	int err;
+
+	guard(mutex)(&pool->tenants.lock);
+	if (!entered || READ_ONCE(pool->dying))
+		return pool_gone(extack);
+	slot = table_find(pool, set->spec.name);
+	err = name_check(set->spec.name, extack) ?: owner_check(&set->spec, extack);
+	if (err)
+		return err;
+	if (!slot)
+		return kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s",
+				    set->spec.name);
+	if (!slot->id && set->given & KVBLK_TENANT_NODE)
+		return kvblk_refuse(extack, -EINVAL, "the node of \"default\" is the pool's: change it by udev rules");
+	account = tenant_account(pool, slot->id);
+	if (!account)
+		return kvblk_refuse(extack, -ENODEV, "the tenant has no node since a clear: clear it again");
+	limits = limits_merge(&account->limits, set);
+	err = limits_check(&limits, extack) ?: owner_set(pool, slot, set, extack);
+	if (!err)
+		kvblk_account_set(pool, account, &limits);
+	return err;
 }
 
 /* ---- life of a pool ---- */
@@ -386,11 +542,12 @@ int kvblk_tenants_init(struct kvblk_pool *pool)
 		return -ENOMEM;
 	tenants->table->flags = cpu_to_le16(KVBLK_TENANTF_USED);
 	strscpy((char *)tenants->table->name, "default", sizeof(tenants->table->name));
-	return 0;
+	return kvblk_accounts_init(pool);
 }
 
 void kvblk_tenants_exit(struct kvblk_pool *pool)
 {
+	kvblk_accounts_exit(pool);
 	kvfree(pool->tenants.table);
 	kvfree(pool->tenants.openers);
 }
@@ -402,7 +559,7 @@ int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 
 	guard(mutex)(&pool->tenants.lock);
 	for (; entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++) {
-		err = entry_used(entry) ? tenant_add(pool, entry) : 0;
+		err = entry_used(entry) ? tenant_add(pool, entry, NULL) : 0;
 		if (err)
 			return kvblk_refuse(extack, err, "the node of tenant %.24s cannot be created (error %d)",
 					    entry->name, err);
@@ -416,7 +573,7 @@ void kvblk_tenants_del(struct kvblk_pool *pool)
 
 	guard(mutex)(&pool->tenants.lock);
 	list_for_each_entry_safe(tenant, next, &pool->tenants.list, link)
-		tenant_del(tenant);
+		node_del(tenant);
 }
 
 int kvblk_tenants_class_init(void)

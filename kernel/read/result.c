@@ -11,6 +11,7 @@ static void count_failed(struct kvblk_req *req, int err)
 
 	if (err == -ENOENT) {
 		kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
+		this_cpu_inc(req->account->counters->misses);
 		kvblk_count(pool, req->read.miss, 1);
 	} else if (err == -ETIME) {
 		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
@@ -57,6 +58,8 @@ int kvblk_read_over(struct kvblk_req *req, int err)
 	if (!err) {
 		kvblk_count_at(stats, KVBLK_C_GETS, 1);
 		kvblk_count_at(stats, KVBLK_C_GET_BYTES, want);
+		this_cpu_inc(req->account->counters->hits);
+		this_cpu_add(req->account->counters->hit_bytes, want);
 		kvblk_hist_add_at(pool, stats, KVBLK_H_GET, want, req->start);
 		if (unlikely(req->result.flags & KVBLK_RES_FOREIGN))
 			count_foreign(req);
