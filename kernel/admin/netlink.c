@@ -221,6 +221,7 @@ struct nl_job {
 	u32 nr_ids;
 	s32 *results;			/* of each id */
 	struct kvblk_tenant_spec tenant;
+	struct kvblk_tenant_set tenant_set;
 	u32 max_specs;			/* entries of @specs */
 	struct kvblk_member_spec specs[];
 };
@@ -544,6 +545,11 @@ static int nl_tenant_create(struct nl_job *job)
 	return kvblk_tenant_create(job->pool, &job->tenant, &job->extack);
 }
 
+static int nl_tenant_set(struct nl_job *job)
+{
+	return kvblk_tenant_set(job->pool, &job->tenant_set, &job->extack);
+}
+
 static int nl_tenant_remove(struct nl_job *job)
 {
 	return kvblk_tenant_remove(job->pool, job->tenant.name, job->force, &job->extack);
@@ -583,6 +589,50 @@ int kvblk_nl_tenant_create_doit(struct sk_buff *skb, struct genl_info *info)
 	job->tenant.uid = nl_uint(info->attrs[KVBLK_A_TENANT_UID]);
 	job->tenant.gid = nl_uint(info->attrs[KVBLK_A_TENANT_GID]);
 	return nl_job_run(info, job, nl_tenant_create);
+}
+
+/* Take attribute @type, if any, as what bit @given of @set says. Returns its value. */
+static u64 nl_tenant_given(struct genl_info *info, int type, struct kvblk_tenant_set *set, u32 given)
+{
+	const struct nlattr *attr = info->attrs[type];
+
+	if (attr)
+		set->given |= given;
+	return nl_uint(attr);
+}
+
+int kvblk_nl_tenant_set_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nl_job *job = nl_tenant_job(skb, info);
+	struct kvblk_tenant_set *set;
+
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	if (info->attrs[KVBLK_A_TENANT_SHARED]) {
+		nl_job_free(job);
+		return nl_refuse(info->extack, info->attrs[KVBLK_A_TENANT_SHARED], -EOPNOTSUPP,
+				 "this module does not support shared tenants: leave it out");
+	}
+	set = &job->tenant_set;
+	set->spec = (struct kvblk_tenant_spec) {
+		.mode = nl_tenant_given(info, KVBLK_A_TENANT_MODE, set, KVBLK_TENANT_MODE),
+		.uid = nl_tenant_given(info, KVBLK_A_TENANT_UID, set, KVBLK_TENANT_UID),
+		.gid = nl_tenant_given(info, KVBLK_A_TENANT_GID, set, KVBLK_TENANT_GID),
+	};
+	strscpy(set->spec.name, job->tenant.name);
+	set->limits = (struct kvblk_tenant_limits) {
+		.bytes = nl_tenant_given(info, KVBLK_A_TENANT_QUOTA_BYTES, set,
+					 KVBLK_TENANT_BYTES),
+		.bytes_soft = nl_tenant_given(info, KVBLK_A_TENANT_QUOTA_BYTES_SOFT, set,
+					      KVBLK_TENANT_BYTES_SOFT),
+		.blocks = nl_tenant_given(info, KVBLK_A_TENANT_QUOTA_BLOCKS, set,
+					  KVBLK_TENANT_BLOCKS),
+		.blocks_soft = nl_tenant_given(info, KVBLK_A_TENANT_QUOTA_BLOCKS_SOFT, set,
+					       KVBLK_TENANT_BLOCKS_SOFT),
+		.dram = nl_tenant_given(info, KVBLK_A_TENANT_QUOTA_DRAM, set, KVBLK_TENANT_DRAM),
+		.weight = nl_tenant_given(info, KVBLK_A_TENANT_WEIGHT, set, KVBLK_TENANT_SHARE),
+	};
+	return nl_job_run(info, job, nl_tenant_set);
 }
 
 static int nl_tenant_end(struct sk_buff *skb, struct genl_info *info,
@@ -937,6 +987,58 @@ int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 			     nl_dump_members);
 }
 
+/* Put the counters of a tenant. Returns whether the message is full. */
+static bool nl_put_counters(struct sk_buff *skb, const struct kvblk_account *account)
+{
+	const u64 __percpu *counters = (const u64 __percpu *)account->counters;
+	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_TENANT_COUNTERS);
+	u32 i, nr = sizeof(*account->counters) / sizeof(u64);
+	bool full = !nest;
+	u64 sum;
+	int cpu;
+
+	static_assert(sizeof(*account->counters) / sizeof(u64) == KVBLK_A_TENANT_COUNTER_MAX);
+	for (i = 0; i < nr && !full; i++) {
+		sum = 0;
+		for_each_possible_cpu(cpu)
+			sum += READ_ONCE(per_cpu_ptr(counters, cpu)[i]);
+		full = nla_put_uint(skb, KVBLK_A_TENANT_COUNTER_PUTS + i, sum);
+	}
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
+}
+
+/* Put limits and, for a @monitor, usage of tenant @id. Returns whether the message is full. */
+static bool nl_put_account(struct sk_buff *skb, struct kvblk_pool *pool, u16 id, bool monitor)
+{
+	const struct kvblk_tenant_limits *limits;
+	struct kvblk_account *account;
+
+	guard(rcu)();
+	account = rcu_dereference(pool->tenants.account[id]);
+	/* the tenant is being removed */
+	if (!account)
+		return false;
+	limits = &account->limits;
+	if (nla_put_uint(skb, KVBLK_A_TENANT_QUOTA_BYTES, READ_ONCE(limits->bytes)) ||
+	    nla_put_uint(skb, KVBLK_A_TENANT_QUOTA_BYTES_SOFT, READ_ONCE(limits->bytes_soft)) ||
+	    nla_put_uint(skb, KVBLK_A_TENANT_QUOTA_BLOCKS, READ_ONCE(limits->blocks)) ||
+	    nla_put_uint(skb, KVBLK_A_TENANT_QUOTA_BLOCKS_SOFT, READ_ONCE(limits->blocks_soft)) ||
+	    nla_put_uint(skb, KVBLK_A_TENANT_QUOTA_DRAM, READ_ONCE(limits->dram)) ||
+	    nla_put_u32(skb, KVBLK_A_TENANT_WEIGHT, READ_ONCE(limits->weight)))
+		return true;
+	return monitor &&
+	       (nla_put_uint(skb, KVBLK_A_TENANT_USED_BYTES,
+			     kvblk_account_used(account, KVBLK_ACCOUNT_UNITS) <<
+			     KVBLK_UNIT_SHIFT) ||
+		nla_put_uint(skb, KVBLK_A_TENANT_USED_BLOCKS,
+			     kvblk_account_used(account, KVBLK_ACCOUNT_BLOCKS)) ||
+		nla_put_uint(skb, KVBLK_A_TENANT_USED_DRAM,
+			     percpu_counter_sum_positive(&account->dram)) ||
+		nl_put_counters(skb, account));
+}
+
 static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
 			  struct kvblk_pool *pool, const struct kvblk_d_tenant *entry, bool monitor)
 {
@@ -945,7 +1047,7 @@ static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
 	u16 id = le16_to_cpu(entry->id);
 
 	snprintf(node, sizeof(node), "kvblk/%s/%s", pool->name, entry->name);
-	return kvblk_nl_end(skb, hdr, !hdr ||
+	return kvblk_nl_end(skb, hdr, !hdr || nl_put_account(skb, pool, id, monitor) ||
 		nla_put_string(skb, KVBLK_A_TENANT_POOL, pool->name) ||
 		nla_put_string(skb, KVBLK_A_TENANT_NAME, (const char *)entry->name) ||
 		nla_put_uint(skb, KVBLK_A_TENANT_ID, id) ||
