@@ -633,6 +633,90 @@ int kvblk_tenant_create(struct kvblk_admin *admin, const char *pool,
 			const struct kvblk_tenant_spec *spec);
 
 /**
+ * enum kvblk_tenant_field - fields of struct kvblk_tenant_change, as bits
+ * @KVBLK_TENANT_MODE: change @mode
+ * @KVBLK_TENANT_UID: change @uid
+ * @KVBLK_TENANT_GID: change @gid
+ * @KVBLK_TENANT_WEIGHT: change @weight
+ * @KVBLK_TENANT_QUOTA_BYTES: change @quota_bytes
+ * @KVBLK_TENANT_QUOTA_BYTES_SOFT: change @quota_bytes_soft
+ * @KVBLK_TENANT_QUOTA_BLOCKS: change @quota_blocks
+ * @KVBLK_TENANT_QUOTA_BLOCKS_SOFT: change @quota_blocks_soft
+ * @KVBLK_TENANT_QUOTA_DRAM: change @quota_dram
+ * @KVBLK_TENANT_SHARED: change @shared
+ */
+enum kvblk_tenant_field {
+	KVBLK_TENANT_MODE		= 1 << 0,
+	KVBLK_TENANT_UID		= 1 << 1,
+	KVBLK_TENANT_GID		= 1 << 2,
+	KVBLK_TENANT_WEIGHT		= 1 << 3,
+	KVBLK_TENANT_QUOTA_BYTES	= 1 << 4,
+	KVBLK_TENANT_QUOTA_BYTES_SOFT	= 1 << 5,
+	KVBLK_TENANT_QUOTA_BLOCKS	= 1 << 6,
+	KVBLK_TENANT_QUOTA_BLOCKS_SOFT	= 1 << 7,
+	KVBLK_TENANT_QUOTA_DRAM		= 1 << 8,
+	KVBLK_TENANT_SHARED		= 1 << 9,
+};
+
+/**
+ * struct kvblk_tenant_change - changes of a tenant
+ * @size: sizeof(struct kvblk_tenant_change)
+ * @fields: fields to change, of &enum kvblk_tenant_field; the others are ignored
+ * @mode: permission bits of the device node, from 1 to 0777
+ * @uid: owner of the device node
+ * @gid: group of the device node
+ * @weight: share of a member's bandwidth relative to that of other tenants, from 1 to 10000;
+ *	100 unless set
+ * @quota_bytes: most bytes of the tenant's blocks on members, with their headers; 0: no limit
+ * @quota_bytes_soft: bytes from which on the tenant's coldest blocks are dropped; 0: 15/16 of
+ *	@quota_bytes
+ * @quota_blocks: most blocks of the tenant on members; 0: no limit
+ * @quota_blocks_soft: blocks from which on the coldest are dropped; 0: 15/16 of @quota_blocks
+ * @quota_dram: most bytes of the tenant's blocks in memory; 0: no limit
+ * @shared: tenant of the pool whose blocks this one may read, too; NULL or "": none
+ *
+ * Since version 1.1.
+ */
+struct kvblk_tenant_change {
+	uint32_t size;
+	uint32_t fields;
+	uint32_t mode;
+	uint32_t uid;
+	uint32_t gid;
+	uint32_t weight;
+	uint64_t quota_bytes;
+	uint64_t quota_bytes_soft;
+	uint64_t quota_blocks;
+	uint64_t quota_blocks_soft;
+	uint64_t quota_dram;
+	const char *shared;
+};
+
+/**
+ * kvblk_tenant_set() - change a tenant
+ * @admin: the handle
+ * @pool: name of the pool
+ * @name: name of the tenant
+ * @change: what to change
+ *
+ * Limits, weight and @shared are not on media: set them after each import. The tenant
+ * "default" has limits, but no mode, owner or group: udev decides about its node. Warns as
+ * kvblk_tenant_remove(). Since version 1.1.
+ *
+ * Context: one thread at a time.
+ * Return: 0, or an errno that kvblk_admin_message() explains:
+ * * -ENOENT: no such pool or tenant, or no tenant @shared
+ * * -EINVAL: @name is missing or misspelled, @fields has an unknown bit, a value is out of its
+ *   range, a soft limit is above its hard one, @shared is @name, or the node of "default"
+ *   would change
+ * * -EIO: a member in use could not record mode, owner or group; nothing has changed
+ * * -ENODEV, -EPERM, -EOPNOTSUPP, -EINPROGRESS, -E2BIG, -ENOMEM, -EMSGSIZE as for
+ *   kvblk_tenant_create()
+ */
+int kvblk_tenant_set(struct kvblk_admin *admin, const char *pool, const char *name,
+		     const struct kvblk_tenant_change *change);
+
+/**
  * kvblk_tenant_remove() - remove a tenant with its blocks and its node
  * @admin: the handle
  * @pool: name of the pool
@@ -668,6 +752,8 @@ int kvblk_tenant_remove(struct kvblk_admin *admin, const char *pool, const char 
  */
 int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *name, bool force);
 
+#define KVBLK_TENANT_COUNTERS	16	/* most counters of a tenant */
+
 /**
  * struct kvblk_tenant_state - state of a tenant
  * @next: next entry of the list, or NULL
@@ -676,13 +762,28 @@ int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *
  * @id: number of the tenant in the pool, never given to another one; 0: "default"
  * @has_mode: @mode, @uid and @gid are known. If not, they are 0: udev decides who may open
  *	the node of "default"
- * @mode: permission bits of the device node, as the tenant was created
- * @uid: owner of the device node, as the tenant was created
- * @gid: group of the device node, as the tenant was created
+ * @mode: permission bits of the device node, as created or set
+ * @uid: owner of the device node, as created or set
+ * @gid: group of the device node, as created or set
  * @devnode: path of the device node, below /dev
  * @has_use: the caller may read statistics, see kvblk_stats_list(). If not, @openers is 0
  * @openers: number of times that the device node is open; in a pod, that of "default" has
  *	deletes of other nodes, too
+ * @has_limits: the module knows limits. If not, the next seven fields are 0 or ""
+ * @weight: see &struct kvblk_tenant_change, as the next six fields
+ * @quota_bytes: most bytes on members; 0: no limit
+ * @quota_bytes_soft: bytes from which on blocks are dropped; 0: 15/16 of @quota_bytes
+ * @quota_blocks: most blocks on members; 0: no limit
+ * @quota_blocks_soft: blocks from which on blocks are dropped; 0: 15/16 of @quota_blocks
+ * @quota_dram: most bytes in memory; 0: no limit
+ * @shared: tenant whose blocks this one may read, too; "": none
+ * @has_used: the caller may read statistics, and the module knows the next three fields
+ * @used_bytes: bytes of the tenant's blocks on members, with their headers
+ * @used_blocks: blocks of the tenant on members
+ * @used_dram: bytes of the tenant's blocks in memory
+ * @counter: indexed by KVBLK_A_TENANT_COUNTER_PUTS etc., since the pool was assembled or the
+ *	tenant was created or cleared
+ * @has_counter: valid entries of @counter
  *
  * Only the library allocates this structure, which may grow at its end. Since version 1.1.
  */
@@ -698,6 +799,20 @@ struct kvblk_tenant_state {
 	char devnode[KVBLK_TENANT_DEVNODE_LEN_MAX + 1];
 	bool has_use;
 	uint64_t openers;
+	bool has_limits;
+	uint32_t weight;
+	uint64_t quota_bytes;
+	uint64_t quota_bytes_soft;
+	uint64_t quota_blocks;
+	uint64_t quota_blocks_soft;
+	uint64_t quota_dram;
+	char shared[KVBLK_NAME_LEN_MAX + 1];
+	bool has_used;
+	uint64_t used_bytes;
+	uint64_t used_blocks;
+	uint64_t used_dram;
+	uint64_t counter[KVBLK_TENANT_COUNTERS];
+	bool has_counter[KVBLK_TENANT_COUNTERS];
 };
 
 /**
@@ -905,6 +1020,7 @@ void kvblk_list_free(void *list);
  * @KVBLK_NAME_ROUTE_STATUS: &enum kvblk_route_status: "direct"
  * @KVBLK_NAME_EVENT: &enum kvblk_event: "member-dead"
  * @KVBLK_NAME_EVENT_NUMBER: KVBLK_A_EVENT_BLOCKS etc.: "blocks"
+ * @KVBLK_NAME_TENANT_COUNTER: KVBLK_A_TENANT_COUNTER_PUTS etc.: "puts". Since version 1.1
  */
 enum kvblk_name_kind {
 	KVBLK_NAME_COUNTER		= 1,
@@ -914,6 +1030,7 @@ enum kvblk_name_kind {
 	KVBLK_NAME_ROUTE_STATUS		= 5,
 	KVBLK_NAME_EVENT		= 6,
 	KVBLK_NAME_EVENT_NUMBER		= 7,
+	KVBLK_NAME_TENANT_COUNTER	= 8,
 };
 
 /**

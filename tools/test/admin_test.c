@@ -19,6 +19,8 @@ TEST(test_names)
 		unsigned int kind, first, last;
 	} ranges[] = {
 		{ KVBLK_NAME_COUNTER, KVBLK_A_COUNTER_PUTS, KVBLK_A_COUNTER_MAX },
+		{ KVBLK_NAME_TENANT_COUNTER, KVBLK_A_TENANT_COUNTER_PUTS,
+		  KVBLK_A_TENANT_COUNTER_MAX },
 		{ KVBLK_NAME_GAUGE, KVBLK_A_GAUGE_INFLIGHT, KVBLK_A_GAUGE_MAX },
 		{ KVBLK_NAME_LATENCY, KVBLK_A_LATENCY_PUT, KVBLK_A_LATENCY_LOOKUP },
 		{ KVBLK_NAME_EVENT, KVBLK_EVENT_POOL_UP, KVBLK_EVENT_MEMBER_FENCED },
@@ -38,7 +40,7 @@ TEST(test_names)
 	/* an attribute of events that is no number */
 	assert_string_equal(kvblk_name(KVBLK_NAME_EVENT_NUMBER, KVBLK_A_EVENT_TYPE), "unknown");
 	assert_string_equal(kvblk_name(0, 1), "unknown");
-	assert_string_equal(kvblk_name(KVBLK_NAME_EVENT_NUMBER + 1, 1), "unknown");
+	assert_string_equal(kvblk_name(KVBLK_NAME_TENANT_COUNTER + 1, 1), "unknown");
 }
 
 static void says(const struct kvblk_notice *notice, const char *part)
@@ -178,8 +180,101 @@ TEST(test_tenant_spec)
 	}
 }
 
-/* Parse a reply about a tenant, of the default one if @id is 0, for a monitor. */
-static void add_tenant(struct replies *replies, uint32_t id, bool monitor)
+/* Parse what put_change() writes for @change to @tb, whose memory is the returned message's. */
+static struct nl_msg *change_attrs(const struct kvblk_tenant_change *change,
+				   struct nlattr *tb[KVBLK_A_TENANT_MAX + 1])
+{
+	struct nl_msg *msg = nlmsg_alloc();
+
+	assert_int_equal(put_change(msg, change), 0);
+	assert_int_equal(nlmsg_parse(nlmsg_hdr(msg), 0, tb, KVBLK_A_TENANT_MAX, NULL), 0);
+	return msg;
+}
+
+TEST(test_tenant_change)
+{
+	const struct {
+		uint32_t field;
+		int attr;
+		uint64_t value;		/* 0: text */
+	} rows[] = {
+		{ KVBLK_TENANT_MODE, KVBLK_A_TENANT_MODE, 0640 },
+		{ KVBLK_TENANT_UID, KVBLK_A_TENANT_UID, 5 },
+		{ KVBLK_TENANT_GID, KVBLK_A_TENANT_GID, 6 },
+		{ KVBLK_TENANT_WEIGHT, KVBLK_A_TENANT_WEIGHT, 300 },
+		{ KVBLK_TENANT_QUOTA_BYTES, KVBLK_A_TENANT_QUOTA_BYTES, 5ull << 40 },
+		{ KVBLK_TENANT_QUOTA_BYTES_SOFT, KVBLK_A_TENANT_QUOTA_BYTES_SOFT, 4ull << 40 },
+		{ KVBLK_TENANT_QUOTA_BLOCKS, KVBLK_A_TENANT_QUOTA_BLOCKS, 3ull << 32 },
+		{ KVBLK_TENANT_QUOTA_BLOCKS_SOFT, KVBLK_A_TENANT_QUOTA_BLOCKS_SOFT, 2ull << 32 },
+		{ KVBLK_TENANT_QUOTA_DRAM, KVBLK_A_TENANT_QUOTA_DRAM, 1ull << 40 },
+		{ KVBLK_TENANT_SHARED, KVBLK_A_TENANT_SHARED, 0 },
+	};
+	struct kvblk_tenant_change change = {
+		.size = sizeof(change), .mode = 0640, .uid = 5, .gid = 6, .weight = 300,
+		.quota_bytes = 5ull << 40, .quota_bytes_soft = 4ull << 40,
+		.quota_blocks = 3ull << 32, .quota_blocks_soft = 2ull << 32,
+		.quota_dram = 1ull << 40, .shared = "common",
+	};
+	struct nlattr *tb[KVBLK_A_TENANT_MAX + 1];
+	struct nl_msg *msg;
+	uint64_t value;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		change.fields = rows[i].field;
+		msg = change_attrs(&change, tb);
+		for (int attr = 1; attr <= KVBLK_A_TENANT_MAX; attr++)
+			assert_int_equal(!!tb[attr], attr == rows[i].attr);
+		if (rows[i].value) {
+			assert_true(kvblk_nl_uint(&value, tb[rows[i].attr]));
+			assert_int_equal(value, rows[i].value);
+		} else {
+			assert_string_equal(nla_get_string(tb[rows[i].attr]), "common");
+		}
+		nlmsg_free(msg);
+	}
+	/* the last field of &enum kvblk_tenant_field */
+	assert_int_equal(FIELDS_ALL, (1 << (sizeof(rows) / sizeof(rows[0]))) - 1);
+	change.shared = NULL;
+	msg = change_attrs(&change, tb);
+	assert_string_equal(nla_get_string(tb[KVBLK_A_TENANT_SHARED]), "");
+	change.fields = FIELDS_ALL + 1;
+	assert_int_equal(put_change(msg, &change), -EINVAL);
+	nlmsg_free(msg);
+	change.fields = 0;
+	msg = change_attrs(&change, tb);
+	for (int attr = 1; attr <= KVBLK_A_TENANT_MAX; attr++)
+		assert_null(tb[attr]);
+	nlmsg_free(msg);
+}
+
+/* Add the limits of a tenant, and for a monitor what it uses. */
+static void put_limits(struct nl_msg *msg, bool monitor)
+{
+	struct nlattr *nest;
+
+	nla_put_u32(msg, KVBLK_A_TENANT_WEIGHT, 300);
+	nla_put_u64(msg, KVBLK_A_TENANT_QUOTA_BYTES, 5ull << 40);
+	nla_put_u32(msg, KVBLK_A_TENANT_QUOTA_BYTES_SOFT, 4);
+	nla_put_u32(msg, KVBLK_A_TENANT_QUOTA_BLOCKS, 3);
+	nla_put_u32(msg, KVBLK_A_TENANT_QUOTA_BLOCKS_SOFT, 2);
+	nla_put_u32(msg, KVBLK_A_TENANT_QUOTA_DRAM, 1);
+	nla_put_string(msg, KVBLK_A_TENANT_SHARED, "common");
+	if (!monitor)
+		return;
+	nla_put_u64(msg, KVBLK_A_TENANT_USED_BYTES, 7ull << 40);
+	nla_put_u32(msg, KVBLK_A_TENANT_USED_BLOCKS, 8);
+	nla_put_u32(msg, KVBLK_A_TENANT_USED_DRAM, 9);
+	nest = nla_nest_start(msg, KVBLK_A_TENANT_COUNTERS);
+	nla_put_u64(msg, KVBLK_A_TENANT_COUNTER_PUTS, 1ull << 33);
+	nla_put_u32(msg, KVBLK_A_TENANT_COUNTER_QUOTA_DROPS, 0);
+	/* of a later module */
+	nla_put_u32(msg, KVBLK_A_TENANT_COUNTER_MAX + 1, 1);
+	nla_put_u32(msg, KVBLK_TENANT_COUNTERS, 1);
+	nla_nest_end(msg, nest);
+}
+
+/* Parse a reply about a tenant, of the default one if @id is 0, for a monitor; a module of 1.1 or later has limits. */
+static void add_tenant(struct replies *replies, uint32_t id, bool monitor, bool limits)
 {
 	struct nl_msg *msg = nlmsg_alloc();
 
@@ -195,6 +290,8 @@ static void add_tenant(struct replies *replies, uint32_t id, bool monitor)
 	}
 	if (monitor)
 		nla_put_u64(msg, KVBLK_A_TENANT_OPENERS, 1ull << 32);
+	if (limits)
+		put_limits(msg, monitor);
 	assert_int_equal(parse_tenant(nlmsg_hdr(msg), replies), 0);
 	nlmsg_free(msg);
 }
@@ -205,8 +302,8 @@ TEST(test_tenant_state)
 	const struct kvblk_tenant_state *tenant;
 	int nr = 0;
 
-	add_tenant(&replies, 0, true);
-	add_tenant(&replies, 9, false);
+	add_tenant(&replies, 0, true, false);
+	add_tenant(&replies, 9, false, false);
 	tenant = (const struct kvblk_tenant_state *)replies.first;
 	for (; tenant; tenant = tenant->next, nr++) {
 		assert_string_equal(tenant->pool, "p");
@@ -221,6 +318,42 @@ TEST(test_tenant_state)
 		assert_int_equal(tenant->openers, nr ? 0 : 1ull << 32);
 	}
 	assert_int_equal(nr, 2);
+	kvblk_list_free(replies.first);
+}
+
+TEST(test_tenant_limits)
+{
+	struct replies replies = { .last = &replies.first };
+	const struct kvblk_tenant_state *tenant;
+
+	add_tenant(&replies, 0, true, false);
+	add_tenant(&replies, 8, false, true);
+	add_tenant(&replies, 9, true, true);
+	tenant = (const struct kvblk_tenant_state *)replies.first;
+	assert_false(tenant->has_limits);
+	assert_false(tenant->has_used);
+	for (tenant = tenant->next; tenant; tenant = tenant->next) {
+		const bool monitor = tenant->id == 9;
+
+		assert_true(tenant->has_limits);
+		assert_int_equal(tenant->weight, 300);
+		assert_int_equal(tenant->quota_bytes, 5ull << 40);
+		assert_int_equal(tenant->quota_bytes_soft, 4);
+		assert_int_equal(tenant->quota_blocks, 3);
+		assert_int_equal(tenant->quota_blocks_soft, 2);
+		assert_int_equal(tenant->quota_dram, 1);
+		assert_string_equal(tenant->shared, "common");
+		assert_int_equal(tenant->has_used, monitor);
+		assert_int_equal(tenant->used_bytes, monitor ? 7ull << 40 : 0);
+		assert_int_equal(tenant->used_blocks, monitor ? 8 : 0);
+		assert_int_equal(tenant->used_dram, monitor ? 9 : 0);
+		for (int i = 0; i < KVBLK_TENANT_COUNTERS; i++)
+			assert_int_equal(tenant->has_counter[i],
+					 monitor && (i == KVBLK_A_TENANT_COUNTER_PUTS ||
+						     i == KVBLK_A_TENANT_COUNTER_QUOTA_DROPS));
+		assert_int_equal(tenant->counter[KVBLK_A_TENANT_COUNTER_PUTS],
+				 monitor ? 1ull << 33 : 0);
+	}
 	kvblk_list_free(replies.first);
 }
 

@@ -129,6 +129,16 @@
 	X("index_used", INDEX_USED) \
 	X("dram_bytes", DRAM_BYTES)
 
+/* X(name, the end of its KVBLK_A_TENANT_COUNTER_), in the order of their numbers */
+#define KVBLK_TENANT_COUNTER_TABLE(X) \
+	X("puts", PUTS) \
+	X("put_bytes", PUT_BYTES) \
+	X("hits", HITS) \
+	X("hit_bytes", HIT_BYTES) \
+	X("misses", MISSES) \
+	X("over_quota", OVER_QUOTA) \
+	X("quota_drops", QUOTA_DROPS)
+
 /* X(name, the end of its KVBLK_A_LATENCY_), in the order of their numbers */
 #define KVBLK_LATENCY_TABLE(X) \
 	X("put", PUT) \
@@ -281,5 +291,15 @@
 	X("Bytes of blocks under lease. Of a pool, not of a member.", LEASED_BYTES) \
 	X("Entries of the index in use. Of a pool, not of a member.", INDEX_USED) \
 	X("Memory that holds blocks. Of a pool, not of a member.", DRAM_BYTES)
+
+/* X(what it is, the end of its KVBLK_A_TENANT_COUNTER_) */
+#define KVBLK_TENANT_COUNTER_DOC_TABLE(X) \
+	X("Blocks stored.", PUTS) \
+	X("Bytes of these blocks.", PUT_BYTES) \
+	X("Blocks read.", HITS) \
+	X("Bytes read.", HIT_BYTES) \
+	X("Gets without a block.", MISSES) \
+	X("Puts that failed with -EDQUOT.", OVER_QUOTA) \
+	X("Blocks dropped to meet the quota.", QUOTA_DROPS)
 
 #endif

@@ -80,6 +80,12 @@ void *kvblk_reply_add(struct replies *replies, size_t size);
 /* Returns the name of @n, of &enum kvblk_name_kind @kind, or NULL if there is none. */
 const char *kvblk_find_name(unsigned int kind, unsigned int n);
 
+/*
+ * Read the numbers of @nest, if it is not NULL, that have names of @kind to @to, and set their
+ * @has. Both are indexed by attribute.
+ */
+void kvblk_nl_numbers(uint64_t *to, bool *has, unsigned int kind, struct nlattr *nest);
+
 /* Parse a message into @stats, which must be zeroed. Returns 0 or -EBADMSG. */
 int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats);
 

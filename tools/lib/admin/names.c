@@ -17,8 +17,11 @@ _Static_assert(KVBLK_A_LATENCY_LOOKUP < KVBLK_STATS_LATENCIES,
 	       "struct kvblk_stats has no room for a histogram");
 _Static_assert(KVBLK_A_EVENT_MAX < KVBLK_NOTICE_NUMBERS,
 	       "struct kvblk_notice has no room for a number");
+_Static_assert(KVBLK_A_TENANT_COUNTER_MAX < KVBLK_TENANT_COUNTERS,
+	       "struct kvblk_tenant_state has no room for a counter");
 
 #define COUNTER(name, NAME)		[KVBLK_A_COUNTER_##NAME] = name,
+#define TENANT_COUNTER(name, NAME)	[KVBLK_A_TENANT_COUNTER_##NAME] = name,
 #define GAUGE(name, NAME)		[KVBLK_A_GAUGE_##NAME] = name,
 #define LATENCY(name, NAME)		[KVBLK_A_LATENCY_##NAME] = name,
 #define MEMBER_STATUS(name, NAME)	[KVBLK_MEMBER_STATUS_##NAME] = name,
@@ -28,6 +31,7 @@ _Static_assert(KVBLK_A_EVENT_MAX < KVBLK_NOTICE_NUMBERS,
 
 static const char *const counters[] = { KVBLK_COUNTER_TABLE(COUNTER) };
 static const char *const gauges[] = { KVBLK_GAUGE_TABLE(GAUGE) };
+static const char *const tenant_counters[] = { KVBLK_TENANT_COUNTER_TABLE(TENANT_COUNTER) };
 static const char *const latencies[] = { KVBLK_LATENCY_TABLE(LATENCY) };
 static const char *const member_statuses[] = { KVBLK_MEMBER_STATUS_TABLE(MEMBER_STATUS) };
 static const char *const route_statuses[] = { KVBLK_ROUTE_STATUS_TABLE(ROUTE_STATUS) };
@@ -45,6 +49,7 @@ static const struct {
 	[KVBLK_NAME_ROUTE_STATUS] = { route_statuses, ARRAY_SIZE(route_statuses) },
 	[KVBLK_NAME_EVENT] = { events, ARRAY_SIZE(events) },
 	[KVBLK_NAME_EVENT_NUMBER] = { event_numbers, ARRAY_SIZE(event_numbers) },
+	[KVBLK_NAME_TENANT_COUNTER] = { tenant_counters, ARRAY_SIZE(tenant_counters) },
 };
 
 const char *kvblk_find_name(unsigned int kind, unsigned int n)

@@ -11,8 +11,7 @@
 
 #include "lib.h"
 
-/* Read the numbers of @nest, which have names of @kind, to @to, and set their @has. */
-static void parse_numbers(uint64_t *to, bool *has, unsigned int kind, struct nlattr *nest)
+void kvblk_nl_numbers(uint64_t *to, bool *has, unsigned int kind, struct nlattr *nest)
 {
 	struct nlattr *attr;
 	int left;
@@ -64,10 +63,10 @@ int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats)
 	kvblk_nl_uint(&stats->size_max, tb[KVBLK_A_STATS_SIZE_MAX]);
 	kvblk_nl_uint(&stats->seq, tb[KVBLK_A_STATS_SEQ]);
 	kvblk_nl_uint(&stats->time_ns, tb[KVBLK_A_STATS_TIME]);
-	parse_numbers(stats->counter, stats->has_counter, KVBLK_NAME_COUNTER,
-		      tb[KVBLK_A_STATS_COUNTERS]);
-	parse_numbers(stats->gauge, stats->has_gauge, KVBLK_NAME_GAUGE,
-		      tb[KVBLK_A_STATS_GAUGES]);
+	kvblk_nl_numbers(stats->counter, stats->has_counter, KVBLK_NAME_COUNTER,
+			 tb[KVBLK_A_STATS_COUNTERS]);
+	kvblk_nl_numbers(stats->gauge, stats->has_gauge, KVBLK_NAME_GAUGE,
+			 tb[KVBLK_A_STATS_GAUGES]);
 	parse_latency(stats, tb[KVBLK_A_STATS_LATENCY]);
 	return 0;
 }
