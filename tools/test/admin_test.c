@@ -273,7 +273,7 @@ static void put_limits(struct nl_msg *msg, bool monitor)
 	nla_nest_end(msg, nest);
 }
 
-/* Parse a reply about a tenant, of the default one if @id is 0, for a monitor; a module of 1.1 or later has limits. */
+/* Parse a reply about a tenant, of the default one if @id is 0, for a monitor, with @limits. */
 static void add_tenant(struct replies *replies, uint32_t id, bool monitor, bool limits)
 {
 	struct nl_msg *msg = nlmsg_alloc();

@@ -144,7 +144,7 @@ usage 'missing MEMBER' member remove kv0
 usage 'unexpected argument' member list kv0 kv1
 usage 'verb' tenant
 usage 'did you mean "kvblk tenant create"' tenant crate kv0 blue
-for verb in create remove clear; do
+for verb in create set remove clear; do
 	usage 'missing POOL and TENANT' tenant $verb
 	usage 'missing TENANT' tenant $verb kv0
 	usage 'unexpected argument "more"' tenant $verb kv0 blue more
@@ -154,13 +154,30 @@ for verb in create remove clear; do
 	usage 'pool name "a b": must be' tenant $verb 'a b' blue
 	usage '1 to 31 letters' tenant $verb kv0 "$(printf 'x%.0s' {1..32})"
 done
-for mode in '' 8 0x1ff 0 00 1000 -1 ' 660' 660x rw 7777777777777777777777777; do
-	usage "--mode $mode: must be octal permission bits from 1 to 0777, like 0660" tenant create kv0 blue "--mode=$mode"
+for verb in create set; do
+	for mode in '' 8 0x1ff 0 00 1000 -1 ' 660' 660x rw 7777777777777777777777777; do
+		usage "--mode $mode: must be octal permission bits from 1 to 0777, like 0660" tenant $verb kv0 blue "--mode=$mode"
+	done
+	for id in '' no-such-one -1 4294967295 99999999999999999999 0x1 1.5; do
+		usage "--owner $id: there is no such user" tenant $verb kv0 blue "--owner=$id"
+		usage "--group $id: there is no such group" tenant $verb kv0 blue "--group=$id"
+	done
+	for size in '' -1 1x 1.5G ' 1' 16777216T; do
+		for option in quota-bytes quota-bytes-soft quota-dram; do
+			usage "--$option $size: must be a size from 0 B to 16 EiB" tenant $verb kv0 blue "--$option=$size"
+		done
+	done
+	for count in '' -1 1K 1.5 18446744073709551616; do
+		usage "--quota-blocks $count: must be a number from 0 to 18446744073709551615" tenant $verb kv0 blue "--quota-blocks=$count"
+		usage "--quota-blocks-soft $count: must be a number from 0" tenant $verb kv0 blue "--quota-blocks-soft=$count"
+	done
+	for weight in '' 0 10001 -1 1K 1.5; do
+		usage "--weight $weight: must be a number from 1 to 10000" tenant $verb kv0 blue "--weight=$weight"
+	done
+	usage 'tenant name "": must be' tenant $verb kv0 blue --shared=
+	usage 'tenant name "a/b": must be' tenant $verb kv0 blue --shared a/b
 done
-for id in '' no-such-one -1 4294967295 99999999999999999999 0x1 1.5; do
-	usage "--owner $id: there is no such user" tenant create kv0 blue "--owner=$id"
-	usage "--group $id: there is no such group" tenant create kv0 blue "--group=$id"
-done
+usage 'nothing to change: give an option, like --quota-bytes' tenant set kv0 blue
 usage '"default" is part of each pool: it cannot be removed or cleared' tenant remove kv0 default --yes
 usage '"default" is part of each pool' tenant clear kv0 default --force -y
 usage 'unexpected argument "kv1"' tenant list kv0 kv1
@@ -356,7 +373,7 @@ usage 'each rank must be below' keyspace --runtime a --model b --dtype c --layou
 usage 'must be a number from 1 to' keyspace --runtime a --model b --dtype c --layout d --block-tokens 0
 
 echo "# help and version"
-verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' 'tenant create' 'tenant remove' 'tenant clear' 'tenant list' put get exists rm prefetch hint keyspace status stat iostat top
+verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' 'tenant create' 'tenant set' 'tenant remove' 'tenant clear' 'tenant list' put get exists rm prefetch hint keyspace status stat iostat top
 	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
 for noun in '' pool member tenant policy; do
@@ -502,6 +519,7 @@ if [ ! -e /sys/module/kvblk ]; then
 	expect 1 'modprobe kvblk' pool list
 	expect 1 'modprobe kvblk' tenant list
 	expect 1 'modprobe kvblk' tenant create kv0 blue --mode 600 --owner root --group 4294967294
+	expect 1 'modprobe kvblk' tenant set kv0 blue --weight 7
 	expect 1 'modprobe kvblk' events --seconds 1
 	expect 1 'modprobe kvblk' stat --watch 1 --count 1
 	expect 1 'modprobe kvblk' stat -w 500ms kv0 --count 1

@@ -9,6 +9,7 @@
  *
  * KVBLK_FAKE_LOG names a file that gets a line for each change. If KVBLK_FAKE_REFUSE is set,
  * changes fail with that message; if KVBLK_FAKE_WARN is set, they succeed with it.
+ * KVBLK_FAKE_REFUSE_SET is likewise for changes of tenants alone.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -378,6 +379,7 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
 
 static void fill_tenant(struct kvblk_tenant_state *tenant, const json_t *json)
 {
+	const json_t *counters = json_object_get(json, "counters");
 	char mode[16];
 
 	text(json, "pool", tenant->pool, sizeof(tenant->pool));
@@ -391,6 +393,24 @@ static void fill_tenant(struct kvblk_tenant_state *tenant, const json_t *json)
 	tenant->gid = (uint32_t)number(json, "gid");
 	tenant->has_use = json_object_get(json, "openers");
 	tenant->openers = number(json, "openers");
+	tenant->has_limits = json_object_get(json, "weight");
+	tenant->weight = (uint32_t)number(json, "weight");
+	tenant->quota_bytes = number(json, "quota_bytes");
+	tenant->quota_bytes_soft = number(json, "quota_bytes_soft");
+	tenant->quota_blocks = number(json, "quota_blocks");
+	tenant->quota_blocks_soft = number(json, "quota_blocks_soft");
+	tenant->quota_dram = number(json, "quota_dram");
+	text(json, "shared", tenant->shared, sizeof(tenant->shared));
+	tenant->has_used = json_object_get(json, "used_bytes");
+	tenant->used_bytes = number(json, "used_bytes");
+	tenant->used_blocks = number(json, "used_blocks");
+	tenant->used_dram = number(json, "used_dram");
+	for (unsigned int i = 0; i < KVBLK_TENANT_COUNTERS; i++) {
+		const char *name = kvblk_name(KVBLK_NAME_TENANT_COUNTER, i);
+
+		tenant->has_counter[i] = json_object_get(counters, name);
+		tenant->counter[i] = number(counters, name);
+	}
 }
 
 int kvblk_tenant_list(struct kvblk_admin *admin, const char *pool,
@@ -423,6 +443,43 @@ int kvblk_tenant_create(struct kvblk_admin *admin, const char *pool,
 {
 	return changed(admin, "tenant create %s %s %04o %u:%u", pool, spec->name, spec->mode,
 		       spec->uid, spec->gid);
+}
+
+int kvblk_tenant_set(struct kvblk_admin *admin, const char *pool, const char *name,
+		     const struct kvblk_tenant_change *change)
+{
+	const struct {
+		uint32_t field;
+		const char *name;
+		uint64_t value;
+	} numbers[] = {
+		{ KVBLK_TENANT_UID, "uid", change->uid },
+		{ KVBLK_TENANT_GID, "gid", change->gid },
+		{ KVBLK_TENANT_WEIGHT, "weight", change->weight },
+		{ KVBLK_TENANT_QUOTA_BYTES, "bytes", change->quota_bytes },
+		{ KVBLK_TENANT_QUOTA_BYTES_SOFT, "bytes_soft", change->quota_bytes_soft },
+		{ KVBLK_TENANT_QUOTA_BLOCKS, "blocks", change->quota_blocks },
+		{ KVBLK_TENANT_QUOTA_BLOCKS_SOFT, "blocks_soft", change->quota_blocks_soft },
+		{ KVBLK_TENANT_QUOTA_DRAM, "dram", change->quota_dram },
+	};
+	const char *refusal = getenv("KVBLK_FAKE_REFUSE_SET");
+	char text[256] = "";
+	size_t len = 0;
+
+	if (refusal) {
+		snprintf(admin->message, sizeof(admin->message), "%s", refusal);
+		return -EINVAL;
+	}
+	if (change->fields & KVBLK_TENANT_MODE)
+		len += (size_t)snprintf(text, sizeof(text), " mode=%04o", change->mode);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+		if (change->fields & numbers[i].field)
+			len += (size_t)snprintf(text + len, sizeof(text) - len, " %s=%" PRIu64,
+						numbers[i].name, numbers[i].value);
+	}
+	if (change->fields & KVBLK_TENANT_SHARED)
+		snprintf(text + len, sizeof(text) - len, " shared=%s", change->shared);
+	return changed(admin, "tenant set %s %s%s", pool, name, text);
 }
 
 int kvblk_tenant_remove(struct kvblk_admin *admin, const char *pool, const char *name, bool force)

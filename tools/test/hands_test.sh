@@ -211,20 +211,32 @@ echo "# tenants"
 cp state state.none
 state 'd["tenants"] = [
 	{"pool": "kv0", "name": "default", "id": 0, "openers": 2},
-	{"pool": "kv0", "name": "blue", "id": 7, "mode": "0600", "uid": 0, "gid": 4294967294, "openers": 1},
+	{"pool": "kv0", "name": "blue", "id": 7, "mode": "0600", "uid": 0, "gid": 4294967294, "openers": 1,
+	 "weight": 300, "quota_bytes": 10737418240, "quota_bytes_soft": 10, "quota_blocks": 11, "quota_blocks_soft": 12, "quota_dram": 13,
+	 "shared": "common", "used_bytes": 1610612736, "used_blocks": 14, "used_dram": 15,
+	 "counters": {"puts": 16, "put_bytes": 17, "hits": 18, "hit_bytes": 19, "misses": 20, "over_quota": 0, "quota_drops": 22}},
+	{"pool": "kv0", "name": "common", "id": 8, "mode": "0660", "uid": 0, "gid": 0, "weight": 100, "shared": ""},
 	{"pool": "kv1", "name": "default", "id": 0}]'
-expect 0 '^POOL  *TENANT  *ID MODE  OWNER  *GROUP  *OPENERS NODE$' tenant list
-expect 0 '^kv0  *default  *0 -  *-  *-  *2 /dev/kvblk/kv0/default$' tenant list kv0
-expect 0 '^kv0  *blue  *7 0600  root  *4294967294  *1 /dev/kvblk/kv0/blue$' tenant ls
-[ "$(wc -l < out)" = 4 ]
-verdict $? "tenants of all pools"
-expect 0 $'^kv0\tblue\t7\t0600\t0\t4294967294\t1\t/dev/kvblk/kv0/blue$' tenant list kv0 -Hp
-expect 0 $'^kv1\tdefault\t0\t\t\t\t\t/dev/kvblk/kv1/default$' -H tenant list kv1
+expect 0 '^POOL  *TENANT  *ID MODE OWNER  *GROUP  *OPENERS  *USED  *QUOTA WEIGHT$' tenant list
+expect 0 '^kv0  *default  *0 -  *-  *-  *2  *-  *-  *-$' tenant list kv0
+expect 0 '^kv0  *blue  *7 0600 root  *4294967294  *1  *1.50 GiB  *10 GiB  *300$' tenant ls
+[ "$(wc -l < out)" = 5 ] && ! grep -E '.{100}' out
+verdict $? "tenants of all pools, in lines that fit"
+expect 0 '^kv0  *common  *8 0660 root  *root  *-  *-  *none  *100$' tenant list kv0
+expect 0 $'^kv0\tblue\t7\t0600\t0\t4294967294\t1\t1610612736\t10737418240\t300$' tenant list kv0 -Hp
+expect 0 $'^kv0\tcommon\t8\t0660\t0\t0\t\t\t0\t100$' tenant list kv0 -Hp
+expect 0 $'^kv1\tdefault\t0\t\t\t\t\t\t\t$' -H tenant list kv1
 expect 1 'kv9: there is no pool kv9' tenant list kv9
 expect 0 '' tenant list kv0 -o json
 python3 -c 'import json; d = json.load(open("out"))
-assert d == [{"pool": "kv0", "name": "default", "id": 0, "mode": None, "uid": None, "gid": None, "openers": 2, "node": "/dev/kvblk/kv0/default"},
-	{"pool": "kv0", "name": "blue", "id": 7, "mode": "0600", "uid": 0, "gid": 4294967294, "openers": 1, "node": "/dev/kvblk/kv0/blue"}]' 2> err
+limits = {"weight", "quota_bytes", "quota_bytes_soft", "quota_blocks", "quota_blocks_soft", "quota_dram", "shared"}
+used = {"used_bytes", "used_blocks", "used_dram", "counters"}
+assert d[0] == {"pool": "kv0", "name": "default", "id": 0, "mode": None, "uid": None, "gid": None, "openers": 2, "node": "/dev/kvblk/kv0/default",
+	**dict.fromkeys(limits | used)}, d[0]
+state = next(t for t in json.load(open("state"))["tenants"] if t["name"] == "blue")
+assert d[1] == {**state, "node": "/dev/kvblk/kv0/blue"}, d[1]
+assert {k for k in d[2] if d[2][k] is None} == used | {"openers"}, d[2]
+assert d[2]["quota_bytes"] == 0 and d[2]["shared"] == "" and len(d) == 3, d[2]' 2> err
 verdict $? "JSON has the same"
 expect 0 '"openers": null' tenant list kv1 -o json
 expect 0 '' tenant create kv0 red
@@ -255,6 +267,21 @@ expect 0 '"removed": true' tenant rm kv0 blue -y -o json
 expect 0 '"removed": true' tenant delete kv0 blue -y -o json
 KVBLK_FAKE_REFUSE='this name is in use' expect 1 '^kvblk: kv0/blue: this name is in use$' tenant create kv0 blue
 KVBLK_FAKE_WARN='member nvme0n2 is stale' expect 4 'kv0/blue: member nvme0n2 is stale' tenant create kv0 blue
+rm log
+expect 0 '' tenant set kv0 blue --mode 0640 --owner 5 --group 6 --weight 300 --quota-bytes 10G --quota-bytes-soft 9G --quota-blocks 11 \
+	--quota-blocks-soft 10 --quota-dram 1M --shared common
+expect 0 '"set": true' tenant set kv0 blue --quota-bytes 0 -o json
+expect 0 '' tenant set kv0 default --weight 1 --shared none
+logged 'tenant set kv0 blue mode=0640 uid=5 gid=6 weight=300 bytes=10737418240 bytes_soft=9663676416 blocks=11 blocks_soft=10 dram=1048576 shared=common' \
+	'tenant set kv0 blue bytes=0' 'tenant set kv0 default weight=1 shared='
+KVBLK_FAKE_REFUSE='the soft limit is above the hard one' expect 1 '^kvblk: kv0/blue: the soft limit is above the hard one$' tenant set kv0 blue --quota-blocks 1
+KVBLK_FAKE_WARN='member nvme0n2 is stale' expect 4 'kv0/blue: member nvme0n2 is stale' tenant set kv0 blue --mode 0600
+expect 0 '"created": true' tenant create kv0 red --mode 0640 --group 5 --quota-bytes 2T --weight 7 -o json
+logged 'tenant set kv0 blue mode=0600' 'tenant create kv0 red 0640 0:5' 'tenant set kv0 red weight=7 bytes=2199023255552'
+KVBLK_FAKE_REFUSE_SET='there is no tenant green' expect 1 '^kvblk: kv0/red was created, but has no limits: there is no tenant green$' \
+	tenant create kv0 red --shared green
+KVBLK_FAKE_REFUSE='this name is in use' expect 1 '^kvblk: kv0/red: this name is in use$' tenant create kv0 red --shared green
+logged 'tenant create kv0 red 0660 0:0'
 rm log
 mv state.none state
 

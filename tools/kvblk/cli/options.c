@@ -314,6 +314,8 @@ static void take(struct argp_state *state, struct row *row, const char *text)
 	char what[40] = "";
 
 	row->given = true;
+	if (o->marks)
+		*(uint32_t *)(row->base + o->marks) |= o->bits;
 	if (o->name)
 		typed(o, what);
 	switch (o->type) {

@@ -81,7 +81,8 @@ struct cli_words {
  * @rows: a table of further options, of a structure within the verb's
  * @with: name of an option without which this one has no meaning
  * @without: name of an option that excludes this one
- * @bits: CLI_FLAG: bits to set
+ * @bits: CLI_FLAG: bits to set; others: bits to set at @marks
+ * @marks: offset of a uint32_t that tells which options were given; 0: none
  * @required: must be given
  * @optional: the option may be given without its value
  * @repeat: CLI_CALL: takes all arguments that are left
@@ -103,6 +104,7 @@ struct cli_option {
 	const char *with;
 	const char *without;
 	uint32_t bits;
+	size_t marks;
 	bool required;
 	bool optional;
 	bool repeat;

@@ -29,7 +29,7 @@ _kvblk() {
 		if [ "$COMP_CWORD" = 2 ]; then
 			[ "$command" = pool ] && _kvblk_words 'create import adopt destroy list show plan clear get set --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add follow unfollow remove wipe list --help' "$cur"
-			[ "$command" = tenant ] && _kvblk_words 'create remove clear list --help' "$cur"
+			[ "$command" = tenant ] && _kvblk_words 'create set remove clear list --help' "$cur"
 			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
 		fi
@@ -110,12 +110,16 @@ _kvblk() {
 		_kvblk_words 'through evict touched' "$cur"
 		return
 		;;
+	--shared)
+		_kvblk_words "none $(kvblk tenant list -H "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $2 }')" "$cur"
+		return
+		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --retain | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | --batch | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
 		--pod | --fresh | --span | --hints | --kill | --adopt | --restart-rack | --bandwidth | \
 		--size | --depth | --blocks | --max-bytes | --deadline | --name | --group | --runtime | --tokenizer | --layout | --block-tokens | \
-		--mode | --owner | --tp-rank | --tp-size | --pp-rank | --pp-size | --cp-rank | --cp-size)
+		--mode | --owner | --quota-bytes | --quota-bytes-soft | --quota-blocks | --quota-blocks-soft | --quota-dram | --weight | --tp-rank | --tp-size | --pp-rank | --pp-size | --cp-rank | --cp-size)
 		return
 		;;
 	esac
@@ -134,7 +138,9 @@ _kvblk() {
 	'member remove') options='--yes' ;;
 	'member list') options='--foreign' ;;
 	'member wipe') options='--yes --force' ;;
-	'tenant create') options='--mode --owner --group' ;;
+	'tenant create' | 'tenant set')
+		options='--mode --owner --group --quota-bytes --quota-bytes-soft --quota-blocks --quota-blocks-soft --quota-dram --weight --shared'
+		;;
 	'tenant remove' | 'tenant clear') options='--yes --force' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
@@ -178,6 +184,10 @@ _kvblk() {
 	'tenant remove' | 'tenant clear')
 		words=$(_kvblk_pools)
 		[ "$arguments" = 0 ] || words=$(kvblk tenant list -H "${COMP_WORDS[3]}" 2> /dev/null | awk '$2 != "default" { print $2 }')
+		;;
+	'tenant set')
+		words=$(_kvblk_pools)
+		[ "$arguments" = 0 ] || words=$(kvblk tenant list -H "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $2 }')
 		;;
 	put | get)
 		if [ "$arguments" -ge 2 ]; then

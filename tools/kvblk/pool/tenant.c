@@ -14,6 +14,8 @@
 
 #define MODE_DEFAULT	0660
 #define MODE_MAX	0777
+#define WEIGHT_MAX	10000
+#define NODE_FIELDS	(KVBLK_TENANT_MODE | KVBLK_TENANT_UID | KVBLK_TENANT_GID)
 
 struct tenant_args {
 	struct cli_list list;
@@ -21,12 +23,15 @@ struct tenant_args {
 	bool force;
 	const char *pool;
 	const char *name;
-	uint32_t mode;
-	uint32_t uid;
-	uint32_t gid;
+	struct kvblk_tenant_change change;
 };
 
 #define AT(field)	CLI_FIELD(struct tenant_args, field)
+/* The field @field of the change, and the bit of it that the option sets. */
+#define CHANGES(field, bit)							\
+	.marks = offsetof(struct tenant_args, change.fields),			\
+	.bits = KVBLK_TENANT_##bit,						\
+	CLI_FIELD(struct tenant_args, change.field)
 
 static void take_mode(struct argp_state *state, const char *text, void *field)
 {
@@ -73,29 +78,80 @@ static void take_group(struct argp_state *state, const char *text, void *field)
 		cli_usage(state, "--group %s: there is no such group", text);
 }
 
+static void take_shared(struct argp_state *state, const char *text, void *field)
+{
+	if (!strcmp(text, "none"))
+		text = "";
+	else
+		cli_check_name(state, "tenant", text);
+	*(const char **)field = text;
+}
+
 static const struct cli_option arguments[] = {
 	{ "POOL", 0, CLI_POOL, AT(pool), .required = true },
 	{ "TENANT", 0, CLI_TENANT, AT(name), .required = true },
 	{ 0 },
 };
 
-static const struct cli_option create_options[] = {
-	{ "mode", 0, CLI_CALL, AT(mode), "OCTAL", "Permission bits of the device node (0660)",
-	  .take = take_mode },
-	{ "owner", 0, CLI_CALL, AT(uid), "USER", "Owner of the device node, a name or a number (root)",
-	  .take = take_owner },
-	{ "group", 0, CLI_CALL, AT(gid), "GROUP", "Group of the device node, a name or a number (root)",
-	  .take = take_group },
+/* of a new tenant: mode 0660, owner and group root, no limit, weight 100, nothing shared */
+static const struct cli_option change_options[] = {
+	{ "mode", 0, CLI_CALL, CHANGES(mode, MODE), "OCTAL",
+	  "Permission bits of the device node; 0660 unless set", .take = take_mode },
+	{ "owner", 0, CLI_CALL, CHANGES(uid, UID), "USER",
+	  "Owner of the device node, a name or a number; root unless set", .take = take_owner },
+	{ "group", 0, CLI_CALL, CHANGES(gid, GID), "GROUP",
+	  "Group of the device node, a name or a number; root unless set", .take = take_group },
+	{ "quota-bytes", 0, CLI_SIZE, CHANGES(quota_bytes, QUOTA_BYTES), "SIZE",
+	  "Most bytes of its blocks on members, with headers; 0: no limit" },
+	{ "quota-bytes-soft", 0, CLI_SIZE, CHANGES(quota_bytes_soft, QUOTA_BYTES_SOFT), "SIZE",
+	  "Bytes from which on its coldest blocks are dropped; 0: 15/16 of --quota-bytes" },
+	{ "quota-blocks", 0, CLI_NUMBER, CHANGES(quota_blocks, QUOTA_BLOCKS), "N",
+	  "Most blocks on members; 0: no limit" },
+	{ "quota-blocks-soft", 0, CLI_NUMBER, CHANGES(quota_blocks_soft, QUOTA_BLOCKS_SOFT), "N",
+	  "Blocks from which on its coldest are dropped; 0: 15/16 of --quota-blocks" },
+	{ "quota-dram", 0, CLI_SIZE, CHANGES(quota_dram, QUOTA_DRAM), "SIZE",
+	  "Most bytes of its blocks in memory; 0: no limit" },
+	{ "weight", 0, CLI_NUMBER, CHANGES(weight, WEIGHT), "N",
+	  "Share of bandwidth relative to other tenants, 1 to 10000; 100 unless set",
+	  .min = 1, .max = WEIGHT_MAX },
+	{ "shared", 0, CLI_CALL, CHANGES(shared, SHARED), "TENANT",
+	  "Tenant whose blocks this one may read, too, or \"none\"", .take = take_shared },
 	{ 0 },
 };
 
 static const struct cli_syntax create_syntax = {
-	.options = create_options,
+	.options = change_options,
 	.arguments = arguments,
 	.usage = "POOL TENANT",
 	.doc = "Create TENANT, an empty key space of POOL. Its device node is /dev/kvblk/POOL/TENANT.\v"
-	       "Example:\n  kvblk tenant create kv0 blue --owner vllm --mode 0600",
+	       "Limits, weight and --shared hold until the pool is destroyed; kvblkd.conf(5) sets them again.\n\n"
+	       "Example:\n  kvblk tenant create kv0 blue --owner vllm --mode 0600 --quota-bytes 500G",
 };
+
+static void check_set(const struct argp_state *state, void *values)
+{
+	const struct tenant_args *args = values;
+
+	if (!args->change.fields)
+		cli_usage(state, "nothing to change: give an option, like --quota-bytes 500G");
+}
+
+static const struct cli_syntax set_syntax = {
+	.options = change_options,
+	.arguments = arguments,
+	.check = check_set,
+	.usage = "POOL TENANT",
+	.doc = "Change TENANT of POOL: what is given; the rest stays. \"default\" has limits, but udev decides about its device node.\v"
+	       "Limits, weight and --shared hold until the pool is destroyed; kvblkd.conf(5) sets them again.\n\n"
+	       "Example:\n  kvblk tenant set kv0 blue --quota-bytes 500G --weight 300",
+};
+
+/* Write POOL/TENANT of @args to @buf. Returns @buf. */
+static const char *subject_of(const struct tenant_args *args, char buf[2 * KVBLK_NAME_LEN_MAX + 2])
+{
+	snprintf(buf, 2 * KVBLK_NAME_LEN_MAX + 2, "%s/%s", args->pool, args->name);
+	return buf;
+}
 
 /*
  * Report a change of the tenant in @args, which was @done or failed with @err. Returns
@@ -107,7 +163,7 @@ static int report(struct kvblk_admin *admin, const struct tenant_args *args, con
 	char subject[2 * KVBLK_NAME_LEN_MAX + 2];
 	int ret;
 
-	snprintf(subject, sizeof(subject), "%s/%s", args->pool, args->name);
+	subject_of(args, subject);
 	if (err)
 		return cli_admin_fail(admin, err, subject);
 	ret = cli_admin_warn(admin, subject);
@@ -118,23 +174,58 @@ static int report(struct kvblk_admin *admin, const struct tenant_args *args, con
 	return ret;
 }
 
+/* Set the limits of the tenant in @args, which was just created. Returns as report() does. */
+static int limit_created(struct kvblk_admin *admin, struct tenant_args *args)
+{
+	char subject[2 * KVBLK_NAME_LEN_MAX + 2], text[sizeof(subject) + 32];
+	int err;
+
+	args->change.fields &= ~NODE_FIELDS;
+	if (!args->change.fields)
+		return CLI_OK;
+	err = kvblk_tenant_set(admin, args->pool, args->name, &args->change);
+	if (!err)
+		return CLI_OK;
+	snprintf(text, sizeof(text), "%s was created, but has no limits",
+		 subject_of(args, subject));
+	return cli_admin_fail(admin, err, text);
+}
+
 static int create_main(int argc, char **argv)
 {
-	struct tenant_args args = { .mode = MODE_DEFAULT };
+	struct tenant_args args = { .change = { .size = sizeof(args.change), .mode = MODE_DEFAULT } };
 	struct kvblk_tenant_spec spec;
 	struct kvblk_admin *admin;
-	int ret;
+	int ret, limited;
 
 	cli_parse(&create_syntax, argc, argv, &args);
 	spec = (struct kvblk_tenant_spec){
 		.size = sizeof(spec),
-		.mode = args.mode,
-		.uid = args.uid,
-		.gid = args.gid,
+		.mode = args.change.mode,
+		.uid = args.change.uid,
+		.gid = args.change.gid,
 		.name = args.name,
 	};
 	admin = cli_open_admin();
 	ret = report(admin, &args, "created", kvblk_tenant_create(admin, args.pool, &spec));
+	if (ret != CLI_ERROR) {
+		limited = limit_created(admin, &args);
+		ret = limited ? limited : ret;
+	}
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static int set_main(int argc, char **argv)
+{
+	struct tenant_args args = { .change = { .size = sizeof(args.change) } };
+	struct kvblk_admin *admin;
+	int ret;
+
+	cli_parse(&set_syntax, argc, argv, &args);
+	admin = cli_open_admin();
+	ret = report(admin, &args, "set",
+		     kvblk_tenant_set(admin, args.pool, args.name, &args.change));
 	kvblk_admin_close(admin);
 	return ret;
 }
@@ -230,7 +321,7 @@ static const struct cli_syntax list_syntax = {
 	.arguments = list_arguments,
 	.list = true,
 	.usage = "[POOL]",
-	.doc = "List the tenants of POOL, or of all pools. OPENERS is how many times the device node is open. MODE, OWNER and GROUP are those of the node as the tenant was created; those of \"default\" are up to udev.\v"
+	.doc = "List the tenants of POOL, or of all pools. MODE, OWNER and GROUP are those of the device node; those of \"default\" are up to udev. OPENERS is how many times the node is open, USED and QUOTA are bytes on members. -o json has more limits, and counters.\v"
 	       "Example:\n  kvblk tenant list kv0 -H | cut -f 2",
 };
 
@@ -243,21 +334,33 @@ static void write_id(const struct cli_list *list, const char *name, uint32_t id,
 		snprintf(buf, 40, "%" PRIu32, id);
 }
 
+/* Write @bytes, or "none" for no limit, to @buf. */
+static void write_quota(const struct cli_list *list, uint64_t bytes, char *buf, size_t len)
+{
+	if (bytes || list->exact)
+		cli_list_bytes(list, bytes, buf, len);
+	else
+		snprintf(buf, len, "none");
+}
+
 static void print_tenants(const struct cli_list *list, const struct kvblk_tenant_state *tenant)
 {
 	static const struct cli_column columns[] = {
-		{ "POOL", -12 }, { "TENANT", -16 }, { "ID", 6 }, { "MODE", -5 }, { "OWNER", -10 },
-		{ "GROUP", -10 }, { "OPENERS", 7 }, { "NODE", -1 }, { 0 },
+		{ "POOL", -10 }, { "TENANT", -16 }, { "ID", 5 }, { "MODE", -4 }, { "OWNER", -10 },
+		{ "GROUP", -10 }, { "OPENERS", 7 }, { "USED", 10 }, { "QUOTA", 10 }, { "WEIGHT", 6 },
+		{ 0 },
 	};
 	const char *none = list->bare ? "" : "-";
-	char id[16], mode[16], owner[40], group[40], openers[24], node[128];
+	char id[16], mode[16], owner[40], group[40], openers[24], used[32], quota[32], weight[16];
 
 	cli_print_head(list, columns);
 	for (; tenant; tenant = tenant->next) {
 		const bool known = tenant->has_mode;
 		const char *cells[] = {
 			tenant->pool, tenant->name, id, known ? mode : none, known ? owner : none,
-			known ? group : none, tenant->has_use ? openers : none, node,
+			known ? group : none, tenant->has_use ? openers : none,
+			tenant->has_used ? used : none, tenant->has_limits ? quota : none,
+			tenant->has_limits ? weight : none,
 		};
 		const struct passwd *user = known ? getpwuid(tenant->uid) : NULL;
 		const struct group *members = known ? getgrgid(tenant->gid) : NULL;
@@ -267,9 +370,27 @@ static void print_tenants(const struct cli_list *list, const struct kvblk_tenant
 		write_id(list, user ? user->pw_name : NULL, tenant->uid, owner);
 		write_id(list, members ? members->gr_name : NULL, tenant->gid, group);
 		snprintf(openers, sizeof(openers), "%" PRIu64, tenant->openers);
-		snprintf(node, sizeof(node), "/dev/%s", tenant->devnode);
+		cli_list_bytes(list, tenant->used_bytes, used, sizeof(used));
+		write_quota(list, tenant->quota_bytes, quota, sizeof(quota));
+		snprintf(weight, sizeof(weight), "%" PRIu32, tenant->weight);
 		cli_print_row(list, columns, cells);
 	}
+}
+
+/* The counters of @tenant, or null if it has none. */
+static json_t *json_counters(const struct kvblk_tenant_state *tenant)
+{
+	json_t *counters = json_object();
+
+	for (unsigned int i = 0; i < KVBLK_TENANT_COUNTERS; i++) {
+		if (tenant->has_counter[i])
+			json_object_set_new(counters, kvblk_name(KVBLK_NAME_TENANT_COUNTER, i),
+					    json_integer((json_int_t)tenant->counter[i]));
+	}
+	if (json_object_size(counters))
+		return counters;
+	json_decref(counters);
+	return json_null();
 }
 
 static json_t *json_tenants(const struct kvblk_tenant_state *tenant)
@@ -278,10 +399,12 @@ static json_t *json_tenants(const struct kvblk_tenant_state *tenant)
 	char mode[16];
 
 	for (; tenant; tenant = tenant->next) {
-		const bool known = tenant->has_mode;
+		const bool known = tenant->has_mode, limits = tenant->has_limits;
+		const bool used = tenant->has_used;
 
 		snprintf(mode, sizeof(mode), "%04" PRIo32, tenant->mode);
-		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:s?, s:o, s:o, s:o, s:s+}",
+		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:s?, s:o, s:o, s:o, s:s+,"
+			" s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o}",
 			"pool", tenant->pool,
 			"name", tenant->name,
 			"id", (json_int_t)tenant->id,
@@ -289,7 +412,18 @@ static json_t *json_tenants(const struct kvblk_tenant_state *tenant)
 			"uid", cli_json_use(known, tenant->uid),
 			"gid", cli_json_use(known, tenant->gid),
 			"openers", cli_json_use(tenant->has_use, tenant->openers),
-			"node", "/dev/", tenant->devnode));
+			"node", "/dev/", tenant->devnode,
+			"weight", cli_json_use(limits, tenant->weight),
+			"quota_bytes", cli_json_use(limits, tenant->quota_bytes),
+			"quota_bytes_soft", cli_json_use(limits, tenant->quota_bytes_soft),
+			"quota_blocks", cli_json_use(limits, tenant->quota_blocks),
+			"quota_blocks_soft", cli_json_use(limits, tenant->quota_blocks_soft),
+			"quota_dram", cli_json_use(limits, tenant->quota_dram),
+			"shared", limits ? tenant->shared : NULL,
+			"used_bytes", cli_json_use(used, tenant->used_bytes),
+			"used_blocks", cli_json_use(used, tenant->used_blocks),
+			"used_dram", cli_json_use(used, tenant->used_dram),
+			"counters", json_counters(tenant)));
 	}
 	return array;
 }
@@ -321,6 +455,7 @@ int tenant_main(int argc, char **argv)
 {
 	static const struct cli_verb verbs[] = {
 		{ "create", create_main, "create a tenant" },
+		{ "set", set_main, "change limits, weight and device node of a tenant" },
 		{ "remove", remove_main, "remove a tenant and its blocks" },
 		{ "rm", remove_main, NULL },
 		{ "delete", remove_main, NULL },
