@@ -4,11 +4,12 @@
  * all machines see, what it begins and what was acknowledged. Readers, on any machine, read a
  * block's record before and after each get, and judge the get by both.
  *
- * usage: guest_oracle NODE write FILE FIRST COUNT LEN BYTES SECONDS
+ * usage: guest_oracle NODE write FILE FIRST COUNT LEN BYTES SECONDS [SALT]
  *	or: guest_oracle NODE read FILE STALE_MS LASTING_MS
  *
  * The writer puts, deletes and puts again COUNT blocks of at most LEN bytes, BYTES in all. It takes
- * SECONDS for it, or longer on a slow machine. Readers end with it.
+ * SECONDS for it, or longer on a slow machine. Readers end with it. Writers with other SALTs put
+ * other bytes under the same keys.
  *
  * The rule: a hit has the bytes of one version of this block, which was present, or being put or
  * deleted, at some moment of the get. A version whose delete was acknowledged before is allowed to
@@ -44,7 +45,7 @@ struct record {
 
 /* The first page of the journal; the records are in the next ones. */
 struct head {
-	uint64_t first;
+	uint64_t first, salt;
 	uint32_t count, len, ended;
 };
 
@@ -73,9 +74,15 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static size_t len_of(uint64_t nr, uint64_t version)
+/* Returns the number that length and bytes of block @i follow from; its key is head.first + @i. */
+static uint64_t content_of(uint32_t i)
 {
-	return 1 + kv_mix(nr * 7 + version) % head.len;
+	return head.first + i + (head.salt << 32);
+}
+
+static size_t len_of(uint32_t i, uint64_t version)
+{
+	return 1 + kv_mix(content_of(i) * 7 + version) % head.len;
 }
 
 /* Choose different blocks. Half of the choices are among few blocks, which change often. */
@@ -143,13 +150,13 @@ static void journal_create(void)
 
 static void put_ended(uint32_t i, const struct kvblk_result *res)
 {
-	size_t len = len_of(head.first + i, records[i].version);
+	size_t len = len_of(i, records[i].version);
 
 	if (res->res == (int)len) {
 		wrote.puts++;
 		wrote.replaced += records[i].version > 1;
 		wrote.bytes += len;
-	} else if (res->res == -ENOBUFS) {
+	} else if (res->res == -ENOBUFS || res->res == -EDQUOT) {
 		wrote.declined++;
 	} else if (res->res == -ENOSPC) {
 		wrote.full++;
@@ -185,16 +192,16 @@ static void write_batch(uint8_t opcode, const uint32_t chosen[BATCH], uint8_t *b
 
 	for (unsigned int j = 0; j < BATCH; j++) {
 		struct record *record = &records[chosen[j]];
-		uint64_t number = head.first + chosen[j];
 		uint8_t *at = buf + nr * head.len;
 
 		if (record->state != (puts ? ABSENT : PRESENT))
 			continue;
-		keys[nr] = kv_key(number);
+		keys[nr] = kv_key(head.first + chosen[j]);
 		if (puts) {
 			record->version++;
-			pieces[nr] = kv_piece(at, len_of(number, record->version));
-			kv_fill(kv_seed(number, record->version), 0, at, pieces[nr].length);
+			pieces[nr] = kv_piece(at, len_of(chosen[j], record->version));
+			kv_fill(kv_seed(content_of(chosen[j]), record->version), 0, at,
+				pieces[nr].length);
 		}
 		ops[nr] = kv_op(opcode, &keys[nr], &pieces[nr], puts);
 		if (puts)
@@ -343,10 +350,10 @@ static void judge_hit(uint32_t i, const struct kvblk_result *res, const uint8_t 
 			 (unsigned long long)version, after->version);
 		return;
 	}
-	if ((size_t)res->res != len_of(head.first + i, version) || res->value_len != (uint32_t)res->res)
+	if ((size_t)res->res != len_of(i, version) || res->value_len != (uint32_t)res->res)
 		complain("block %u, version %llu: LENGTH %d", i, (unsigned long long)version,
 			 res->res);
-	wrong = kv_wrong(kv_seed(head.first + i, version), 0, buf, (size_t)res->res);
+	wrong = kv_wrong(kv_seed(content_of(i), version), 0, buf, (size_t)res->res);
 	if (wrong >= 0)
 		complain("block %u, version %llu: WRONG BYTE at %zd of %d", i,
 			 (unsigned long long)version, wrong, res->res);
@@ -451,10 +458,10 @@ static void read_all(void)
 
 int main(int argc, char **argv)
 {
-	bool writes = argc == 9 && !strcmp(argv[2], "write");
+	bool writes = (argc == 9 || argc == 10) && !strcmp(argv[2], "write");
 
 	if (!writes && !(argc == 6 && !strcmp(argv[2], "read"))) {
-		fprintf(stderr, "usage: %s NODE write FILE FIRST COUNT LEN BYTES SECONDS, or NODE read FILE STALE_MS LASTING_MS\n",
+		fprintf(stderr, "usage: %s NODE write FILE FIRST COUNT LEN BYTES SECONDS [SALT], or NODE read FILE STALE_MS LASTING_MS\n",
 			argv[0]);
 		return 2;
 	}
@@ -464,6 +471,7 @@ int main(int argc, char **argv)
 	if (writes) {
 		head = (struct head){
 			.first = strtoull(argv[4], NULL, 0),
+			.salt = argc == 10 ? strtoull(argv[9], NULL, 0) : 0,
 			.count = (uint32_t)strtoul(argv[5], NULL, 0),
 			.len = (uint32_t)strtoul(argv[6], NULL, 0),
 		};
