@@ -111,6 +111,7 @@ struct kvblk_read {
 	u8 state;			/* &enum kvblk_read_state */
 	u8 miss;			/* reason of a miss, &enum kvblk_counter */
 	bool alone;			/* read it in requests of its own */
+	bool shared;			/* looks for the shared tenant's block: req->id, ->tenant */
 };
 
 /* A table page that is to prove a read of a foreign member. */
@@ -350,6 +351,8 @@ bool kvblk_pool_unsure(struct kvblk_pool *pool);
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);
 bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant, const struct kvblk_slot *slot);
+/* Sets @id of the shared tenant's block of the key. Returns the tenant, or -1: none is shared. */
+int kvblk_req_shared(const struct kvblk_req *req, struct kvblk_id *id);
 
 /* ---- for implementations of operations ---- */
 

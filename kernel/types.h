@@ -705,6 +705,8 @@ struct kvblk_tenants {
 	struct list_head accounts;	/* all of @account; RCU, written under @lock */
 	struct list_head closed;	/* accounts without a tenant, to be used again; @lock */
 	struct work_struct quota_work;	/* drops blocks above soft limits */
+	/* by id: 1 + id of the tenant that its reads find, too, or 0; @lock, READ_ONCE() */
+	u16 *shared;
 };
 
 /* Change feeds of a pool; see report/changelog.c. */

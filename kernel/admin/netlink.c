@@ -608,11 +608,6 @@ int kvblk_nl_tenant_set_doit(struct sk_buff *skb, struct genl_info *info)
 
 	if (IS_ERR(job))
 		return PTR_ERR(job);
-	if (info->attrs[KVBLK_A_TENANT_SHARED]) {
-		nl_job_free(job);
-		return nl_refuse(info->extack, info->attrs[KVBLK_A_TENANT_SHARED], -EOPNOTSUPP,
-				 "this module does not support shared tenants: leave it out");
-	}
 	set = &job->tenant_set;
 	set->spec = (struct kvblk_tenant_spec) {
 		.mode = nl_tenant_given(info, KVBLK_A_TENANT_MODE, set, KVBLK_TENANT_MODE),
@@ -632,6 +627,10 @@ int kvblk_nl_tenant_set_doit(struct sk_buff *skb, struct genl_info *info)
 		.dram = nl_tenant_given(info, KVBLK_A_TENANT_QUOTA_DRAM, set, KVBLK_TENANT_DRAM),
 		.weight = nl_tenant_given(info, KVBLK_A_TENANT_WEIGHT, set, KVBLK_TENANT_SHARE),
 	};
+	if (info->attrs[KVBLK_A_TENANT_SHARED]) {
+		set->given |= KVBLK_TENANT_SHARED;
+		strscpy(set->shared, nla_data(info->attrs[KVBLK_A_TENANT_SHARED]));
+	}
 	return nl_job_run(info, job, nl_tenant_set);
 }
 
@@ -1042,7 +1041,7 @@ static bool nl_put_account(struct sk_buff *skb, struct kvblk_pool *pool, u16 id,
 static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
 			  struct kvblk_pool *pool, const struct kvblk_d_tenant *entry, bool monitor)
 {
-	char node[KVBLK_TENANT_DEVNODE_LEN_MAX + 1];
+	char node[KVBLK_TENANT_DEVNODE_LEN_MAX + 1], shared[KVBLK_NAME_MAX];
 	void *hdr = kvblk_nl_begin(skb, info);
 	u16 id = le16_to_cpu(entry->id);
 
@@ -1052,6 +1051,8 @@ static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
 		nla_put_string(skb, KVBLK_A_TENANT_NAME, (const char *)entry->name) ||
 		nla_put_uint(skb, KVBLK_A_TENANT_ID, id) ||
 		nla_put_string(skb, KVBLK_A_TENANT_DEVNODE, node) ||
+		(kvblk_tenant_shared_name(pool, id, shared) &&
+		 nla_put_string(skb, KVBLK_A_TENANT_SHARED, shared)) ||
 		/* udev decides on the node of "default" */
 		(id && (nla_put_u32(skb, KVBLK_A_TENANT_MODE, le16_to_cpu(entry->mode)) ||
 			nla_put_u32(skb, KVBLK_A_TENANT_UID, le32_to_cpu(entry->uid)) ||

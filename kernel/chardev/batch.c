@@ -265,8 +265,13 @@ static void batch_abandon(struct kvblk_batch *batch)
 static u32 block_len(const struct kvblk_req *req)
 {
 	struct kvblk_slot slot;
+	struct kvblk_id id;
+	int shared;
 
-	return kvblk_block_present(req->pool, req->id, req->tenant, &slot) ? slot.len : 0;
+	if (kvblk_block_present(req->pool, req->id, req->tenant, &slot))
+		return slot.len;
+	shared = kvblk_req_shared(req, &id);
+	return shared >= 0 && kvblk_block_present(req->pool, id, shared, &slot) ? slot.len : 0;
 }
 
 /* Returns how many bytes of the caller's buffer, which may be larger, the operation will touch. */

@@ -24,6 +24,14 @@ struct lookup_times {
 	u32 us[LOOKUP_STEP];		/* of this step */
 };
 
+/* The other tenant whose blocks a lookup finds. */
+struct lookup_shared {
+	siphash_key_t key;		/* of the tenant */
+	u16 tenant;
+	struct kvblk_id picked[LOOKUP_STEP]; /* of each key in this step: the id to look up */
+	struct kvblk_id ids[];		/* as &lookup.ids, of the tenant */
+};
+
 struct lookup {
 	struct kvblk_file *file;
 	struct kvblk_lookup *arg;	/* the caller's structure */
@@ -32,6 +40,7 @@ struct lookup {
 	u32 blob_bytes;			/* size of @blob */
 	struct kvblk_slot *slots;	/* entries of this step; in one allocation with: */
 	struct kvblk_id *ids;		/* ids of this step, of all keys if @asks */
+	struct lookup_shared *shared;	/* NULL: lookups find blocks of no other tenant */
 	unsigned long *found;		/* a bit for each key */
 	struct kvblk_entry *wanted;	/* entries to lease; charged to the file's budget */
 	u32 nr_wanted;
@@ -79,14 +88,21 @@ struct lookup_answer {
 	u8 tiers[LOOKUP_STEP];
 };
 
+static bool lookup_present(const struct lookup *lu, const struct kvblk_slot *slot)
+{
+	const struct lookup_shared *shared = lu->shared;
+
+	return kvblk_slot_present(lu->file->pool, unlikely(shared) && slot->tenant == shared->tenant ?
+				  shared->tenant : lu->file->tenant, slot);
+}
+
 /* Collects the missing ones of keys @from to @n - 1 of @ids, looked up in an entered pool. */
 static void lookup_miss(struct lookup *lu, const struct kvblk_id *ids, u64 entries, u32 from, u32 n)
 {
 	u32 i;
 
 	for (i = from; i < n && lu->nr_missing < KVBLK_ASK_IDS; i++)
-		if (!(entries & BIT_ULL(i)) ||
-		    !kvblk_slot_present(lu->file->pool, lu->file->tenant, &lu->slots[i]))
+		if (!(entries & BIT_ULL(i)) || !lookup_present(lu, &lu->slots[i]))
 			lu->missing[lu->nr_missing++] = ids[i];
 }
 
@@ -108,7 +124,7 @@ static int lookup_find(struct lookup *lu, const struct kvblk_id *ids, u32 first,
 	for (i = 0; i < n; i++) {
 		struct kvblk_slot *slot = &lu->slots[i];
 
-		if (!(entries & BIT_ULL(i)) || !kvblk_slot_present(pool, lu->file->tenant, slot)) {
+		if (!(entries & BIT_ULL(i)) || !lookup_present(lu, slot)) {
 			lu->unserved += entries & BIT_ULL(i) &&
 					kvblk_slot_listed(pool, lu->file->tenant, slot);
 			lu->hole = true;
@@ -273,6 +289,9 @@ static const struct kvblk_id *lookup_enter(struct lookup *lu, u32 first, u32 n)
 		end = min(i + LOOKUP_TOGETHER, n);
 		for (j = i; j < end && hash; j++) {
 			ids[j] = kvblk_tenant_hash(&lu->file->key, lu->blob + at, lens[j]);
+			if (unlikely(lu->shared))
+				lu->shared->ids[ids + j - lu->ids] =
+					kvblk_tenant_hash(&lu->shared->key, lu->blob + at, lens[j]);
 			at += lens[j];
 		}
 		for (j = i; j < end; j++)
@@ -280,6 +299,23 @@ static const struct kvblk_id *lookup_enter(struct lookup *lu, u32 first, u32 n)
 	}
 	lu->hashed = max(lu->hashed, first + n);
 	return ids;
+}
+
+/* Returns the ids to look up: those of the shared tenant for keys that only that one has. */
+static noinline const struct kvblk_id *lookup_pick(struct lookup *lu, const struct kvblk_id *ids,
+						   u32 n)
+{
+	struct lookup_shared *shared = lu->shared;
+	const struct kvblk_id *theirs = shared->ids + (ids - lu->ids);
+	struct kvblk_pool *pool = lu->file->pool;
+	struct kvblk_slot slot;
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		shared->picked[i] = kvblk_block_present(pool, ids[i], lu->file->tenant, &slot) ||
+				    !kvblk_block_present(pool, theirs[i], shared->tenant, &slot) ?
+				    ids[i] : theirs[i];
+	return shared->picked;
 }
 
 static int lookup_step(struct lookup *lu, u32 first, u32 n)
@@ -290,6 +326,8 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 
 	if (IS_ERR(ids))
 		return PTR_ERR(ids);
+	if (unlikely(lu->shared))
+		ids = lookup_pick(lu, ids, n);
 	err = lookup_find(lu, ids, first, n, &answer);
 	if (!err && lu->times)
 		lookup_predict(lu, ids, first, n);
@@ -383,7 +421,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	u32 nr = arg->nr_keys, nr_slots = min(nr, LOOKUP_STEP), nr_ids, i;
 	u64 end_ns;
 	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
-	int err = -ENOMEM;
+	int err = -ENOMEM, shared;
 
 	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX | KVBLK_LOOKUP_QUIET))
 		return -EOPNOTSUPP;
@@ -402,6 +440,14 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	nr_ids = lu.asks ? nr : nr_slots;
 	if (arg->times)
 		lu.times = kmalloc(sizeof(*lu.times), gfp);
+	shared = kvblk_tenant_shared(pool, file->tenant);
+	if (unlikely(shared >= 0)) {
+		lu.shared = kvmalloc(struct_size(lu.shared, ids, nr_ids), gfp);
+		if (!lu.shared)
+			goto out;
+		lu.shared->tenant = shared;
+		kvblk_tenant_key_derive(&lu.shared->key, &pool->secret, shared);
+	}
 	/* lookup_pass() clears @found */
 	lu.slots = kvmalloc(nr_slots * sizeof(*lu.slots) + nr_ids * sizeof(*lu.ids) +
 			    BITS_TO_LONGS(nr) * sizeof(*lu.found), gfp);
@@ -437,6 +483,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 out:
 	kfree(lu.missing);
 	kfree(lu.times);
+	kvfree(lu.shared);
 	kvfree(lu.blob);
 	kvfree(lu.slots);
 	kvfree(lu.wanted);

@@ -55,6 +55,18 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 	       kvblk_slot_present(pool, tenant, slot);
 }
 
+int kvblk_req_shared(const struct kvblk_req *req, struct kvblk_id *id)
+{
+	const int shared = kvblk_tenant_shared(req->pool, req->tenant);
+	siphash_key_t key;
+
+	if (likely(shared < 0))
+		return -1;
+	kvblk_tenant_key_derive(&key, &req->pool->secret, shared);
+	*id = kvblk_tenant_hash(&key, req->key, req->op.key_len);
+	return shared;
+}
+
 /* ---- memory ---- */
 
 /*

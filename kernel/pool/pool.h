@@ -170,12 +170,14 @@ struct kvblk_tenant_spec {
 #define KVBLK_TENANT_BLOCKS_SOFT	BIT(6)
 #define KVBLK_TENANT_DRAM		BIT(7)
 #define KVBLK_TENANT_SHARE		BIT(8)	/* weight */
+#define KVBLK_TENANT_SHARED		BIT(9)
 
 /* A change of a tenant; filled by netlink. */
 struct kvblk_tenant_set {
 	u32 given;			/* KVBLK_TENANT_*; the rest stays */
 	struct kvblk_tenant_spec spec;
 	struct kvblk_tenant_limits limits;
+	char shared[KVBLK_NAME_MAX];	/* tenant that it reads, too; "": none */
 };
 
 int kvblk_tenants_class_init(void);
@@ -209,6 +211,15 @@ int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set
 		     struct netlink_ext_ack *extack);
 /* Copy slot @i of the table. Returns whether a tenant is there. Does not sleep. */
 bool kvblk_tenant_entry(struct kvblk_pool *pool, u32 i, struct kvblk_d_tenant *entry);
+/* Return the tenant in use whose blocks reads of @tenant find, too, or -1. Any context. */
+static inline int kvblk_tenant_shared(const struct kvblk_pool *pool, u16 tenant)
+{
+	const int shared = READ_ONCE(pool->tenants.shared[tenant]) - 1;
+
+	return likely(shared < 0) || !test_bit(shared, pool->tenants.live) ? -1 : shared;
+}
+/* Copy the name of the tenant that @tenant reads, too. Returns false if there is none. */
+bool kvblk_tenant_shared_name(struct kvblk_pool *pool, u16 tenant, char name[KVBLK_NAME_MAX]);
 
 /* ---- follow.c ---- */
 

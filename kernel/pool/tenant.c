@@ -104,6 +104,37 @@ static int id_take(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 	return err;
 }
 
+/* ---- shared tenants ---- */
+
+bool kvblk_tenant_shared_name(struct kvblk_pool *pool, u16 tenant, char name[KVBLK_NAME_MAX])
+{
+	const int shared = kvblk_tenant_shared(pool, tenant);
+	struct kvblk_d_tenant *entry = pool->tenants.table;
+
+	if (shared < 0)
+		return false;
+	guard(spinlock)(&pool->member_list_lock);
+	for (; entry - pool->tenants.table < KVBLK_SB_TENANTS; entry++)
+		if (entry_used(entry) && le16_to_cpu(entry->id) == shared) {
+			strscpy(name, entry->name, KVBLK_NAME_MAX);
+			return true;
+		}
+	return false;
+}
+
+/* Gives the cleared tenant @from, now @to, what it reads, and its readers. */
+static void shared_move(struct kvblk_pool *pool, u16 from, u16 to)
+{
+	u16 *shared = pool->tenants.shared;
+	u32 id;
+
+	lockdep_assert_held(&pool->tenants.lock);
+	WRITE_ONCE(shared[to], shared[from]);
+	for (id = 0; id < KVBLK_TENANT_IDS; id++)
+		if (shared[id] == from + 1)
+			WRITE_ONCE(shared[id], to + 1);
+}
+
 /* ---- openers ---- */
 
 /* Ends the open files of @id, and refuses new ones. Returns 0, or -EBUSY with a message. */
@@ -403,6 +434,7 @@ int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 	if (account)
 		limits = account->limits;
 	tenant_del(pool, entry.id);
+	shared_move(pool, le16_to_cpu(entry.id), id);
 	entry.id = cpu_to_le16(id);
 	table_set(pool, slot, &entry, extack);
 	err = tenant_add(pool, &entry, account ? &limits : NULL);
@@ -494,6 +526,21 @@ static int owner_set(struct kvblk_pool *pool, struct kvblk_d_tenant *slot,
 	return err;
 }
 
+/* Finds the tenant whose blocks @slot's may read. Returns 1 + its id, 0, or an error. */
+static int shared_find(struct kvblk_pool *pool, const struct kvblk_d_tenant *slot,
+		       const char *name, struct netlink_ext_ack *extack)
+{
+	const struct kvblk_d_tenant *shared = *name ? table_find(pool, name) : NULL;
+
+	if (!*name)
+		return 0;
+	if (!shared)
+		return kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s", name);
+	if (shared == slot)
+		return kvblk_refuse(extack, -EINVAL, "a tenant reads its own blocks anyway: name another one");
+	return le16_to_cpu(shared->id) + 1;
+}
+
 int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set,
 		     struct netlink_ext_ack *extack)
 {
@@ -501,7 +548,7 @@ int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set
 	struct kvblk_tenant_limits limits;
 	struct kvblk_account *account;
 	struct kvblk_d_tenant *slot;
-	int err;
+	int err, shared;
 
 	guard(mutex)(&pool->tenants.lock);
 	if (!entered || READ_ONCE(pool->dying))
@@ -518,11 +565,17 @@ int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set
 	account = tenant_account(pool, slot->id);
 	if (!account)
 		return kvblk_refuse(extack, -ENODEV, "the tenant has no node since a clear: clear it again");
+	shared = shared_find(pool, slot, set->shared, extack);
+	if (shared < 0)
+		return shared;
 	limits = limits_merge(&account->limits, set);
 	err = limits_check(&limits, extack) ?: owner_set(pool, slot, set, extack);
-	if (!err)
-		kvblk_account_set(pool, account, &limits);
-	return err;
+	if (err)
+		return err;
+	kvblk_account_set(pool, account, &limits);
+	if (set->given & KVBLK_TENANT_SHARED)
+		WRITE_ONCE(pool->tenants.shared[le16_to_cpu(slot->id)], shared);
+	return 0;
 }
 
 /* ---- life of a pool ---- */
@@ -538,7 +591,8 @@ int kvblk_tenants_init(struct kvblk_pool *pool)
 	__set_bit(KVBLK_NVME_TENANT, tenants->live);
 	tenants->table = kvcalloc(KVBLK_SB_TENANTS, sizeof(*tenants->table), GFP_KERNEL);
 	tenants->openers = kvcalloc(KVBLK_TENANT_IDS, sizeof(*tenants->openers), GFP_KERNEL);
-	if (!tenants->table || !tenants->openers)
+	tenants->shared = kvcalloc(KVBLK_TENANT_IDS, sizeof(*tenants->shared), GFP_KERNEL);
+	if (!tenants->table || !tenants->openers || !tenants->shared)
 		return -ENOMEM;
 	tenants->table->flags = cpu_to_le16(KVBLK_TENANTF_USED);
 	strscpy((char *)tenants->table->name, "default", sizeof(tenants->table->name));
@@ -550,6 +604,7 @@ void kvblk_tenants_exit(struct kvblk_pool *pool)
 	kvblk_accounts_exit(pool);
 	kvfree(pool->tenants.table);
 	kvfree(pool->tenants.openers);
+	kvfree(pool->tenants.shared);
 }
 
 int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack)

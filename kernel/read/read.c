@@ -39,7 +39,8 @@ static noinline bool read_recalls(struct kvblk_req *req)
 	return !kvblk_slot_expired(req->pool, &req->slot) && !req->read.source->hold(req);
 }
 
-int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources)
+/* Finds the block among those of req->tenant. Returns as kvblk_read_find(). */
+static int read_find(struct kvblk_req *req, const struct kvblk_source *const *sources)
 {
 	struct kvblk_pool *pool = req->pool;
 	int err, tries;
@@ -61,6 +62,27 @@ int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sou
 	}
 	return kvblk_read_miss(req, kvblk_slot_served(pool, &req->slot) ? KVBLK_C_MISS_MOVED :
 									  KVBLK_C_MISS_MEMBER);
+}
+
+/* Has the read look for the shared tenant's block from here on. Returns false if there is none. */
+static noinline bool read_share(struct kvblk_req *req)
+{
+	struct kvblk_id id;
+	int shared = req->read.shared ? -1 : kvblk_req_shared(req, &id);
+
+	if (shared < 0)
+		return false;
+	req->read.shared = true;
+	req->tenant = shared;
+	req->id = id;
+	return true;
+}
+
+int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources)
+{
+	int err = read_find(req, sources);
+
+	return unlikely(err == -ENOENT) && read_share(req) ? read_find(req, sources) : err;
 }
 
 static int get_range(struct kvblk_req *req)
