@@ -152,7 +152,7 @@ static void stage_end(struct stage *stage)
 	stays = !written && !stage->damaged && (stage->urgent || ++obj->tries < STAGE_TRIES) &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	kvblk_reservation_release(resv, written ? stage->header : NULL);
-	kvblk_account_release(obj->account, &stage->quota);
+	kvblk_account_release(pool, obj->account, &stage->quota);
 	if (!written && !stays)
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
 	if (stays) {
@@ -456,7 +456,7 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	}
 	/* before the claim, so that others wait for the entry no longer than for a write */
 	if (!stage_reserve(pool, obj, &resv)) {
-		kvblk_account_release(obj->account, &quota);
+		kvblk_account_release(pool, obj->account, &quota);
 		/* no other member has space: allow the avoided member next time */
 		if (!urgent && !obj->avoid)
 			return block_drop(pool, obj, slot, KVBLK_C_DRAM_DROPS);
@@ -466,7 +466,7 @@ static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	moving.state = KVBLK_SLOT_MOVING;
 	if (!block_claim(pool, obj, slot, &moving)) {
 		kvblk_reservation_release(&resv, NULL);
-		kvblk_account_release(obj->account, &quota);
+		kvblk_account_release(pool, obj->account, &quota);
 		return false;
 	}
 	all = pool->dram.stages;

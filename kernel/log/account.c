@@ -274,7 +274,6 @@ int kvblk_accounts_init(struct kvblk_pool *pool)
 
 	INIT_LIST_HEAD(&tenants->accounts);
 	INIT_LIST_HEAD(&tenants->closed);
-	INIT_WORK(&tenants->quota_work, kvblk_quota_work);
 	tenants->account = kvcalloc(KVBLK_TENANT_IDS, sizeof(*tenants->account), GFP_KERNEL);
 	guard(mutex)(&tenants->lock);
 	return tenants->account && !kvblk_account_open(pool, 0, NULL) ?
@@ -345,20 +344,19 @@ int __kvblk_account_reserve(struct kvblk_pool *pool, struct kvblk_account *accou
 	       account_above(account, KVBLK_ACCOUNT_BLOCKS,
 			     READ_ONCE(account->hard[KVBLK_ACCOUNT_BLOCKS]));
 	if (over)
-		kvblk_account_release(account, held);
-	kvblk_account_check(pool, account);
+		__kvblk_account_release(pool, account, held);
 	return over ? -EDQUOT : 0;
 }
 
-void kvblk_account_release(struct kvblk_account *account, u32 *held)
+void __kvblk_account_release(struct kvblk_pool *pool, struct kvblk_account *account, u32 *held)
 {
-	if (!*held)
-		return;
 	/* after the record was counted */
 	smp_mb__before_atomic();
 	atomic64_sub(*held, &account->held[KVBLK_ACCOUNT_UNITS]);
 	atomic64_dec(&account->held[KVBLK_ACCOUNT_BLOCKS]);
 	*held = 0;
+	/* no earlier, because only a record that is counted can be dropped */
+	kvblk_account_check(pool, account);
 }
 
 bool kvblk_tenant_over(struct kvblk_pool *pool, u16 id)

@@ -333,9 +333,10 @@ void kvblk_account_check(struct kvblk_pool *pool, const struct kvblk_account *ac
 void kvblk_quota_work(struct work_struct *work);
 int __kvblk_account_reserve(struct kvblk_pool *pool, struct kvblk_account *account, u32 length,
 			    u32 *held);
+void __kvblk_account_release(struct kvblk_pool *pool, struct kvblk_account *account, u32 *held);
 /*
- * Reserves space for a block of @length bytes in the tenant's quota, until
- * kvblk_account_release() of @held. Returns 0 or -EDQUOT. Any context.
+ * Reserves space for a block of @length bytes in the tenant's quota, unless @held already, until
+ * kvblk_account_release(). Returns 0 or -EDQUOT. Any context.
  */
 static inline int kvblk_account_reserve(struct kvblk_pool *pool, struct kvblk_account *account,
 					u32 length, u32 *held)
@@ -345,7 +346,12 @@ static inline int kvblk_account_reserve(struct kvblk_pool *pool, struct kvblk_ac
 }
 
 /* Ends a reservation, if any, after its record was counted or has failed. Any context. */
-void kvblk_account_release(struct kvblk_account *account, u32 *held);
+static inline void kvblk_account_release(struct kvblk_pool *pool, struct kvblk_account *account,
+					 u32 *held)
+{
+	if (unlikely(*held))
+		__kvblk_account_release(pool, account, held);
+}
 
 /* Returns the share of tenant @id of a member's bandwidth, 1 to 10000. Any context. */
 static inline u32 kvblk_tenant_weight(const struct kvblk_pool *pool, u16 id)

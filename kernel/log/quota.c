@@ -151,13 +151,11 @@ static bool quota_walk(struct quota *q, bool drop)
 	return true;
 }
 
-/* Decides which ranks must go. */
+/* Decides which ranks must go, so that there are q->some less. */
 static void quota_judge(struct quota *q)
 {
 	u32 i;
 
-	for (i = 0; i < KVBLK_ACCOUNT_KINDS; i++)
-		q->some[i] = quota_excess(q, i);
 	for (q->last = 0; q->last < KVBLK_INDEX_RANKS; q->last++) {
 		const u64 *rank = q->ranks[q->last];
 
@@ -171,7 +169,7 @@ static void quota_judge(struct quota *q)
 
 static void quota_run(struct kvblk_pool *pool, struct quota *q, u16 id)
 {
-	u32 pass;
+	u32 pass, i;
 
 	scoped_guard(rcu)
 		q->account = rcu_dereference(pool->tenants.account[id]);
@@ -182,6 +180,9 @@ static void quota_run(struct kvblk_pool *pool, struct quota *q, u16 id)
 	for (pass = 0; pass < QUOTA_PASSES && !quota_met(q); pass++) {
 		memset(q->ranks, 0, sizeof(q->ranks));
 		q->dropped = 0;
+		/* before the walk, which may miss what is put meanwhile: hot blocks must not pay */
+		for (i = 0; i < KVBLK_ACCOUNT_KINDS; i++)
+			q->some[i] = quota_excess(q, i);
 		if (!quota_walk(q, false))
 			return;
 		quota_judge(q);

@@ -755,7 +755,7 @@ static int put_try(struct kvblk_req *req)
 			step = kvblk_req_over(req, -ENODEV);
 	} while (step == STEP_LOOK);
 	if (step != STEP_INFLIGHT) {
-		kvblk_account_release(req->account, &req->write.quota);
+		kvblk_account_release(req->pool, req->account, &req->write.quota);
 		kvblk_media_end(req);
 	}
 	return step;
@@ -930,7 +930,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 		wake_up_all(&pool->settle_wait);
 	}
 	kvblk_reservation_release(&req->media.resv, err ? NULL : req->header);
-	kvblk_account_release(req->account, &req->write.quota);
+	kvblk_account_release(req->pool, req->account, &req->write.quota);
 	kvblk_media_end(req);
 	return err;
 }

@@ -585,6 +585,7 @@ int kvblk_tenants_init(struct kvblk_pool *pool)
 	struct kvblk_tenants *tenants = &pool->tenants;
 
 	mutex_init(&tenants->lock);
+	INIT_WORK(&tenants->quota_work, kvblk_quota_work);
 	INIT_LIST_HEAD(&tenants->list);
 	tenants->next_id = 1;
 	__set_bit(0, tenants->live);
