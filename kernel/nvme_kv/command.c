@@ -78,6 +78,7 @@ static int status_of(int res)
 		/* another store of the key was faster: the caller may retry */
 		return NVME_SC_CMD_INTERRUPTED;
 	case -ENOBUFS:
+	case -EDQUOT:
 	case -ENOSPC:
 		return NVME_SC_CAP_EXCEEDED;
 	case -EFBIG:

@@ -12,6 +12,7 @@ static const struct {
 	{ EALREADY,	KVBLK_DO_SKIP,		"another put of this key is in flight" },
 	{ EBUSY,	KVBLK_DO_RETRY,		"a put of this key is in flight" },
 	{ ENOBUFS,	KVBLK_DO_SKIP,		"declined by the pool's admission policy" },
+	{ EDQUOT,	KVBLK_DO_SKIP,		"the tenant's quota is used up" },
 	{ ENOSPC,	KVBLK_DO_SKIP,
 	  "no space in the pool, and none can be made now" },
 	{ EFBIG,	KVBLK_DO_REPORT,

@@ -65,6 +65,7 @@
  *               while this put's member did not answer
  *  -EBUSY       delete: a put of this key is in flight
  *  -ENOBUFS     put: declined by the admission policy, nothing was written
+ *  -EDQUOT      put: the tenant's quota is used up, nothing was written
  *  -ENOSPC      put: no room, and none can be made (all blocks are leased, or
  *               no member is up); or a durable put's block is in memory and the
  *               members did not answer in time; or its former place is on a member
