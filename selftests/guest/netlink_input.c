@@ -460,6 +460,7 @@ static const struct {
 	{ KVBLK_CMD_TENANT_CREATE, KVBLK_A_TENANT_POOL, 0, "create a tenant" },
 	{ KVBLK_CMD_TENANT_REMOVE, KVBLK_A_TENANT_POOL, 0, "remove a tenant" },
 	{ KVBLK_CMD_TENANT_CLEAR, KVBLK_A_TENANT_POOL, 0, "clear a tenant" },
+	{ KVBLK_CMD_TENANT_SET, KVBLK_A_TENANT_POOL, 0, "set a tenant" },
 	{ KVBLK_CMD_TENANT_GET, KVBLK_A_TENANT_POOL, NLM_F_DUMP, "dump of tenants" },
 };
 
@@ -476,7 +477,7 @@ static void put_rest(struct req *req, int cmd, int flags)
 	else if (cmd == KVBLK_CMD_TOUCH || cmd == KVBLK_CMD_DELETE)
 		put(req, KVBLK_A_TOUCH_IDS, "0123456789abcdef", 16);
 	else if (cmd == KVBLK_CMD_TENANT_CREATE || cmd == KVBLK_CMD_TENANT_REMOVE ||
-		 cmd == KVBLK_CMD_TENANT_CLEAR)
+		 cmd == KVBLK_CMD_TENANT_CLEAR || cmd == KVBLK_CMD_TENANT_SET)
 		put_str(req, KVBLK_A_TENANT_NAME, "newtenant");
 }
 
@@ -620,7 +621,8 @@ static void about_tenant(struct req *req, int cmd, const char *name)
 TEST(tenant_names)
 {
 	static const int cmds[] = {
-		KVBLK_CMD_TENANT_CREATE, KVBLK_CMD_TENANT_REMOVE, KVBLK_CMD_TENANT_CLEAR,
+		KVBLK_CMD_TENANT_CREATE, KVBLK_CMD_TENANT_SET, KVBLK_CMD_TENANT_REMOVE,
+		KVBLK_CMD_TENANT_CLEAR,
 	};
 	static const char *const bad[] = {
 		"", ".", "..", ".hidden", "-dash", "_line", "a/b", "/", "a b", "a\n", "a%s",
@@ -630,7 +632,7 @@ TEST(tenant_names)
 	static struct req req;
 
 	settle();
-	for (int i = 0; i < 3; i++) {
+	for (size_t i = 0; i < sizeof(cmds) / sizeof(*cmds); i++) {
 		int cmd = cmds[i];
 
 		about_tenant(&req, cmd, NULL);
@@ -653,6 +655,8 @@ TEST(tenant_names)
 			continue;
 		about_tenant(&req, cmd, "nosuchtenant");
 		refused(&req, ENOENT, "unknown tenant, command %d", cmd);
+		if (cmd == KVBLK_CMD_TENANT_SET)
+			continue;
 		for (int force = 0; force < 2; force++) {
 			about_tenant(&req, cmd, "default");
 			if (force)
@@ -708,6 +712,65 @@ TEST(tenant_owners)
 	about_tenant(&req, KVBLK_CMD_TENANT_CLEAR, "default");
 	put_u32(&req, KVBLK_A_TENANT_MODE, 0600);
 	refused(&req, EINVAL, "clear with a mode");
+}
+
+TEST(tenant_limits)
+{
+	static const int uints[] = {
+		KVBLK_A_TENANT_QUOTA_BYTES, KVBLK_A_TENANT_QUOTA_BYTES_SOFT,
+		KVBLK_A_TENANT_QUOTA_BLOCKS, KVBLK_A_TENANT_QUOTA_BLOCKS_SOFT,
+		KVBLK_A_TENANT_QUOTA_DRAM,
+	};
+	static const int nodes[] = {
+		KVBLK_A_TENANT_MODE, KVBLK_A_TENANT_UID, KVBLK_A_TENANT_GID,
+	};
+	static const int replies[] = {
+		KVBLK_A_TENANT_ID, KVBLK_A_TENANT_DEVNODE, KVBLK_A_TENANT_OPENERS,
+		KVBLK_A_TENANT_FORCE, KVBLK_A_TENANT_USED_BYTES, KVBLK_A_TENANT_USED_BLOCKS,
+		KVBLK_A_TENANT_USED_DRAM, KVBLK_A_TENANT_COUNTERS,
+	};
+	static const uint32_t weights[] = { 0, 10001, -1u };
+	static const char zeroes[16];
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < sizeof(uints) / sizeof(*uints); i++) {
+		for (size_t n = 0; n < 16; n++) {
+			if (n == 4 || n == 8)
+				continue;
+			about_tenant(&req, KVBLK_CMD_TENANT_SET, "default");
+			put(&req, uints[i], zeroes, n);
+			refused(&req, EINVAL, "attribute %d of %zu bytes", uints[i], n);
+		}
+	}
+	for (size_t i = 0; i < sizeof(weights) / sizeof(*weights); i++) {
+		about_tenant(&req, KVBLK_CMD_TENANT_SET, "default");
+		put_u32(&req, KVBLK_A_TENANT_WEIGHT, weights[i]);
+		refused(&req, ERANGE, "weight %u", weights[i]);
+	}
+	about_tenant(&req, KVBLK_CMD_TENANT_SET, "default");
+	put_u64(&req, KVBLK_A_TENANT_WEIGHT, 100);
+	refused(&req, EINVAL, "weight of 8 bytes");
+	/* soft limits, the attributes after the hard ones; what is valid must not stay */
+	for (int hard = KVBLK_A_TENANT_QUOTA_BYTES; hard <= KVBLK_A_TENANT_QUOTA_BLOCKS; hard += 2) {
+		about_tenant(&req, KVBLK_CMD_TENANT_SET, "default");
+		put_u32(&req, KVBLK_A_TENANT_WEIGHT, 7);
+		put_u64(&req, KVBLK_A_TENANT_QUOTA_DRAM, 1 << 20);
+		put_u64(&req, hard, 1ull << 40);
+		put_u64(&req, hard + 1, (1ull << 40) + 1);
+		refused(&req, EINVAL, "attribute %d below its soft limit", hard);
+	}
+	for (size_t i = 0; i < sizeof(nodes) / sizeof(*nodes); i++) {
+		about_tenant(&req, KVBLK_CMD_TENANT_SET, "default");
+		put_u32(&req, KVBLK_A_TENANT_WEIGHT, 7);
+		put_u32(&req, nodes[i], 0600);
+		refused(&req, EINVAL, "node of \"default\", attribute %d", nodes[i]);
+	}
+	for (size_t i = 0; i < sizeof(replies) / sizeof(*replies); i++) {
+		about_tenant(&req, KVBLK_CMD_TENANT_SET, "default");
+		put_u32(&req, replies[i], 0);
+		refused(&req, EINVAL, "set with attribute %d", replies[i]);
+	}
 }
 
 TEST(member_names)
