@@ -31,7 +31,7 @@
 static int fd;
 static int bad;
 static struct {
-	unsigned int stored, exists, declined, full, errors;
+	unsigned int stored, exists, declined, full, quota, errors;
 	unsigned int hits, misses, late, deleted, absent, memory, foreign, remote;
 	unsigned long long bytes, slowest;
 } n;
@@ -56,6 +56,9 @@ static void put_result(uint64_t nr, const struct kvblk_result *res)
 		break;
 	case -ENOSPC:
 		n.full++;
+		break;
+	case -EDQUOT:
+		n.quota++;
 		break;
 	case -EIO:
 		n.errors++;
@@ -290,8 +293,8 @@ int main(int argc, char **argv)
 				batch(op, first + i, nr, buf + at, len, tag);
 		}
 	}
-	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u late=%u deleted=%u absent=%u memory=%u foreign=%u remote=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
-	       n.stored, n.exists, n.declined, n.full, n.errors, n.hits,
+	printf("stored=%u exists=%u declined=%u full=%u quota=%u errors=%u hits=%u misses=%u late=%u deleted=%u absent=%u memory=%u foreign=%u remote=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
+	       n.stored, n.exists, n.declined, n.full, n.quota, n.errors, n.hits,
 	       n.misses, n.late, n.deleted, n.absent, n.memory, n.foreign, n.remote, n.bytes, n.slowest,
 	       (unsigned long long)(kv_now_ms() - start), bad);
 	fflush(stdout);

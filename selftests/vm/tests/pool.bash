@@ -9,7 +9,7 @@ sysfs=/sys/class/kvblk/$pool
 # bytes of a block
 len=65536
 # output of guest_blocks, see blocks()
-stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 foreign=0 remote=0 removed=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
+stored=0 exists=0 declined=0 full=0 quota=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 foreign=0 remote=0 removed=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
 
 # tracefs_mount: mount it unless it is mounted; sets $tracefs
 tracefs_mount() {
