@@ -107,14 +107,16 @@ void apply_forget(struct apply *apply)
 void apply_unsettle(struct apply *apply, const char *pool)
 {
 	static const uint8_t none[16];
-	char name[PLAN_FOREIGN_LEN];
-	size_t len, i = 0;
+	char name[PLAN_FOREIGN_LEN], tenant[PLAN_TENANT_LEN];
+	size_t len, tenants, i = 0;
 
 	texts_remove(&apply->settled, pool);
 	/* up to the UUID */
 	len = strcspn(plan_foreign(pool, none, name), "/");
+	tenants = strlen(plan_tenant(pool, "", tenant));
 	while (i < apply->settled.nr) {
-		if (!strncmp(apply->settled.text[i], name, len + 1))
+		if (!strncmp(apply->settled.text[i], name, len + 1) ||
+		    !strncmp(apply->settled.text[i], tenant, tenants))
 			texts_remove(&apply->settled, apply->settled.text[i]);
 		else
 			i++;
@@ -127,15 +129,31 @@ static void settle_one(struct apply *apply, const char *name)
 	texts_add(&apply->settled, name);
 }
 
-static void settle(struct apply *apply, const struct state *state)
+/* Returns whether one of @steps changes @tenant. */
+static bool is_changing(const struct step *steps, const struct kvblk_tenant_state *tenant)
 {
-	char name[PLAN_MODULE_LEN], member[PLAN_FOREIGN_LEN];
+	for (; steps; steps = steps->next) {
+		if (steps->kind == STEP_TENANT_SET && !strcmp(steps->pool, tenant->pool) &&
+		    !strcmp(steps->value, tenant->name))
+			return true;
+	}
+	return false;
+}
+
+/* Leave what the state shows alone from now on, except tenants whose @steps are to be retried. */
+static void settle(struct apply *apply, const struct state *state, const struct step *steps)
+{
+	char name[PLAN_MODULE_LEN], member[PLAN_FOREIGN_LEN], owned[PLAN_TENANT_LEN];
 
 	for (const struct kvblk_pool_state *pool = state->pools; pool; pool = pool->next)
 		settle_one(apply, pool->name);
 	for (const struct kvblk_member_state *foreign = state->foreign; foreign;
 	     foreign = foreign->next)
 		settle_one(apply, plan_foreign(foreign->pool, foreign->uuid, member));
+	for (const struct kvblk_tenant_state *tenant = state->tenants; tenant; tenant = tenant->next) {
+		if (!is_changing(steps, tenant))
+			settle_one(apply, plan_tenant(tenant->pool, tenant->name, owned));
+	}
 	for (size_t i = 0; i < state->nr_controllers; i++)
 		settle_one(apply, state->controllers[i].name);
 	for (size_t i = 0; i < state->modules.nr; i++)
@@ -267,6 +285,37 @@ static int follow(struct kvblk_admin *admin, const struct step *step,
 	return admin_result(admin, kvblk_member_follow(admin, step->pool, spec), why);
 }
 
+/* Open a connection to the module, or describe the error in @why. */
+static int open_admin(struct kvblk_admin **admin, char *why)
+{
+	int err = kvblk_admin_open(admin);
+
+	if (err)
+		snprintf(why, WHY_LEN, "cannot connect to the module kvblk: %s", strerror(-err));
+	return err;
+}
+
+static int change_tenant(const struct step *step, char *why)
+{
+	const struct kvblk_tenant_spec spec = {
+		.size = sizeof(spec),
+		.mode = step->change.mode,
+		.uid = step->change.uid,
+		.gid = step->change.gid,
+		.name = step->value,
+	};
+	struct kvblk_admin *admin;
+	int err = open_admin(&admin, why);
+
+	if (err)
+		return err;
+	err = step->kind == STEP_TENANT ? kvblk_tenant_create(admin, step->pool, &spec) :
+	      kvblk_tenant_set(admin, step->pool, step->value, &step->change);
+	err = admin_result(admin, err, why);
+	kvblk_admin_close(admin);
+	return err;
+}
+
 static int change_pool(const struct step *step, char *why)
 {
 	struct kvblk_member_spec spec = { .size = sizeof(spec), .path = step->paths.text[0] };
@@ -274,13 +323,10 @@ static int change_pool(const struct step *step, char *why)
 	/* a followed device is only read */
 	int err = step->kind == STEP_FOLLOW ? 0 : check_signatures(step, why);
 
+	if (!err)
+		err = open_admin(&admin, why);
 	if (err)
 		return err;
-	err = kvblk_admin_open(&admin);
-	if (err) {
-		snprintf(why, WHY_LEN, "cannot connect to the module kvblk: %s", strerror(-err));
-		return err;
-	}
 	spec.name = step->value;
 	spec.hinted = step->hinted;
 	if (step->kind == STEP_IMPORT || step->kind == STEP_ADOPT)
@@ -314,6 +360,9 @@ static int carry_out(const struct step *step, char *why)
 		return change_pool(step, why);
 	case STEP_SET:
 		return set_value(step, why);
+	case STEP_TENANT:
+	case STEP_TENANT_SET:
+		return change_tenant(step, why);
 	case STEP_NOTE:
 		break;
 	}
@@ -420,7 +469,7 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 		*again |= take(apply, step, dry_run);
 	}
 	if (!err && !*again && !dry_run)
-		settle(apply, &state);
+		settle(apply, &state, steps);
 	apply->follows = !err && plan_follows(config, &state);
 	steps_free(steps);
 	free(state.waited);

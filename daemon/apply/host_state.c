@@ -183,6 +183,11 @@ static int read_pools(struct state *state)
 	/* an older module has no pods */
 	if (err == -EOPNOTSUPP)
 		err = 0;
+	if (!err)
+		err = kvblk_tenant_list(admin, NULL, &state->tenants);
+	/* nor tenants */
+	if (err == -EOPNOTSUPP)
+		err = 0;
 	kvblk_admin_close(admin);
 	return err ? err : read_tunables(state);
 }
@@ -242,6 +247,7 @@ void state_free(struct state *state)
 	kvblk_list_free(state->pools);
 	kvblk_list_free(state->members);
 	kvblk_list_free(state->foreign);
+	kvblk_list_free(state->tenants);
 	free(state->tunables);
 	kvblk_list_free(state->found);
 	for (size_t i = 0; i < state->nr_links; i++)

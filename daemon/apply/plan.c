@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The plan: modules and connections, see plan.h. plan_pool.c plans the pools, plan_follow.c what
- * they follow.
+ * they follow, plan_tenants.c their tenants.
  */
 #include <arpa/inet.h>
 #include <errno.h>

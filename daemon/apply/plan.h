@@ -2,8 +2,8 @@
 /*
  * The plan: the fewest steps from the host's present state to the configured one. The
  * planner does no I/O and changes nothing, so that tests can run it on recorded states. No
- * step formats a device, destroys a pool or disconnects a controller: a note asks the
- * operator instead.
+ * step formats a device, destroys a pool, removes a tenant or disconnects a controller: a note
+ * asks the operator instead.
  */
 #ifndef KVBLKD_APPLY_PLAN_H
 #define KVBLKD_APPLY_PLAN_H
@@ -77,14 +77,16 @@ struct state_silence {
  * @pools: running pools
  * @members: members of all running pools
  * @foreign: members of other nodes that the running pools follow
+ * @tenants: tenants of all running pools
  * @tunables: tunables of all running pools
  * @nr_tunables: entries of @tunables
  * @found: members found on devices; NULL: none, or no scan was needed
  * @links: resolved paths
  * @nr_links: entries of @links
- * @settled: pools, controllers, modules (by plan_module()) and foreign members (by
- *	plan_foreign()) whose settings were applied and are now left alone; a pool, module or
- *	foreign member listed here but missing was removed by the operator
+ * @settled: pools, controllers, modules (by plan_module()), foreign members (by
+ *	plan_foreign()) and tenants (by plan_tenant()) whose settings were applied and are now
+ *	left alone; a pool, module, foreign member or tenant listed here but missing was removed
+ *	by the operator
  * @silences: pools of other nodes in @found, if plan_needs_beats()
  * @nr_silences: entries of @silences
  * @waited: seconds that each pool of the configuration has been awaited; NULL: none
@@ -98,6 +100,7 @@ struct state {
 	struct kvblk_pool_state *pools;
 	struct kvblk_member_state *members;
 	struct kvblk_member_state *foreign;
+	struct kvblk_tenant_state *tenants;
 	struct state_tunables *tunables;
 	size_t nr_tunables;
 	struct kvblk_found *found;
@@ -120,6 +123,8 @@ struct state {
  * @STEP_FOLLOW: unfollow @replaced in @pool, then follow the only entry of @paths by the name
  *	@value
  * @STEP_SET: write @value to the only entry of @paths
+ * @STEP_TENANT: create the tenant @value of @pool, with the node of @change
+ * @STEP_TENANT_SET: change the tenant @value of @pool as @change says
  */
 enum step_kind {
 	STEP_NOTE,
@@ -130,6 +135,8 @@ enum step_kind {
 	STEP_ADD,
 	STEP_FOLLOW,
 	STEP_SET,
+	STEP_TENANT,
+	STEP_TENANT_SET,
 };
 
 /**
@@ -146,7 +153,8 @@ enum step_kind {
  * @hinted: follow only what the directory names
  * @may_fail: success of the step does not prove that it helped: a later plan shows that
  * @index_slots: index entries of an import, 0: unchanged
- * @value: value to write, module to load, or name of a member
+ * @value: value to write, module to load, or name of a member or tenant
+ * @change: changes of a tenant; the text is owned by the configuration
  */
 struct step {
 	struct step *next;
@@ -162,6 +170,7 @@ struct step {
 	bool may_fail;
 	uint64_t index_slots;
 	char *value;
+	struct kvblk_tenant_change change;
 };
 
 #define PLAN_MODULES	80
@@ -178,6 +187,11 @@ char *plan_module(const char *name, char buf[PLAN_MODULE_LEN]);
 
 /* Format @member of another node that @pool follows as state->settled lists it. Returns @buf. */
 char *plan_foreign(const char *pool, const uint8_t member[16], char buf[PLAN_FOREIGN_LEN]);
+
+#define PLAN_TENANT_LEN	(2 * KVBLK_NAME_LEN_MAX + 10)
+
+/* Format the tenant @name of @pool as state->settled lists it. Returns @buf. */
+char *plan_tenant(const char *pool, const char *name, char buf[PLAN_TENANT_LEN]);
 
 /*
  * Returns true if a pool of @config follows others. The caller then plans every

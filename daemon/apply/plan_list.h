@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* List of steps under construction, shared by plan.c, plan_pool.c and plan_follow.c. */
+/* List of steps under construction, shared by plan.c and plan_*.c. */
 #ifndef KVBLKD_APPLY_PLAN_LIST_H
 #define KVBLKD_APPLY_PLAN_LIST_H
 
@@ -39,5 +39,9 @@ void plan_adopt(const struct config *config, const struct state *state, struct s
 /* Plan what @pool follows. @hinted: follow only what the directory names. */
 void plan_following(const struct kvblk_pool_state *pool, const struct state *state, bool hinted,
 		    struct steps *steps);
+
+/* Plan the tenants of @pool, which is @wanted in the file. */
+void plan_tenants(const struct config_pool *wanted, const struct kvblk_pool_state *pool,
+		  const struct state *state, struct steps *steps);
 
 #endif

@@ -4,8 +4,10 @@
 #include <ctype.h>
 #include <errno.h>
 #include <glob.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -159,6 +161,131 @@ static const struct setting pod_rows[] = {
 	{ 0 },
 };
 
+/* Returns the number @text of a user or group, -1 if it is none. */
+static int64_t id_number(const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+	int64_t number = digits && digits <= 10 && !text[digits] ? strtoll(text, NULL, 10) : -1;
+
+	return number < UINT32_MAX ? number : -1;
+}
+
+static int64_t user_id(const char *text)
+{
+	const struct passwd *user = getpwnam(text);
+
+	return user ? (int64_t)user->pw_uid : id_number(text);
+}
+
+static int64_t group_id(const char *text)
+{
+	const struct group *group = getgrnam(text);
+
+	return group ? (int64_t)group->gr_gid : id_number(text);
+}
+
+static bool is_user(const char *text)
+{
+	return user_id(text) >= 0;
+}
+
+static bool is_group(const char *text)
+{
+	return group_id(text) >= 0;
+}
+
+static bool is_tenant_name(const char *text)
+{
+	return is_pool_name(text) && strcmp(text, "nvme-kv") != 0 &&
+	       strcmp(text, "changes") != 0 && strcmp(text, "peers") != 0;
+}
+
+static bool is_tenant_or_none(const char *text)
+{
+	return !*text || is_tenant_name(text);
+}
+
+/* Accept three or four octal digits. */
+static bool is_mode(const char *text)
+{
+	size_t len = strlen(text);
+
+	return (len == 3 || (len == 4 && *text == '0')) && strspn(text, "01234567") == len;
+}
+
+static bool is_node_mode(const char *text)
+{
+	return is_mode(text) && strtoul(text, NULL, 8);
+}
+
+#define TENANT(field)	.offset = offsetof(struct config_tenant, field)
+#define UNCHANGED	.standard = -1
+
+/* all vital: without one of them the tenant would be open to others, or take more than it may */
+static const struct setting tenant_rows[] = {
+	{ .name = "name", .type = SETTING_TEXT, TENANT(name), .vital = true, .required = true,
+	  .valid = is_tenant_name, .allowed = A_POOL_NAME "; not nvme-kv, changes or peers",
+	  .doc = "Name of the tenant." },
+	{ .name = "mode", .type = SETTING_TEXT, TENANT(mode), .vital = true,
+	  .valid = is_node_mode, .allowed = "an octal mode except 0, such as 0660",
+	  .doc = "Mode of the device node. Default: 0660 for a new tenant." },
+	{ .name = "owner", .type = SETTING_TEXT, TENANT(owner), .vital = true,
+	  .valid = is_user, .allowed = "the name of a user of this host, or a number",
+	  .doc = "Owner of the device node. Default: root for a new tenant." },
+	{ .name = "group", .type = SETTING_TEXT, TENANT(group), .vital = true,
+	  .valid = is_group, .allowed = "the name of a group of this host, or a number",
+	  .doc = "Group of the device node. Default: root for a new tenant." },
+	{ .name = "quota_bytes", .type = SETTING_SIZE, TENANT(quota_bytes), .vital = true,
+	  .most = 1ll << 60, UNCHANGED,
+	  .doc = "Most bytes that blocks of the tenant take on members, with their headers: a put beyond it fails with EDQUOT. 0: no limit." },
+	{ .name = "quota_bytes_soft", .type = SETTING_SIZE, TENANT(quota_bytes_soft), .vital = true,
+	  .most = 1ll << 60, UNCHANGED,
+	  .doc = "Bytes from which on the tenant's own coldest blocks are dropped, at most quota_bytes. 0: 15/16 of quota_bytes." },
+	{ .name = "quota_blocks", .type = SETTING_NUMBER, TENANT(quota_blocks), .vital = true,
+	  .most = 1ll << 36, UNCHANGED,
+	  .doc = "Most blocks of the tenant on members. 0: no limit." },
+	{ .name = "quota_blocks_soft", .type = SETTING_NUMBER, TENANT(quota_blocks_soft), .vital = true,
+	  .most = 1ll << 36, UNCHANGED,
+	  .doc = "Blocks from which on the tenant's own coldest are dropped, at most quota_blocks. 0: 15/16 of quota_blocks." },
+	{ .name = "quota_dram", .type = SETTING_SIZE, TENANT(quota_dram), .vital = true,
+	  .most = 1ll << 60, UNCHANGED,
+	  .doc = "Most bytes that blocks of the tenant take in memory; blocks beyond it go to members at once. 0: no limit." },
+	{ .name = "weight", .type = SETTING_NUMBER, TENANT(weight), .vital = true, .least = 1,
+	  .most = 10000, UNCHANGED,
+	  .doc = "Share of a member's bandwidth while several tenants ask for it, relative to the weights of the others; the module's default is 100." },
+	{ .name = "shared", .type = SETTING_TEXT, TENANT(shared), .vital = true,
+	  .valid = is_tenant_or_none, .allowed = "the name of another tenant of the pool, or an empty one",
+	  .doc = "Tenant whose blocks this one may read, too. An empty string: none." },
+	{ 0 },
+};
+
+static void check_tenant(const config_setting_t *group, const struct groups *former, void *item,
+			 struct config_errors *errors)
+{
+	const struct config_tenant *others = former->item;
+	struct config_tenant *tenant = item;
+
+	tenant->uid = tenant->owner ? user_id(tenant->owner) : -1;
+	tenant->gid = tenant->group ? group_id(tenant->group) : -1;
+	if (!tenant->name)
+		return;
+	for (size_t i = 0; i < former->nr; i++) {
+		if (!strcmp(others[i].name, tenant->name))
+			config_vital_error(errors, group, "duplicate: an earlier group of this list has the name %s",
+					   tenant->name);
+	}
+	if (!strcmp(tenant->name, "default") && (tenant->mode || tenant->owner || tenant->group))
+		config_vital_error(errors, group, "default must not have mode, owner or group: udev sets those of its node");
+	if (tenant->quota_bytes > 0 && tenant->quota_bytes_soft > tenant->quota_bytes)
+		config_vital_error(errors, group, "quota_bytes_soft %" PRId64 " must not exceed quota_bytes %" PRId64,
+				   tenant->quota_bytes_soft, tenant->quota_bytes);
+	if (tenant->quota_blocks > 0 && tenant->quota_blocks_soft > tenant->quota_blocks)
+		config_vital_error(errors, group, "quota_blocks_soft %" PRId64 " must not exceed quota_blocks %" PRId64,
+				   tenant->quota_blocks_soft, tenant->quota_blocks);
+	if (tenant->shared && !strcmp(tenant->shared, tenant->name))
+		config_vital_error(errors, group, "shared must name another tenant");
+}
+
 static const struct setting pool_rows[] = {
 	{ .name = "name", .type = SETTING_TEXT, POOL(name), .vital = true, .required = true,
 	  .valid = is_pool_name,
@@ -195,6 +322,9 @@ static const struct setting pool_rows[] = {
 	  .doc = "Write budget of each member: at least one of drive_writes, bytes and life_days. The smallest of them applies. kvblkd enforces the budget by admission: it changes admit_permille, first_permille and second_permille. It never raises them above the values in tunables, or above those that an operator set." },
 	{ .name = "reserve", .type = SETTING_GROUP, POOL(reserve), .rows = reserve_rows,
 	  .doc = "Free segments to keep for bursts of writes. kvblkd changes low_permille and high_permille, but never below their original values." },
+	{ .name = "tenants", .type = SETTING_GROUPS, POOL(tenants), .most = POOL_TENANTS,
+	  .rows = tenant_rows, .size = sizeof(struct config_tenant), .check = check_tenant,
+	  .doc = "Tenants of the pool, each a group. kvblkd creates those that are missing, and sets what differs, also after each import, because limits are not on media. A setting without a value stays unchanged. kvblkd never removes a tenant: it reports those that the list lacks. Default: none." },
 	{ 0 },
 };
 
@@ -327,13 +457,6 @@ static const struct setting kv_events_rows[] = {
 static bool is_socket_path(const char *path)
 {
 	return is_path(path) && strlen(path) < sizeof(((struct sockaddr_un *)0)->sun_path);
-}
-
-static bool is_mode(const char *text)
-{
-	size_t len = strlen(text);
-
-	return (len == 3 || (len == 4 && *text == '0')) && strspn(text, "01234567") == len;
 }
 
 #define PRESTAGE(field)	.offset = offsetof(struct config_prestage, field)
@@ -975,7 +1098,7 @@ static void print_rows(FILE *to, const struct setting *rows)
 		fprintf(to, ".TP\n.BR %s \" (%s)\"%s\n%s\n", rows->name,
 			setting_allowed(rows, allowed, sizeof(allowed)),
 			rows->required ? " \" \\- required\"" : "", rows->doc);
-		if (rows->type != SETTING_GROUP)
+		if (rows->type != SETTING_GROUP && rows->type != SETTING_GROUPS)
 			continue;
 		fputs(".RS\n", to);
 		print_rows(to, rows->rows);

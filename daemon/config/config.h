@@ -106,6 +106,41 @@ struct config_pod {
 	int64_t adopt_after;
 };
 
+/* Most tenants of a pool, with "default". */
+#define POOL_TENANTS	704
+
+/**
+ * struct config_tenant - a tenant of a pool; a number is -1, a text NULL if it stays unchanged
+ * @name: name
+ * @mode: mode of the device node, octal
+ * @owner: owner of the device node, a name or a number
+ * @group: group of the device node, a name or a number
+ * @quota_bytes: most bytes on members, 0: no limit
+ * @quota_bytes_soft: bytes from which on blocks are dropped, 0: 15/16 of @quota_bytes
+ * @quota_blocks: most blocks on members, 0: no limit
+ * @quota_blocks_soft: blocks from which on blocks are dropped, 0: 15/16 of @quota_blocks
+ * @quota_dram: most bytes in memory, 0: no limit
+ * @weight: share of bandwidth
+ * @shared: tenant whose blocks this one may read, too; "": none
+ * @uid: user id of @owner
+ * @gid: group id of @group
+ */
+struct config_tenant {
+	char *name;
+	char *mode;
+	char *owner;
+	char *group;
+	int64_t quota_bytes;
+	int64_t quota_bytes_soft;
+	int64_t quota_blocks;
+	int64_t quota_blocks_soft;
+	int64_t quota_dram;
+	int64_t weight;
+	char *shared;
+	int64_t uid;
+	int64_t gid;
+};
+
 /**
  * struct config_pool - a pool
  * @name: name
@@ -121,6 +156,7 @@ struct config_pod {
  * @tunables: values in sysfs format, by row; NULL: unchanged
  * @budget: write budget
  * @reserve: reserve of free segments
+ * @tenants: tenants, of &struct config_tenant
  */
 struct config_pool {
 	char *name;
@@ -136,6 +172,7 @@ struct config_pool {
 	char *tunables[TUNABLES_MAX];
 	struct config_budget budget;
 	struct config_reserve reserve;
+	struct groups tenants;
 };
 
 /**

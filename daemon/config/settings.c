@@ -94,6 +94,9 @@ char *setting_allowed(const struct setting *row, char *buf, size_t len)
 	case SETTING_GROUP:
 		snprintf(buf, len, "a group of settings");
 		break;
+	case SETTING_GROUPS:
+		snprintf(buf, len, "a list of at most %" PRId64 " groups of settings", row->most);
+		break;
 	}
 	return buf;
 }
@@ -326,6 +329,50 @@ void settings_default(const struct setting *rows, void *object)
 	}
 }
 
+static void free_groups(const struct setting *row, struct groups *groups)
+{
+	for (size_t i = 0; i < groups->nr; i++)
+		settings_free(row->rows, (char *)groups->item + i * row->size);
+	free(groups->item);
+	*groups = (struct groups){ 0 };
+}
+
+/* Read a list of groups, without those of vital errors. It replaces the one of an earlier file. */
+static void read_groups(const struct setting *row, const config_setting_t *setting,
+			struct groups *value, struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	const unsigned int vital = errors->vital;
+	const config_setting_t *group;
+	void *item;
+
+	if (!config_setting_is_list(setting) || config_setting_length(setting) > row->most) {
+		not_allowed(errors, setting, row, "");
+		return;
+	}
+	free_groups(row, value);
+	value->item = calloc((size_t)config_setting_length(setting) + 1, row->size);
+	if (!value->item) {
+		config_error(errors, setting, "out of memory");
+		return;
+	}
+	for (unsigned int i = 0; (group = config_setting_get_elem(setting, i)); i++) {
+		if (!config_setting_is_group(group)) {
+			config_error(errors, group, "must be a group: { ... }");
+			continue;
+		}
+		item = memset((char *)value->item + value->nr * row->size, 0, row->size);
+		settings_default(row->rows, item);
+		settings_read(row->rows, group, others, item, errors);
+		row->check(group, value, item, errors);
+		if (errors->vital == vital)
+			value->nr++;
+		else
+			settings_free(row->rows, item);
+		errors->vital = vital;
+	}
+}
+
 static void read_setting(const struct setting *row, const config_setting_t *setting,
 			 void *object, struct config_errors *errors)
 {
@@ -360,6 +407,9 @@ static void read_setting(const struct setting *row, const config_setting_t *sett
 			settings_read(row->rows, setting, others, value, errors);
 		else
 			not_allowed(errors, setting, row, "");
+		break;
+	case SETTING_GROUPS:
+		read_groups(row, setting, value, errors);
 		break;
 	}
 }
@@ -427,6 +477,8 @@ void settings_free(const struct setting *rows, void *object)
 			texts_free(field(rows, object));
 		if (rows->type == SETTING_GROUP)
 			settings_free(rows->rows, field(rows, object));
+		if (rows->type == SETTING_GROUPS)
+			free_groups(rows, field(rows, object));
 		for (size_t i = 0; rows->type == SETTING_TUNABLES && i < nr_tunables; i++)
 			free(text[i]);
 	}

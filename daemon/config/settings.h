@@ -22,6 +22,7 @@
  * @SETTING_TUNABLES: a group of a pool's tunables: char *[TUNABLES_MAX], allocated
  * @SETTING_REAL: a number, with or without a fraction: double, 0 if not set
  * @SETTING_GROUP: a group with its own rows: a struct
+ * @SETTING_GROUPS: a list of such groups: struct groups
  */
 enum setting_type {
 	SETTING_BOOL,
@@ -32,12 +33,21 @@ enum setting_type {
 	SETTING_TUNABLES,
 	SETTING_REAL,
 	SETTING_GROUP,
+	SETTING_GROUPS,
 };
 
 struct texts {
 	char **text;
 	size_t nr;
 };
+
+/* An array of structs, allocated. */
+struct groups {
+	void *item;
+	size_t nr;
+};
+
+struct config_errors;
 
 /* Add a copy of @text. Returns false without memory. */
 bool texts_add(struct texts *texts, const char *text);
@@ -61,11 +71,14 @@ bool text_copy(char **to, const char *from);
  * @vital: an invalid value invalidates the group, which would mean something else without it
  * @offset: offset of the value in the struct of its section
  * @least: NUMBER, SIZE: lowest allowed value; REAL: exclusive lower limit
- * @most: highest allowed value; LIST: most texts
+ * @most: highest allowed value; LIST, GROUPS: most entries
  * @valid: TEXT, LIST: check of each text
  * @allowed: TEXT, LIST: description of @valid
  * @standard: NUMBER, SIZE, BOOL: default
- * @rows: GROUP: rows of the group
+ * @rows: GROUP, GROUPS: rows of the group
+ * @size: GROUPS: size of a group's struct
+ * @check: GROUPS: check and complete the struct of a group, which follows those of @former, the
+ *	groups before it; a vital error drops this group of the list
  * @doc: text of the man page
  */
 struct setting {
@@ -80,6 +93,9 @@ struct setting {
 	const char *allowed;
 	int64_t standard;
 	const struct setting *rows;
+	size_t size;
+	void (*check)(const config_setting_t *group, const struct groups *former, void *item,
+		      struct config_errors *errors);
 	const char *doc;
 };
 
@@ -121,7 +137,7 @@ void settings_read(const struct setting *rows, const config_setting_t *group,
 void settings_free(const struct setting *rows, void *object);
 
 /*
- * Duplicate the texts and lists of @object, a copy of another struct; TUNABLES are not
+ * Duplicate the texts and lists of @object, a copy of another struct; TUNABLES and GROUPS are not
  * supported. Returns false without memory; settings_free() is needed in any case.
  */
 bool settings_own(const struct setting *rows, void *object);

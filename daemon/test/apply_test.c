@@ -39,6 +39,13 @@ static struct kvblk_member_state foreign = {
 	.state = KVBLK_MEMBER_STATUS_UP,
 };
 
+/* Tenants of the pool; the last one is created by a step. */
+static struct kvblk_tenant_state tenants[2] = {
+	{ .pool = "kv0", .name = "default" }, { .pool = "kv0", .name = "blue" },
+};
+
+static int set_err;
+static unsigned int nr_sets;
 static bool pool_up, follows;
 static int64_t seconds;
 static const char *signature;	/* signature on the device, or NULL */
@@ -68,6 +75,7 @@ int state_read(const struct config *config, struct state *state)
 		.modules = { loaded, 1 }, .pools = pool_up ? &pool : NULL,
 		.members = pool_up ? &member : NULL, .found = &found,
 		.foreign = pool_up && follows ? &foreign : NULL,
+		.tenants = pool_up ? tenants : NULL,
 	};
 	return 0;
 }
@@ -181,6 +189,32 @@ int kvblk_pool_import(struct kvblk_admin *admin, const struct kvblk_pool_spec *s
 	return admin_err;
 }
 
+int kvblk_tenant_create(struct kvblk_admin *admin, const char *name,
+			const struct kvblk_tenant_spec *spec)
+{
+	assert_string_equal(name, "kv0");
+	assert_string_equal(spec->name, "blue");
+	assert_int_equal(spec->mode, 0600);
+	assert_int_equal(spec->uid, 5);
+	assert_int_equal(spec->gid, 0);
+	nr_adds++;
+	if (!admin_err)
+		tenants[0].next = &tenants[1];
+	return admin_err;
+}
+
+int kvblk_tenant_set(struct kvblk_admin *admin, const char *name, const char *tenant,
+		     const struct kvblk_tenant_change *change)
+{
+	assert_string_equal(name, "kv0");
+	assert_string_equal(tenant, "blue");
+	assert_int_equal(change->fields, KVBLK_TENANT_QUOTA_BYTES);
+	nr_sets++;
+	if (!set_err)
+		tenants[1].quota_bytes = change->quota_bytes;
+	return set_err;
+}
+
 static void tell(void *arg, const struct step *step, enum apply_outcome outcome, const char *why)
 {
 	static const char *const outcomes[] = { "note", "planned", "done", "failed" };
@@ -208,6 +242,10 @@ static int begin(void **state)
 	*pool.pod = '\0';
 	imports = "kv0";
 	readable = true;
+	tenants[0].next = NULL;
+	tenants[1] = (struct kvblk_tenant_state){ .pool = "kv0", .name = "blue", .mode = 0600, .uid = 5 };
+	set_err = 0;
+	nr_sets = 0;
 	to = open_memstream(&said, &said_len);
 	return config_parse("pools = ( { name = \"kv0\"; index_slots = 123456; } );", &config, stderr);
 }
@@ -376,6 +414,56 @@ TEST_WITH(test_follow, begin, end)
 	found.next = NULL;
 	*pool.pod = '\0';
 	pass("", -1);
+}
+
+static int begin_tenants(void **state)
+{
+	begin(state);
+	config_free(&config);
+	return config_parse("pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; mode = \"0600\"; owner = \"5\"; quota_bytes = 7; } ); } );",
+			    &config, stderr);
+}
+
+#define CREATES		"create tenant blue of pool kv0"
+#define SETS		"set tenant blue of pool kv0: quota_bytes from 0 to 7"
+
+/* Tenants are created and set until that succeeds, and again when the pool came up. */
+TEST_WITH(test_tenants, begin_tenants, end)
+{
+	admin_err = -EIO;
+	pass(CREATES ": failed: Input/output error: no\n", 1);
+	seconds++;
+	pass("", 2);
+	admin_err = 0;
+	set_err = -EOPNOTSUPP;
+	seconds += 2;
+	pass(CREATES ": done\n" SETS ": failed: Operation not supported: no\n", 1);
+	seconds++;
+	pass("", 2);
+	set_err = 0;
+	seconds += 2;
+	pass(SETS ": done\n", -1);
+	pass("", -1);
+	assert_int_equal(nr_adds, 3);
+	assert_int_equal(nr_sets, 3);
+	/* the operator's limit stays, until the pool comes up again: limits are not on media */
+	tenants[1].quota_bytes = 9;
+	pass("", -1);
+	apply_unsettle(&all, "kv");
+	pass("", -1);
+	tenants[1].quota_bytes = 0;
+	apply_unsettle(&all, "kv0");
+	pass(SETS ": done\n", -1);
+	assert_int_equal(nr_sets, 4);
+	/* the operator removes the tenant */
+	tenants[0].next = NULL;
+	pass("tenant blue of pool kv0 was removed; to create it again, reload kvblkd or run: kvblk apply: note\n", -1);
+	pass("", -1);
+	assert_int_equal(nr_adds, 3);
+	/* a reload */
+	apply_forget(&all);
+	pass(CREATES ": done\n", -1);
+	assert_int_equal(nr_adds, 4);
 }
 
 #define ADOPTS		"adopt pool kv0 of node a in pod rack7 as kv0-a: the node has written nothing for 60 s"

@@ -33,7 +33,9 @@ static const char whole[] =
 	"    degraded_after = 60; block_size = \"2M\"; model = \"any 70B\";\n"
 	"    tunables: { suspect_ms = 3000; integrity = \"producer\"; queue_bytes = \"64M\"; };\n"
 	"    budget: { drive_writes = 0.5; bytes = \"2T\"; life_days = 1800; interval = 60; };\n"
-	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; ready = \"75%\"; }\n"
+	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; ready = \"75%\";\n"
+	"    tenants = ( { name = \"blue\"; owner = \"root\"; mode = \"0600\"; quota_bytes = \"1T\"; shared = \"default\"; },\n"
+	"      { name = \"default\"; weight = 7; } ); }\n"
 	");\n"
 	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
 	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"tcp://[::1]:6001\"; topic = \"kv\";\n"
@@ -126,6 +128,7 @@ TEST(test_whole)
 	assert_int_equal(pool->budget.life_days, 1800);
 	assert_int_equal(pool->budget.interval, 60);
 	assert_int_equal(pool->reserve.seconds, 5);
+	assert_int_equal(pool->tenants.nr, 2);
 	assert_int_equal(pool->reserve.most_permille, 50);
 	config_free(&config);
 }
@@ -139,6 +142,7 @@ TEST(test_whole)
 #define DIRECTORY(text)	"directory: { engine = \"valkey\"; servers = ( \"192.0.2.3:6379\" ); " text " };"
 #define SERVERS(text)	"directory: { engine = \"valkey\"; servers = ( " text " ); };"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
+#define TENANT(text)	THE_POOL("tenants = ( { name = \"a\"; " text " } );")
 
 /* Without a section nothing listens; an empty section has defaults. */
 TEST(test_exporters)
@@ -260,6 +264,36 @@ static const struct {
 	{ THE_POOL("pod: { name = \"a\"; seed_of = \"x\"; };"), "pools[0].pod.seed_of: x is not allowed, it must be a string: a path" },
 	{ THE_POOL("pod: { name = \"a\"; follow = 1; };"), "pools[0].pod.follow: must be true or false" },
 	{ THE_POOL("pod: { name = \"a\"; uuid = \"x\"; };"), "pools[0].pod.uuid: unknown setting; known settings:\n\tname\n" },
+	{ THE_POOL("tenants: { };"), "pools[0].tenants: must be a list of at most 704 groups of settings" },
+	{ THE_POOL("tenants = ( \"a\" );"), "pools[0].tenants[0]: must be a group: { ... }" },
+	{ THE_POOL("tenants = ( { mode = \"0600\"; } );"), "pools[0].tenants[0]: name is missing" },
+	{ THE_POOL("tenants = ( { name = \"a/b\"; } );"), "tenants[0].name: a/b is not allowed, it must be a string: 1 to 31 letters" },
+	{ THE_POOL("tenants = ( { name = \"nvme-kv\"; } );"), "tenants[0].name: nvme-kv is not allowed" },
+	{ THE_POOL("tenants = ( { name = \"changes\"; } );"), "tenants[0].name: changes is not allowed" },
+	{ THE_POOL("tenants = ( { name = \"peers\"; } );"), "tenants[0].name: peers is not allowed" },
+	{ THE_POOL("tenants = ( { name = \"a\"; }, {\n name = \"a\"; } );"), ":1: pools[0].tenants[1]: duplicate: an earlier group of this list has the name a" },
+	{ TENANT("uid = 1;"), "pools[0].tenants[0].uid: unknown setting; known settings:\n\tname\n\tmode\n" },
+	{ TENANT("mode = 600;"), "tenants[0].mode: must be a string: an octal mode except 0, such as 0660" },
+	{ TENANT("mode = \"000\";"), "tenants[0].mode: 000 is not allowed" },
+	{ TENANT("mode = \"1777\";"), "tenants[0].mode: 1777 is not allowed" },
+	{ TENANT("owner = \"no-such-one\";"), "tenants[0].owner: no-such-one is not allowed, it must be a string: the name of a user of this host, or a number" },
+	{ TENANT("owner = \"4294967295\";"), "tenants[0].owner: 4294967295 is not allowed" },
+	{ TENANT("owner = \"-1\";"), "tenants[0].owner: -1 is not allowed" },
+	{ TENANT("group = \"no-such-one\";"), "tenants[0].group: no-such-one is not allowed, it must be a string: the name of a group" },
+	{ TENANT("group = \"99999999999\";"), "tenants[0].group: 99999999999 is not allowed" },
+	{ TENANT("quota_bytes = \"1.5G\";"), "tenants[0].quota_bytes: 1.5G is not allowed" },
+	{ TENANT("quota_bytes = -1;"), "tenants[0].quota_bytes: -1 is not allowed" },
+	{ TENANT("quota_bytes_soft = -1;"), "tenants[0].quota_bytes_soft: -1 is not allowed" },
+	{ TENANT("quota_bytes = \"1G\"; quota_bytes_soft = \"2G\";"), "tenants[0]: quota_bytes_soft 2147483648 must not exceed quota_bytes 1073741824" },
+	{ TENANT("quota_blocks = \"1K\";"), "tenants[0].quota_blocks: 1K is not allowed" },
+	{ TENANT("quota_blocks_soft = -1;"), "tenants[0].quota_blocks_soft: -1 is not allowed" },
+	{ TENANT("quota_blocks = 1; quota_blocks_soft = 2;"), "tenants[0]: quota_blocks_soft 2 must not exceed quota_blocks 1" },
+	{ TENANT("quota_dram = \"lots\";"), "tenants[0].quota_dram: lots is not allowed" },
+	{ TENANT("weight = 0;"), "tenants[0].weight: 0 is not allowed, it must be a number from 1 to 10000" },
+	{ TENANT("weight = 10001;"), "tenants[0].weight: 10001 is not allowed" },
+	{ TENANT("shared = \"a/b\";"), "tenants[0].shared: a/b is not allowed, it must be a string: the name of another tenant of the pool" },
+	{ TENANT("shared = \"a\";"), "tenants[0]: shared must name another tenant" },
+	{ THE_POOL("tenants = ( { name = \"default\"; mode = \"0600\"; } );"), "tenants[0]: default must not have mode, owner or group" },
 	{ THE_POOL("degraded_after = -2;"), "degraded_after: -2 is not allowed" },
 	{ THE_POOL("block_size = \"65M\";"), "block_size: 65M is not allowed" },
 	{ THE_POOL("block_size = \"2MBs\";"), "block_size: 2MBs is not allowed" },
@@ -447,6 +481,46 @@ TEST(test_left_out)
 	assert_int_equal(config.kv_events.sources.nr, 1);
 	/* pools is required */
 	assert_null(config.prestage.socket);
+	config_free(&config);
+}
+
+/* A tenant with an invalid setting is skipped, and no other; a later file replaces the list. */
+TEST(test_tenants)
+{
+	static const char text[] =
+		"pools = ( { name = \"kv0\"; tenants = (\n"
+		"  { name = \"blue\"; mode = \"0640\"; owner = \"root\"; group = \"4294967294\"; quota_bytes = \"5T\";\n"
+		"    quota_bytes_soft = 1; quota_blocks = 9; quota_blocks_soft = 0; quota_dram = \"1G\"; weight = 300;\n"
+		"    shared = \"common\"; },\n"
+		"  { name = \"bad\"; weight = 0; }, { name = \"blue\"; }, 7, { name = \"common\"; shared = \"\"; } ); },\n"
+		"  { name = \"kv1\"; } );\n";
+	const struct config_tenant *tenant;
+	FILE *to = fopen("/dev/null", "w");
+	struct config config;
+
+	assert_int_equal(config_parse(text, &config, to), 3);
+	fclose(to);
+	assert_int_equal(config.nr_pools, 2);
+	assert_int_equal(config.pools[1].tenants.nr, 0);
+	assert_int_equal(config.pools[0].tenants.nr, 2);
+	tenant = config.pools[0].tenants.item;
+	assert_string_equal(tenant->name, "blue");
+	assert_string_equal(tenant->mode, "0640");
+	assert_int_equal(tenant->uid, 0);
+	assert_int_equal(tenant->gid, 4294967294);
+	assert_int_equal(tenant->quota_bytes, 5ll << 40);
+	assert_int_equal(tenant->quota_bytes_soft, 1);
+	assert_int_equal(tenant->quota_blocks, 9);
+	assert_int_equal(tenant->quota_blocks_soft, 0);
+	assert_int_equal(tenant->quota_dram, 1 << 30);
+	assert_int_equal(tenant->weight, 300);
+	assert_string_equal(tenant->shared, "common");
+	tenant++;
+	assert_string_equal(tenant->name, "common");
+	assert_string_equal(tenant->shared, "");
+	assert_null(tenant->mode);
+	assert_true(tenant->uid < 0 && tenant->gid < 0 && tenant->quota_bytes < 0 && tenant->quota_bytes_soft < 0);
+	assert_true(tenant->quota_blocks < 0 && tenant->quota_blocks_soft < 0 && tenant->quota_dram < 0 && tenant->weight < 0);
 	config_free(&config);
 }
 

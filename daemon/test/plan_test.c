@@ -484,6 +484,81 @@ TEST(test_tunables)
 	       &state, "");
 }
 
+TEST(test_tenants)
+{
+	static const char tenants[] =
+		"pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; mode = \"0600\"; owner = \"5\"; group = \"6\";\n"
+		"  quota_bytes = \"1M\"; quota_bytes_soft = 7; quota_blocks = 0; quota_blocks_soft = 8; quota_dram = 9;\n"
+		"  weight = 300; shared = \"common\"; }, { name = \"common\"; mode = \"0640\"; },\n"
+		"  { name = \"default\"; weight = 50; } ); } );";
+	static struct kvblk_tenant_state now[] = {
+		{ .next = &now[1], .pool = "kv0", .name = "default", .has_limits = true, .weight = 100 },
+		{ .next = &now[2], .pool = "kv0", .name = "other", .has_mode = true, .has_limits = true },
+		{ .next = &now[3], .pool = "kv7", .name = "blue", .has_mode = true, .has_limits = true },
+		{ .next = &now[4], .pool = "kv0", .name = "common", .mode = 0640, .has_limits = true,
+		  .quota_bytes = 1000, .weight = 10, .shared = "other" },
+		{ .pool = "kv0", .name = "blue", .mode = 0660, .uid = 1, .has_limits = true, .quota_blocks = 3,
+		  .weight = 100, .shared = "" },
+	};
+	char *names[] = { "tenant kv0/blue", "tenant kv0/default" };
+	struct state state = whole();
+	struct config config;
+	struct step *list;
+
+	/* a module without tenants, or a pool of which nothing is known */
+	expect(tenants, &state,
+	       "create tenant blue of pool kv0\n"
+	       "create tenant common of pool kv0\n"
+	       "create tenant default of pool kv0\n");
+	now[3].next = NULL;
+	state.tenants = now;
+	expect(tenants, &state,
+	       "create tenant blue of pool kv0\n"
+	       "set tenant default of pool kv0: weight from 100 to 50\n"
+	       "note: tenant other of pool kv0 is not in the file; it stays unchanged\n");
+	/* what was created */
+	now[3].next = &now[4];
+	expect(tenants, &state,
+	       "set tenant blue of pool kv0: mode from 0660 to 0600, owner from 1 to 5, group from 0 to 6, quota_bytes from 0 to 1048576, quota_bytes_soft from 0 to 7, quota_blocks from 3 to 0, quota_blocks_soft from 0 to 8, quota_dram from 0 to 9, weight from 100 to 300, shared from \"\" to \"common\"\n"
+	       "set tenant default of pool kv0: weight from 100 to 50\n"
+	       "note: tenant other of pool kv0 is not in the file; it stays unchanged\n");
+	/* the operator's changes and removals stay; the other tenants are as the file says */
+	state.settled = (struct texts){ names, 2 };
+	now[1].next = &now[3];
+	expect(tenants, &state, "note: tenant other of pool kv0 is not in the file; it stays unchanged\n");
+	now[3].next = NULL;
+	now[0].next = &now[3];
+	expect(tenants, &state, "note: tenant blue of pool kv0 was removed; to create it again, reload kvblkd or run: kvblk apply\n");
+	/* a file without tenants says nothing of them */
+	state.settled = (struct texts){ 0 };
+	expect("pools = ( { name = \"kv0\"; } );", &state, "");
+	/* a pool that is not up has none */
+	state = down();
+	state.tenants = now;
+	expect(tenants, &state, "import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n");
+
+	state = whole();
+	state.tenants = now;
+	now[0].next = &now[4];
+	assert_int_equal(config_parse(tenants, &config, stderr), 0);
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_int_equal(list->kind, STEP_TENANT);
+	assert_string_equal(list->value, "common");
+	assert_int_equal(list->change.mode, 0640);
+	assert_int_equal(list->change.uid, 0);
+	assert_int_equal(list->next->kind, STEP_TENANT_SET);
+	assert_string_equal(list->next->pool, "kv0");
+	assert_string_equal(list->next->value, "blue");
+	assert_int_equal(list->next->change.size, sizeof(list->change));
+	assert_int_equal(list->next->change.fields, 0x3ff);
+	assert_int_equal(list->next->change.quota_bytes, 1 << 20);
+	assert_int_equal(list->next->change.quota_blocks_soft, 8);
+	assert_string_equal(list->next->change.shared, "common");
+	assert_int_equal(list->next->next->change.fields, KVBLK_TENANT_WEIGHT);
+	steps_free(list);
+	config_free(&config);
+}
+
 TEST(test_taken_down)
 {
 	struct state state = down();
