@@ -517,6 +517,73 @@ static void print_foreign(struct out *out, const struct snapshot *snapshot)
 	}
 }
 
+#define TENANT(field)	offsetof(struct kvblk_tenant_state, field)
+#define OF_TENANT	{ "pool", "tenant" }
+
+static const struct field used_fields[] = {
+	{ { "kvblk_tenant_used_bytes", METRIC_GAUGE,
+	    "Bytes that blocks of the tenant take on members, with their headers.", OF_TENANT },
+	  TENANT(used_bytes) },
+	{ { "kvblk_tenant_used_blocks", METRIC_GAUGE, "Blocks of the tenant on members.",
+	    OF_TENANT },
+	  TENANT(used_blocks) },
+	{ { "kvblk_tenant_used_dram_bytes", METRIC_GAUGE,
+	    "Bytes that blocks of the tenant take in memory.", OF_TENANT },
+	  TENANT(used_dram) },
+};
+
+/* a limit of 0 is none */
+static const struct field limit_fields[] = {
+	{ { "kvblk_tenant_quota_bytes", METRIC_GAUGE,
+	    "Limit of kvblk_tenant_used_bytes. Missing if there is none, as the other limits.",
+	    OF_TENANT },
+	  TENANT(quota_bytes) },
+	{ { "kvblk_tenant_quota_blocks", METRIC_GAUGE, "Limit of kvblk_tenant_used_blocks.",
+	    OF_TENANT },
+	  TENANT(quota_blocks) },
+	{ { "kvblk_tenant_quota_dram_bytes", METRIC_GAUGE,
+	    "Limit of kvblk_tenant_used_dram_bytes.", OF_TENANT },
+	  TENANT(quota_dram) },
+};
+
+#define TENANT_COUNTERS	(KVBLK_A_TENANT_COUNTER_MAX + 1)
+#define TENANT_COUNTER(text, NAME)	[KVBLK_A_TENANT_COUNTER_##NAME] = text,
+static const char *const tenant_counter_names[TENANT_COUNTERS] = {
+	KVBLK_TENANT_COUNTER_TABLE(TENANT_COUNTER)
+};
+static const char *const tenant_counter_docs[TENANT_COUNTERS] = {
+	KVBLK_TENANT_COUNTER_DOC_TABLE(TENANT_COUNTER)
+};
+
+static void print_tenants(struct out *out, const struct snapshot *snapshot)
+{
+	const struct kvblk_tenant_state *t;
+	char full[NAME_LEN];
+
+	for (size_t i = 0; i < sizeof(used_fields) / sizeof(used_fields[0]); i++) {
+		begin(out, &used_fields[i].metric);
+		for (t = snapshot->tenants; t; t = t->next) {
+			if (t->has_used)
+				sample(out, value_of(t, &used_fields[i]), VALUES(t->pool, t->name));
+		}
+	}
+	for (size_t i = 0; i < sizeof(limit_fields) / sizeof(limit_fields[0]); i++) {
+		begin(out, &limit_fields[i].metric);
+		for (t = snapshot->tenants; t; t = t->next) {
+			if (value_of(t, &limit_fields[i]))
+				sample(out, value_of(t, &limit_fields[i]), VALUES(t->pool, t->name));
+		}
+	}
+	for (unsigned int i = 1; i < TENANT_COUNTERS; i++) {
+		snprintf(full, sizeof(full), "kvblk_tenant_%s", tenant_counter_names[i]);
+		begin(out, &(struct metric){ full, METRIC_COUNTER, tenant_counter_docs[i], OF_TENANT });
+		for (t = snapshot->tenants; t; t = t->next) {
+			if (t->has_counter[i])
+				sample(out, t->counter[i], VALUES(t->pool, t->name));
+		}
+	}
+}
+
 static double drive_used(const struct smart *smart)
 {
 	return smart->used / 100.0;
@@ -747,6 +814,7 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 	print_gauges(&out, &members);
 	print_counters(&out, &members);
 	print_foreign(&out, snapshot);
+	print_tenants(&out, snapshot);
 	print_latencies(&out, snapshot);
 	print_process(&out, metrics);
 	if (format == METRICS_OPENMETRICS)

@@ -25,6 +25,15 @@ static struct kvblk_stats of_pool = { .pool = "kv0" };
 static struct kvblk_stats of_member = { .pool = "kv0", .member = "m0" };
 static struct kvblk_stats of_size = { .pool = "kv0", .size_max = 4096 };
 
+static struct kvblk_tenant_state common = { .pool = "kv0", .name = "default" };
+static struct kvblk_tenant_state blue = {
+	.next = &common, .pool = "kv0", .name = "blue", .has_limits = true, .quota_bytes = 21,
+	.quota_dram = 23, .has_used = true, .used_bytes = 24, .used_dram = 26,
+	.counter = { [KVBLK_A_TENANT_COUNTER_PUTS] = 27, [KVBLK_A_TENANT_COUNTER_QUOTA_DROPS] = 28 },
+	.has_counter = { [KVBLK_A_TENANT_COUNTER_PUTS] = true, [KVBLK_A_TENANT_COUNTER_HITS] = true,
+			 [KVBLK_A_TENANT_COUNTER_QUOTA_DROPS] = true },
+};
+
 static bool rated = true;
 
 /* m0 is a drive, m1 is not */
@@ -57,7 +66,8 @@ static const struct kvfeed_source sources[] = { { "tcp://a:1", true }, { "ipc://
 static struct metrics metrics = {
 	.sources = sources, .nr_sources = 2,
 	.snapshot = { .pools = &pool, .members = &well, .foreign = &theirs, .stats = &of_pool,
-		      .member_stats = &of_member, .size_stats = &of_size },
+		      .member_stats = &of_member, .size_stats = &of_size,
+		      .tenants = &blue },
 	.up = true, .ready = false, .config_valid = true, .steps_failed = 3, .seconds = 0.0625, .smart = drive,
 	.tunable = tunable, .budget_ratio = budget_ratio, .process_bytes = 4096, .process_cpu_s = 1.5, .process_fds = 9,
 	.prestage = { .requests = { 5, 4, 3, 2, 1 }, .sessions = 6,
@@ -213,6 +223,71 @@ TEST(test_foreign)
 	theirs.state = KVBLK_MEMBER_STATUS_UP;
 }
 
+/* What the module does not report of a tenant is missing, as is a limit of 0. */
+TEST(test_tenants)
+{
+#define OF(metric, tenant)	"kvblk_tenant_" metric "{pool=\"kv0\",tenant=\"" tenant "\"}"
+	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
+		print(format);
+		expect(OF("used_bytes", "blue"), "24");
+		expect(OF("used_blocks", "blue"), "0");
+		expect(OF("used_dram_bytes", "blue"), "26");
+		expect(OF("quota_bytes", "blue"), "21");
+		expect(OF("quota_blocks", "blue"), "");
+		expect(OF("quota_dram_bytes", "blue"), "23");
+		expect(OF("puts_total", "blue"), "27");
+		expect(OF("put_bytes_total", "blue"), "");
+		expect(OF("hits_total", "blue"), "0");
+		expect(OF("quota_drops_total", "blue"), "28");
+		expect(OF("used_bytes", "default"), "");
+		expect(OF("quota_bytes", "default"), "");
+		expect(OF("puts_total", "default"), "");
+	}
+}
+
+/* As many tenants as a pool can have, with names as long as they can be. */
+TEST(test_all_tenants)
+{
+	enum { NR = 704 };
+	struct kvblk_tenant_state *all = calloc(NR, sizeof(*all));
+	char name[128];
+
+	for (unsigned int i = 0; i < NR; i++) {
+		all[i] = blue;
+		all[i].next = i + 1 < NR ? &all[i + 1] : NULL;
+		snprintf(all[i].name, sizeof(all[i].name), "%031u", i);
+		all[i].used_bytes = i;
+		all[i].quota_blocks = 1;
+		for (unsigned int j = 1; j <= KVBLK_A_TENANT_COUNTER_MAX; j++) {
+			all[i].has_counter[j] = true;
+			all[i].counter[j] = UINT64_MAX - i;
+		}
+	}
+	metrics.snapshot.tenants = all;
+	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
+		unsigned int samples = 0;
+
+		print(format);
+		for (const char *c = text; (c = strstr(c, "\nkvblk_tenant_")); c++)
+			samples++;
+		assert_int_equal(samples, NR * (6 + KVBLK_A_TENANT_COUNTER_MAX));
+		for (unsigned int i = 0; i < NR; i += NR - 1) {
+			char number[24];
+
+			snprintf(name, sizeof(name), OF("used_bytes", "%031u"), i);
+			snprintf(number, sizeof(number), "%u", i);
+			expect(name, number);
+			snprintf(name, sizeof(name), OF("misses_total", "%031u"), i);
+			snprintf(number, sizeof(number), "%llu", (unsigned long long)(UINT64_MAX - i));
+			expect(name, number);
+		}
+		/* what follows is there, too */
+		expect("process_open_fds", "9");
+	}
+	metrics.snapshot.tenants = &blue;
+	free(all);
+}
+
 /* A target without wear and spare blocks: its zeroes are not exported. */
 TEST(test_unrated)
 {
@@ -362,6 +437,10 @@ TEST(test_table)
 	if (sizeof(doc) < 60 && strncmp(#NAME, "MISS_", 5) != 0) \
 		assert_non_null(strstr(text, "     - " doc "\n"));
 	KVBLK_COUNTER_DOC_TABLE(X)
+#undef X
+#define X(name, NAME) \
+	assert_non_null(strstr(text, "* - ``kvblk_tenant_" name "_total``\n     - counter\n"));
+	KVBLK_TENANT_COUNTER_TABLE(X)
 #undef X
 	assert_non_null(strstr(text, "* - ``kvblk_member_put_bytes_total``\n     - counter\n     - bytes\n     - pool, member\n     - Bytes of the blocks stored.\n"));
 	assert_null(strstr(text, "kvblk_member_leased_bytes"));

@@ -42,7 +42,10 @@ int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snaps
 	if (!err)
 		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_SIZE, pool,
 				       &snapshot->size_stats);
-	return err;
+	if (!err)
+		err = kvblk_tenant_list(admin, pool, &snapshot->tenants);
+	/* an older module has no tenants */
+	return err == -EOPNOTSUPP ? 0 : err;
 }
 
 void snapshot_free(struct snapshot *snapshot)
@@ -53,5 +56,6 @@ void snapshot_free(struct snapshot *snapshot)
 	kvblk_list_free(snapshot->stats);
 	kvblk_list_free(snapshot->member_stats);
 	kvblk_list_free(snapshot->size_stats);
+	kvblk_list_free(snapshot->tenants);
 	*snapshot = (struct snapshot){ 0 };
 }

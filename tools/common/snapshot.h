@@ -15,6 +15,7 @@
  * @stats: statistics of the pools
  * @member_stats: statistics of the members; snapshot_get_parts() only
  * @size_stats: latencies of puts and gets by size class; snapshot_get_parts() only
+ * @tenants: tenants of the pools; snapshot_get_parts() only
  * @ns: time of the snapshot, CLOCK_MONOTONIC nanoseconds
  */
 struct snapshot {
@@ -24,6 +25,7 @@ struct snapshot {
 	struct kvblk_stats *stats;
 	struct kvblk_stats *member_stats;
 	struct kvblk_stats *size_stats;
+	struct kvblk_tenant_state *tenants;
 	uint64_t ns;
 };
 
@@ -32,7 +34,7 @@ struct snapshot {
  * snapshot_free() in both cases.
  */
 int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
-/* Like snapshot_get(), with the statistics of members and size classes. */
+/* Like snapshot_get(), with the statistics of members and size classes, and with tenants. */
 int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 void snapshot_free(struct snapshot *snapshot);
 

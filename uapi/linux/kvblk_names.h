@@ -295,9 +295,9 @@
 /* X(what it is, the end of its KVBLK_A_TENANT_COUNTER_) */
 #define KVBLK_TENANT_COUNTER_DOC_TABLE(X) \
 	X("Blocks stored.", PUTS) \
-	X("Bytes of these blocks.", PUT_BYTES) \
+	X("Bytes of the blocks stored.", PUT_BYTES) \
 	X("Blocks read.", HITS) \
-	X("Bytes read.", HIT_BYTES) \
+	X("Bytes of the blocks read.", HIT_BYTES) \
 	X("Gets without a block.", MISSES) \
 	X("Puts that failed with -EDQUOT.", OVER_QUOTA) \
 	X("Blocks dropped to meet the quota.", QUOTA_DROPS)
