@@ -81,8 +81,8 @@ struct cli_words {
  * @rows: a table of further options, of a structure within the verb's
  * @with: name of an option without which this one has no meaning
  * @without: name of an option that excludes this one
+ * @marks: offset of a uint32_t whose @bits are set if the option is given; 0: none
  * @bits: CLI_FLAG: bits to set; others: bits to set at @marks
- * @marks: offset of a uint32_t that tells which options were given; 0: none
  * @required: must be given
  * @optional: the option may be given without its value
  * @repeat: CLI_CALL: takes all arguments that are left
@@ -103,8 +103,8 @@ struct cli_option {
 	const struct cli_option *rows;
 	const char *with;
 	const char *without;
-	uint32_t bits;
 	size_t marks;
+	uint32_t bits;
 	bool required;
 	bool optional;
 	bool repeat;

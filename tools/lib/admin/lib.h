@@ -81,8 +81,8 @@ void *kvblk_reply_add(struct replies *replies, size_t size);
 const char *kvblk_find_name(unsigned int kind, unsigned int n);
 
 /*
- * Read the numbers of @nest, if it is not NULL, that have names of @kind to @to, and set their
- * @has. Both are indexed by attribute.
+ * Read the numbers of @nest with names of @kind to @to, and set @has of each. The index is the
+ * number of the attribute. @nest may be NULL.
  */
 void kvblk_nl_numbers(uint64_t *to, bool *has, unsigned int kind, struct nlattr *nest);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Tenants of pools. The rule: an attribute without a value is not sent, so that the module
- * chooses its default for a new tenant and keeps what an old one has.
+ * Tenants of pools. The rule: a field without a value is not sent: a new tenant has the module's
+ * default, an existing tenant does not change.
  */
 #include <errno.h>
 #include <stdio.h>
