@@ -61,6 +61,7 @@
  *   throttle->lock    spinlock, irq-safe: write throttle
  *   flash->bandwidth_lock spinlock: samples of the bandwidth; trylock only, a leaf
  *   duel.judge        mutex: the duel's sizes and verdict; trylock, or by a tunable's store
+ *   policy.admissions_lock mutex: the tenants' admissions, with allocations for them; a leaf
  *   duel.lock         spinlock: the miniatures; requests only try it
  *   policy.lock       spinlock, bh-safe: the log's clock and budget; a leaf
  *   dram node->idle_lock spinlock, irq-safe: folios without a DRAM block; a leaf

@@ -103,6 +103,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 		return 0;
 	v->classes[v->nr++] = (struct kvblk_policy_rec) {
 		.id = rec->id,
+		.admission = &v->pool->policy.own,
 		.bytes = kvblk_flash_units(flash, slot->len) << KVBLK_UNIT_SHIFT,
 		.heat = slot->heat,
 		.priority = kvblk_index_retained(&v->pool->index, slot, now) ? KVBLK_PRIORITY_MAX :

@@ -36,7 +36,7 @@ static noinline void put_ask(struct kvblk_req *req)
 	single.parent_present = single.parent &&
 				kvblk_index_find(&pool->index, req->write.parent, &slot) &&
 				slot.tenant == req->tenant;
-	req->write.declined = !kvblk_policy_admit(p, &single);
+	req->write.declined = !kvblk_policy_admit(&p->own, &single);
 }
 
 bool kvblk_put_admit(struct kvblk_req *req)
@@ -122,10 +122,12 @@ static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 	chain->parent = parent.lo;
 	chain->parent_present = before ||
 		(parent.lo && kvblk_block_present(pool, parent, puts[0]->tenant, &slot));
-	if (entered)
+	if (entered && kvblk_duel_samples_any(&pool->duel, chain)) {
+		chain->kind = kvblk_policy_kind(&pool->policy.own, chain);
 		kvblk_duel_offer(&pool->duel, chain);
+	}
 	if (!chain_to_dram(pool, puts, nr, chain) && entered)
-		admitted = kvblk_policy_admit(&pool->policy, chain);
+		admitted = kvblk_policy_admit(&pool->policy.own, chain);
 	while (admitted < nr)
 		puts[admitted++]->write.declined = true;
 }

@@ -122,6 +122,7 @@ static u32 mini_reclaim(struct kvblk_mini *m)
 		u32 at = m->order[0];	/* none is dead, so the oldest is next */
 		struct kvblk_policy_rec rec = {
 			.id.lo = m->blocks[at].lo,
+			.admission = &m->policy.own,
 			.bytes = 1,
 			.heat = m->blocks[at].heat,
 		};
@@ -167,7 +168,7 @@ static void mini_offer(struct kvblk_mini *m, const struct mini_block *block)
 		.kind = block->kind,
 	};
 
-	if (kvblk_policy_admit(&m->policy, &chain))
+	if (kvblk_policy_admit(&m->policy.own, &chain))
 		mini_write(m, block->lo);
 }
 
@@ -258,10 +259,23 @@ void __kvblk_duel_touch(struct kvblk_duel *d, struct kvblk_id id)
 	spin_unlock(&d->lock);
 }
 
-void __kvblk_duel_offer(struct kvblk_duel *d, const struct kvblk_policy_chain *chain)
+bool kvblk_duel_samples_any(const struct kvblk_duel *d, const struct kvblk_policy_chain *chain)
+{
+	u32 i;
+
+	if (!READ_ONCE(d->sampled))
+		return false;
+	for (i = 0; i < chain->nr; i++)
+		if (kvblk_duel_samples(d, chain->ids[i]))
+			return true;
+	return false;
+}
+
+void kvblk_duel_offer(struct kvblk_duel *d, const struct kvblk_policy_chain *chain)
 {
 	struct mini_block block = {
-		.kind = KVBLK_POLICY_ANY, .wanted = chain->wanted || chain->priority,
+		.kind = chain->chain ? chain->kind : KVBLK_POLICY_ANY,
+		.wanted = chain->wanted || chain->priority,
 	};
 	u32 i, locked = 0;
 
@@ -269,12 +283,8 @@ void __kvblk_duel_offer(struct kvblk_duel *d, const struct kvblk_policy_chain *c
 	for (i = chain->nr; i--; ) {
 		if (!kvblk_duel_samples(d, chain->ids[i]))
 			continue;
-		if (!locked) {
-			if (!spin_trylock(&d->lock))
-				return;
-			if (chain->chain)
-				block.kind = kvblk_policy_kind(d->policy, chain);
-		}
+		if (!locked && !spin_trylock(&d->lock))
+			return;
 		block.lo = chain->ids[i].lo;
 		block.goes_on = !chain->chain || chain->goes_on || i + 1 < chain->nr;
 		if (d->minis)

@@ -63,7 +63,6 @@ void kvblk_duel_set(struct kvblk_duel *d, bool on);
 void kvblk_duel_judge(struct kvblk_duel *d, u64 memory);
 
 void __kvblk_duel_touch(struct kvblk_duel *d, struct kvblk_id id);
-void __kvblk_duel_offer(struct kvblk_duel *d, const struct kvblk_policy_chain *chain);
 
 static inline bool kvblk_duel_samples(const struct kvblk_duel *d, struct kvblk_id id)
 {
@@ -77,11 +76,12 @@ static inline void kvblk_duel_touch(struct kvblk_duel *d, struct kvblk_id id)
 		__kvblk_duel_touch(d, id);
 }
 
-/* Account for a put of absent blocks, and so for their requests. Process context. */
-static inline void kvblk_duel_offer(struct kvblk_duel *d, const struct kvblk_policy_chain *chain)
-{
-	if (READ_ONCE(d->sampled))
-		__kvblk_duel_offer(d, chain);
-}
+/* Return whether @chain has a block of the sample, so that the duel needs kvblk_duel_offer(). */
+bool kvblk_duel_samples_any(const struct kvblk_duel *d, const struct kvblk_policy_chain *chain);
+/*
+ * Account for a put of absent blocks, and so for their requests. The chain's @kind must be known.
+ * Process context.
+ */
+void kvblk_duel_offer(struct kvblk_duel *d, const struct kvblk_policy_chain *chain);
 
 #endif

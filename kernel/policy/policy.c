@@ -11,10 +11,12 @@
  * part of its segment's stay and the budget permits. A mostly hot segment stays in place, with the
  * age of its youngest part's touches: LRU without writes if segments are hot or cold as a whole.
  *
- * Ghosts, rates and forks are hints, shared without a lock: a lost store costs a decision.
+ * Ghosts, rates and forks are a tenant's own; the log's clock and its budget are the pool's.
+ * Ghosts, rates and forks are hints, shared by CPUs without a lock: a lost store costs a decision.
  */
 #include <linux/bitfield.h>
 #include <linux/bitops.h>
+#include <linux/cleanup.h>
 #include <linux/errno.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
@@ -37,11 +39,16 @@
 #define RENEW_PERMILLE	500	/* share of hot bytes above which a segment is left in place */
 #define YOUNG_PERMILLE	250	/* share whose touches give the new age; at most RENEW_PERMILLE */
 #define BUDGET_SHIFT	4	/* largest part of the pool that the budget saves up */
+#define FORKS		4096	/* parents whose children are counted */
 #define FORKS_SHARED	3	/* number of children that make a parent a shared prompt */
 /* A fork: upper bits of the parent, and prints of its first children, 0 for none. */
 #define FORK_CHILD_BITS	13
 #define FORK_CHILD	GENMASK_ULL(FORK_CHILD_BITS - 1, 0)
 #define FORK_PARENT	GENMASK_ULL(63, FORKS_SHARED * FORK_CHILD_BITS)
+/* Admissions of tenants other than "default", compared with that one's. */
+#define TENANT_SHARE	16
+#define TENANT_GHOSTS_MIN	4096
+#define TENANT_GHOSTS_MAX	BIT(20)
 #define RATE_MEMORY	4096	/* verdicts that a kind's rate remembers */
 #define ALL_MEMORY	(32 * RATE_MEMORY)	/* blocks that the rate of all kinds remembers */
 #define LEARN_SEEN	20	/* verdicts needed before a kind is judged */
@@ -65,6 +72,79 @@
 #define GHOST_KIND	GENMASK(12, 8)
 #define GHOST_TICK	GENMASK(7, 0)
 
+static void admission_destroy(struct kvblk_admission *a)
+{
+	kvfree(a->offers);
+	kvfree(a->ghost);
+	kvfree(a->forks);
+	a->offers = NULL;
+	a->ghost = NULL;
+	a->forks = NULL;
+}
+
+static int admission_init(struct kvblk_admission *a, struct kvblk_policy *p, u64 nr_ghosts,
+			  u64 nr_offers, u32 nr_forks)
+{
+	a->policy = p;
+	a->nr_ghosts = roundup_pow_of_two((unsigned long)nr_ghosts);
+	a->nr_offers = round_up(nr_offers, OFFER_LINE);
+	a->nr_forks = nr_forks;
+	a->ghost = kvcalloc(a->nr_ghosts, sizeof(*a->ghost), GFP_KERNEL);
+	a->forks = kvcalloc(a->nr_forks, sizeof(*a->forks), GFP_KERNEL);
+	if (a->ghost && a->forks)
+		return 0;
+	admission_destroy(a);
+	return -ENOMEM;
+}
+
+/* Allocate the memory of offers, unless it exists, under admissions_lock. Returns 0 or -ENOMEM. */
+static int admission_offers(struct kvblk_admission *a)
+{
+	u16 *offers;
+
+	if (a->offers)
+		return 0;
+	offers = kvcalloc(a->nr_offers, sizeof(*offers), GFP_KERNEL | __GFP_NOWARN);
+	if (!offers)
+		return -ENOMEM;
+	/* pairs with admit_first() */
+	smp_store_release(&a->offers, offers);
+	return 0;
+}
+
+struct kvblk_admission *kvblk_admission_new(struct kvblk_policy *p)
+{
+	struct kvblk_admission *a = kzalloc(sizeof(*a), GFP_KERNEL);
+	const u32 whole = p->own.nr_ghosts;
+	const u64 nr_ghosts = clamp_t(u32, whole / TENANT_SHARE, min(whole, TENANT_GHOSTS_MIN),
+				      TENANT_GHOSTS_MAX);
+
+	if (!a || admission_init(a, p, nr_ghosts, nr_ghosts * BLOCKS_PER_GHOST * OFFERS_PER_BLOCK,
+				 FORKS / TENANT_SHARE)) {
+		kfree(a);
+		return NULL;
+	}
+	guard(mutex)(&p->admissions_lock);
+	if (p->own.offers && admission_offers(a)) {
+		admission_destroy(a);
+		kfree(a);
+		return NULL;
+	}
+	list_add_tail(&a->link, &p->admissions);
+	return a;
+}
+
+void kvblk_admission_free(struct kvblk_admission *a)
+{
+	if (!a)
+		return;
+	mutex_lock(&a->policy->admissions_lock);
+	list_del_init(&a->link);
+	mutex_unlock(&a->policy->admissions_lock);
+	admission_destroy(a);
+	kfree(a);
+}
+
 static int policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_offers, u64 nr_ghosts)
 {
 	memset(p, 0, sizeof(*p));
@@ -75,14 +155,10 @@ static int policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_offers, u64 
 	spin_lock_init(&p->lock);
 	p->capacity = capacity;
 	p->now = 1;
-	p->nr_ghosts = roundup_pow_of_two((unsigned long)nr_ghosts);
-	p->nr_offers = round_up(nr_offers, OFFER_LINE);
-	p->ghost = kvcalloc(p->nr_ghosts, sizeof(*p->ghost), GFP_KERNEL);
-	p->forks = kvcalloc(KVBLK_POLICY_FORKS, sizeof(*p->forks), GFP_KERNEL);
-	if (p->ghost && p->forks)
-		return 0;
-	kvblk_policy_destroy(p);
-	return -ENOMEM;
+	mutex_init(&p->admissions_lock);
+	INIT_LIST_HEAD(&p->admissions);
+	list_add_tail(&p->own.link, &p->admissions);
+	return admission_init(&p->own, p, nr_ghosts, nr_offers, FORKS);
 }
 
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
@@ -107,26 +183,18 @@ int kvblk_policy_init_mini(struct kvblk_policy *p, u32 nr_blocks, bool second_on
 
 void kvblk_policy_destroy(struct kvblk_policy *p)
 {
-	kvfree(p->offers);
-	kvfree(p->ghost);
-	kvfree(p->forks);
-	p->ghost = NULL;
-	p->forks = NULL;
+	admission_destroy(&p->own);
 }
 
-/* Allocate the memory of offers, unless it exists. Returns 0 or -ENOMEM. */
+/* Allocate the memory of all tenants' offers, unless it exists. Returns 0 or -ENOMEM. */
 static int offers_init(struct kvblk_policy *p)
 {
-	u16 *offers;
+	struct kvblk_admission *a;
 
-	if (READ_ONCE(p->offers))
-		return 0;
-	offers = kvcalloc(p->nr_offers, sizeof(*offers), GFP_KERNEL | __GFP_NOWARN);
-	if (!offers)
-		return -ENOMEM;
-	/* pairs with admit_first(); the other one that allocates may have been faster */
-	if (cmpxchg(&p->offers, NULL, offers))
-		kvfree(offers);
+	guard(mutex)(&p->admissions_lock);
+	list_for_each_entry(a, &p->admissions, link)
+		if (admission_offers(a))
+			return -ENOMEM;
 	return 0;
 }
 
@@ -207,22 +275,22 @@ static void rate_add(struct kvblk_policy_rate *rate, u32 seen, u32 again, u32 me
 }
 
 /* Record whether a watched block was requested again in time, which ends the watch. */
-static void ghost_verdict(struct kvblk_policy *p, u32 ghost, bool again)
+static void ghost_verdict(struct kvblk_admission *a, u32 ghost, bool again)
 {
 	u32 kind = FIELD_GET(GHOST_KIND, ghost);
-	u32 blocks = p->mini ? 1 : 1 << (kind % KIND_LENGTHS);
+	u32 blocks = a->policy->mini ? 1 : 1 << (kind % KIND_LENGTHS);
 
 	if (!(ghost & GHOST_WATCHED) || kind > KIND_DROPPED)
 		return;
 	/* rec_verdict() counted the drop already, because most verdicts on drops are late */
-	rate_add(&p->kinds[kind], kind != KIND_DROPPED, again, RATE_MEMORY);
+	rate_add(&a->kinds[kind], kind != KIND_DROPPED, again, RATE_MEMORY);
 	if (kind < KIND_LAST)
-		rate_add(&p->all, blocks, again * blocks, ALL_MEMORY);
+		rate_add(&a->all, blocks, again * blocks, ALL_MEMORY);
 }
 
-static u32 *ghost_line(const struct kvblk_policy *p, u64 lo)
+static u32 *ghost_line(const struct kvblk_admission *a, u64 lo)
 {
-	return p->ghost + ((u32)lo & (p->nr_ghosts - 1) & ~(GHOST_WAYS - 1));
+	return a->ghost + ((u32)lo & (a->nr_ghosts - 1) & ~(GHOST_WAYS - 1));
 }
 
 static u32 ghost_print(u64 lo)
@@ -231,9 +299,9 @@ static u32 ghost_print(u64 lo)
 }
 
 /* Remove and return the ghost of @lo; 0 if there is none. */
-static u32 ghost_take(struct kvblk_policy *p, u64 lo)
+static u32 ghost_take(struct kvblk_admission *a, u64 lo)
 {
-	u32 *line = ghost_line(p, lo);
+	u32 *line = ghost_line(a, lo);
 	int i;
 
 	for (i = 0; i < GHOST_WAYS; i++) {
@@ -248,9 +316,9 @@ static u32 ghost_take(struct kvblk_policy *p, u64 lo)
 }
 
 /* Add a ghost of @lo, maybe for the oldest one. Declined ones get their verdict after a turn. */
-static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
+static void ghost_put(struct kvblk_admission *a, u64 lo, u32 flags, u32 kind)
 {
-	u32 *line = ghost_line(p, lo), now = kvblk_policy_tick(p);
+	u32 *line = ghost_line(a, lo), now = kvblk_policy_tick(a->policy);
 	u32 best = 0, victim = 0, ghost, i;
 
 	for (i = 0; i < GHOST_WAYS; i++) {
@@ -259,7 +327,7 @@ static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 		ghost = READ_ONCE(line[i]);
 		age = (now - ghost) & GHOST_TICK;
 		if ((ghost & GHOST_DECLINED) && age > KVBLK_POLICY_TURN) {
-			ghost_verdict(p, ghost, false);
+			ghost_verdict(a, ghost, false);
 			WRITE_ONCE(line[i], ghost & ~GHOST_WATCHED);
 		}
 		if ((ghost & GHOST_PRINT) == ghost_print(lo))
@@ -273,14 +341,14 @@ static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 	}
 	ghost = READ_ONCE(line[victim]);
 	if (ghost & GHOST_DECLINED)
-		ghost_verdict(p, ghost, false);
+		ghost_verdict(a, ghost, false);
 	WRITE_ONCE(line[victim], ghost_print(lo) | flags | FIELD_PREP(GHOST_KIND, kind) | now);
 }
 
 /* Count @parent's children before @child, to FORKS_SHARED at most; repeated children count once. */
-static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
+static u32 fork_count(struct kvblk_admission *a, u64 parent, u64 child)
 {
-	u64 *slot = &p->forks[(u32)parent % KVBLK_POLICY_FORKS];
+	u64 *slot = &a->forks[(u32)parent & (a->nr_forks - 1)];
 	u64 parent_print = parent & FORK_PARENT, fork = READ_ONCE(*slot);
 	u64 child_print = (child >> (64 - FORK_CHILD_BITS)) ?: 1;
 	u32 i;
@@ -300,37 +368,39 @@ static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
 	return i;
 }
 
-u32 kvblk_policy_kind(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+u32 kvblk_policy_kind(struct kvblk_admission *a, const struct kvblk_policy_chain *chain)
 {
 	u32 kind = min(fls(chain->nr) - 1, KIND_LENGTHS - 1);
 
+	if (!a)
+		return KVBLK_POLICY_ANY;
 	/* chains behind a shared prompt are new chains */
 	if (chain->parent && chain->parent_present &&
-	    fork_count(p, chain->parent, chain->ids[0].lo) < FORKS_SHARED)
+	    fork_count(a, chain->parent, chain->ids[0].lo) < FORKS_SHARED)
 		kind += KIND_LENGTHS;
 	return kind;
 }
 
 /* Return the permille of the average rate below which a kind is poor. */
-static u32 poor_permille(const struct kvblk_policy *p)
+static u32 poor_permille(const struct kvblk_admission *a)
 {
-	const struct kvblk_policy_rate *dropped = &p->kinds[KIND_DROPPED];
-	u64 lost = (u64)READ_ONCE(dropped->again) * READ_ONCE(p->all.seen);
-	u64 used = (u64)READ_ONCE(dropped->seen) * READ_ONCE(p->all.again);
+	const struct kvblk_policy_rate *dropped = &a->kinds[KIND_DROPPED];
+	u64 lost = (u64)READ_ONCE(dropped->again) * READ_ONCE(a->all.seen);
+	u64 used = (u64)READ_ONCE(dropped->seen) * READ_ONCE(a->all.again);
 	u64 crowded = used ? div64_u64(lost * CROWDED_PERMILLE, used) : 0;
 
 	/* the more dropped blocks are requested, the more a longer stay of the rest would pay */
-	return 1000 + POOR_PERMILLE - READ_ONCE(p->admit_permille) +
+	return 1000 + POOR_PERMILLE - READ_ONCE(a->policy->admit_permille) +
 	       min_t(u64, crowded, CROWDED_PERMILLE);
 }
 
 /* Return whether @kind is requested too little by more than chance, about a count's square root. */
-static bool kind_poor(const struct kvblk_policy *p, u32 kind)
+static bool kind_poor(const struct kvblk_admission *a, u32 kind)
 {
-	u32 seen = READ_ONCE(p->kinds[kind].seen);
-	u64 again = READ_ONCE(p->kinds[kind].again);
-	u64 all = max(READ_ONCE(p->all.seen), 1U);
-	u64 need = div64_u64((u64)seen * READ_ONCE(p->all.again) * poor_permille(p), 1000 * all);
+	u32 seen = READ_ONCE(a->kinds[kind].seen);
+	u64 again = READ_ONCE(a->kinds[kind].again);
+	u64 all = max(READ_ONCE(a->all.seen), 1U);
+	u64 need = div64_u64((u64)seen * READ_ONCE(a->all.again) * poor_permille(a), 1000 * all);
 
 	/* if all are poor, none is poorer than the average */
 	need = max(need, div_u64((u64)seen * POOR_FLOOR, 1000));
@@ -346,9 +416,9 @@ static bool below(u32 x, u32 permille)
 }
 
 /* Return true @permille times in a thousand; the sequence is deterministic. */
-static bool chance(struct kvblk_policy *p, u32 permille)
+static bool chance(struct kvblk_admission *a, u32 permille)
 {
-	return below(atomic_inc_return(&p->dice), permille);
+	return below(atomic_inc_return(&a->dice), permille);
 }
 
 /* Return chance() by @lo and @salt alone, because a ring's put that had to wait is begun anew. */
@@ -369,14 +439,14 @@ static u16 *offer_find(u16 *line, u16 print)
 }
 
 /* Return how many leading blocks of @chain were offered before; remember the others. */
-static u32 second_offers(struct kvblk_policy *p, u16 *offers,
+static u32 second_offers(struct kvblk_admission *a, u16 *offers,
 			 const struct kvblk_policy_chain *chain)
 {
-	bool note = chance(p, READ_ONCE(p->second_permille));
+	bool note = chance(a, READ_ONCE(a->policy->second_permille));
 	u32 i, lead = 0;
 
 	for (i = 0; i < chain->nr; i++) {
-		u64 lo = chain->ids[i].lo, nr = (u32)lo * (p->nr_offers / OFFER_LINE) >> 32;
+		u64 lo = chain->ids[i].lo, nr = (u32)lo * (a->nr_offers / OFFER_LINE) >> 32;
 		u16 *line = &offers[nr * OFFER_LINE], print = (u16)(lo >> 48) ?: 1;
 		u16 *before = offer_find(line, print), oldest;
 
@@ -394,93 +464,97 @@ static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 	return lead;
 }
 
-static bool decline(struct kvblk_policy *p, u32 kind)
+static bool decline(struct kvblk_admission *a, u32 kind)
 {
-	return READ_ONCE(p->admit_permille) < KVBLK_POLICY_ADMIT_MAX &&
-	       kind_poor(p, kind) && !chance(p, PROBE_PERMILLE);
+	return READ_ONCE(a->policy->admit_permille) < KVBLK_POLICY_ADMIT_MAX &&
+	       kind_poor(a, kind) && !chance(a, PROBE_PERMILLE);
 }
 
 /* Admit all blocks of a chain but the last, or none; decide on the last, if any, separately. */
-static u32 admit_chain(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+static u32 admit_chain(struct kvblk_admission *a, const struct kvblk_policy_chain *chain)
 {
 	u32 nr = chain->nr, last = nr - 1, declined = 0, i;
-	u32 kind = p->mini ? chain->kind : kvblk_policy_kind(p, chain);
+	u32 kind = a->policy->mini ? chain->kind : kvblk_policy_kind(a, chain);
 	/* a single block of a miniature is the chain's last one, or an inner one */
-	u32 inner = p->mini && chain->goes_on ? nr : last;
+	u32 inner = a->policy->mini && chain->goes_on ? nr : last;
 	bool known = chain->priority || chain->wanted, known_last = known;
 
 	for (i = 0; i < chain->nr; i++) {
-		u32 ghost = ghost_take(p, chain->ids[i].lo);
+		u32 ghost = ghost_take(a, chain->ids[i].lo);
 
 		if (!(ghost & GHOST_DECLINED))
 			continue;
-		ghost_verdict(p, ghost, true);
-		atomic64_add(!known, &p->stats.ghost_hits);
+		ghost_verdict(a, ghost, true);
+		atomic64_add(!known, &a->ghost_hits);
 		known = true;
 		known_last |= i == last;
 	}
 	/* a declined last block turned out to have a successor */
 	if (chain->parent && !chain->parent_present)
-		ghost_verdict(p, ghost_take(p, chain->parent), true);
+		ghost_verdict(a, ghost_take(a, chain->parent), true);
 
-	if (!known && decline(p, kind)) {
+	if (!known && decline(a, kind)) {
 		nr = 0;
 		declined = GHOST_DECLINED;
-		ghost_put(p, chain->ids[0].lo, declined, 0);
+		ghost_put(a, chain->ids[0].lo, declined, 0);
 	}
 	if (inner)
-		ghost_put(p, chain->ids[(inner - 1) / 2].lo, GHOST_WATCHED | declined, kind);
+		ghost_put(a, chain->ids[(inner - 1) / 2].lo, GHOST_WATCHED | declined, kind);
 	if (chain->goes_on)
 		return nr;
-	if (nr && !known_last && decline(p, KIND_LAST)) {
+	if (nr && !known_last && decline(a, KIND_LAST)) {
 		nr--;
 		declined = GHOST_DECLINED;
 	}
-	ghost_put(p, chain->ids[last].lo, GHOST_WATCHED | declined, KIND_LAST);
+	ghost_put(a, chain->ids[last].lo, GHOST_WATCHED | declined, KIND_LAST);
 	return nr;
 }
 
 /* Admit an even share of the puts outside chains. */
-static u32 admit_single(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+static u32 admit_single(struct kvblk_admission *a, const struct kvblk_policy_chain *chain)
 {
 	u64 lo = chain->ids[0].lo;
-	u32 share = READ_ONCE(p->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
-	bool again = ghost_take(p, lo) & GHOST_DECLINED;
+	u32 share = READ_ONCE(a->policy->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
+	bool again = ghost_take(a, lo) & GHOST_DECLINED;
 
 	if (!again && (chain->parent_present || chain->priority || chain->wanted ||
-		       !READ_ONCE(p->reclaims) || chance_of(lo, SALT_ADMIT, share)))
+		       !READ_ONCE(a->policy->reclaims) || chance_of(lo, SALT_ADMIT, share)))
 		return chain->nr;
 	/* keep the ghost of an admitted block, because admission may be asked again at once */
-	ghost_put(p, lo, GHOST_DECLINED, 0);
-	atomic64_add(again, &p->stats.ghost_hits);
+	ghost_put(a, lo, GHOST_DECLINED, 0);
+	atomic64_add(again, &a->ghost_hits);
 	return again ? chain->nr : 0;
 }
 
 /* Return how many leading blocks of @chain the memory of offers permits. */
-static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+static u32 admit_first(struct kvblk_admission *a, const struct kvblk_policy_chain *chain)
 {
+	const struct kvblk_policy *p = a->policy;
 	/* about puts outside chains too little is known to decline them by default */
 	u32 first = chain->chain && READ_ONCE(p->second_only) ? 0 : READ_ONCE(p->first_permille);
 	u64 lo = chain->ids[0].lo;
-	/* pairs with offers_init() */
-	u16 *offers = smp_load_acquire(&p->offers);
+	/* pairs with admission_offers() */
+	u16 *offers = smp_load_acquire(&a->offers);
 
 	/* nothing is declined until reclaim has begun */
 	if (first == KVBLK_POLICY_FIRST || !offers || chain->priority ||
 	    chain->wanted || !READ_ONCE(p->reclaims) ||
-	    (chain->chain ? chance(p, first) : chance_of(lo, SALT_FIRST, first)))
+	    (chain->chain ? chance(a, first) : chance_of(lo, SALT_FIRST, first)))
 		return chain->nr;
-	return second_offers(p, offers, chain);
+	return second_offers(a, offers, chain);
 }
 
-u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+u32 kvblk_policy_admit(struct kvblk_admission *a, const struct kvblk_policy_chain *chain)
 {
-	u32 nr = admit_first(p, chain);
+	u32 nr;
 
+	if (!a)
+		return chain->nr;
+	nr = admit_first(a, chain);
 	/* where a block of a miniature is a second offer, the whole chain has new ones, too */
-	if (nr == chain->nr && !(p->mini && p->second_only))
-		nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
-	atomic64_add(chain->nr - nr, &p->stats.declined);
+	if (nr == chain->nr && !(a->policy->mini && a->policy->second_only))
+		nr = chain->chain ? admit_chain(a, chain) : admit_single(a, chain);
+	atomic64_add(chain->nr - nr, &a->declined);
 	return nr;
 }
 
@@ -539,15 +613,18 @@ static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
 }
 
 /* Record whether @r was requested again, for the rate of its kind. */
-static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r)
+static void rec_verdict(const struct kvblk_policy_rec *r)
 {
-	u32 ghost = ghost_take(p, r->id.lo);
+	struct kvblk_admission *a = r->admission;
+	u32 ghost = a ? ghost_take(a, r->id.lo) : 0;
 
-	ghost_verdict(p, ghost, r->heat);
+	if (!ghost)
+		return;
+	ghost_verdict(a, ghost, r->heat);
 	if (r->keep || !(ghost & GHOST_WATCHED) || FIELD_GET(GHOST_KIND, ghost) >= KIND_LAST)
 		return;
-	rate_add(&p->kinds[KIND_DROPPED], 1, 0, RATE_MEMORY);
-	ghost_put(p, r->id.lo, GHOST_WATCHED | GHOST_DECLINED, KIND_DROPPED);
+	rate_add(&a->kinds[KIND_DROPPED], 1, 0, RATE_MEMORY);
+	ghost_put(a, r->id.lo, GHOST_WATCHED | GHOST_DECLINED, KIND_DROPPED);
 }
 
 static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_rec *recs,
@@ -614,7 +691,7 @@ int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 	for (i = 0; i < nr; i++) {
 		const struct kvblk_policy_rec *r = &recs[i];
 
-		rec_verdict(p, r);
+		rec_verdict(r);
 		kept += r->keep;
 		if (!r->keep) {
 			atomic64_inc(&p->stats.dropped);

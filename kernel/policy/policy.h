@@ -16,7 +16,9 @@
 
 #include <linux/bits.h>
 #include <linux/cache.h>
+#include <linux/list.h>
 #include <linux/minmax.h>
+#include <linux/mutex.h>
 #include <linux/types.h>
 #include <linux/atomic.h>
 #include <linux/spinlock.h>
@@ -27,7 +29,6 @@
 
 #define KVBLK_POLICY_ANY	18	/* a chain of an unknown kind, which is never judged */
 #define KVBLK_POLICY_KINDS	19	/* number of chain kinds; see policy.c */
-#define KVBLK_POLICY_FORKS	4096	/* parents whose children are counted */
 
 /*
  * Defaults and limits of the tunables.
@@ -63,7 +64,7 @@ struct kvblk_policy_chain {
 	bool chain;			/* flagged as one chain; otherwise a single put */
 	bool goes_on;			/* the chain's next blocks come in another batch */
 	bool wanted;			/* the blocks have been requested before */
-	u8 kind;			/* for @mini: kvblk_policy_kind() of the whole chain */
+	u8 kind;	/* for @mini and the duel: kvblk_policy_kind() of the whole chain */
 };
 
 /* A sealed segment that could be reclaimed. */
@@ -76,6 +77,7 @@ struct kvblk_policy_seg {
 /* A live record of the segment being reclaimed. */
 struct kvblk_policy_rec {
 	struct kvblk_id id;
+	struct kvblk_admission *admission; /* of the record's tenant, or NULL */
 	u32 bytes;	/* size on media, header included */
 	u8 heat;	/* the index entry's heat */
 	u8 priority;	/* 0 to 3 */
@@ -86,8 +88,6 @@ struct kvblk_policy_rec {
 
 /* Counts since kvblk_policy_init(), in blocks. */
 struct kvblk_policy_stats {
-	atomic64_t declined;
-	atomic64_t ghost_hits;	/* chains admitted because they had been declined before */
 	atomic64_t kept;	/* by kvblk_policy_classify(), leased ones not counted */
 	atomic64_t kept_bytes;
 	atomic64_t dropped;	/* by kvblk_policy_classify() */
@@ -101,6 +101,28 @@ struct kvblk_policy_rate {
 	u32 again;			/* observations that ended with another request */
 };
 
+/*
+ * The knowledge that admission has of one tenant's chains. No other tenant's puts, gets or
+ * reclaimed blocks change it, or else a tenant could learn of others' blocks by what is declined.
+ */
+struct kvblk_admission {
+	struct kvblk_policy *policy;	/* tunables and clock */
+	struct list_head link;		/* in policy->admissions; policy->admissions_lock */
+	u32 *ghost;		/* prints of declined and of watched blocks; racy, lossy */
+	u32 nr_ghosts;		/* entries of @ghost, a power of two */
+	u32 nr_forks;		/* entries of @forks, a power of two */
+	u64 *forks;		/* parents and their first children; racy, lossy */
+	u16 *offers;	/* of blocks declined at first offer; NULL if never used; racy, lossy */
+	u64 nr_offers;		/* entries of @offers */
+
+	/* puts write the fields below */
+	atomic64_t declined ____cacheline_aligned_in_smp;	/* blocks */
+	atomic64_t ghost_hits;	/* chains admitted because they had been declined before */
+	atomic_t dice;		/* state of the random numbers; racy */
+	struct kvblk_policy_rate kinds[KVBLK_POLICY_KINDS];	/* of each kind of chain; racy */
+	struct kvblk_policy_rate all;	/* rate of all kinds, by blocks; racy */
+};
+
 struct kvblk_policy {
 	u32 admit_permille;	/* see KVBLK_POLICY_ADMIT; tunable, any time, WRITE_ONCE() */
 	u32 first_permille;	/* see KVBLK_POLICY_FIRST; set by kvblk_policy_set_first() */
@@ -110,11 +132,10 @@ struct kvblk_policy {
 	bool mini;		/* of a miniature, whose chains are single blocks of a whole one */
 	bool second_only;	/* @first_permille counts as 0; kvblk_policy_set_second_only() */
 	u32 rec_bytes;		/* mean size of the records that reclaim saw; racy */
-	u32 *ghost;		/* prints of declined and of watched blocks; racy, lossy */
-	u32 nr_ghosts;		/* entries of @ghost, a power of two */
-	u16 *offers;	/* of blocks declined at first offer; NULL if never used; racy, lossy */
-	u64 nr_offers;		/* entries of @offers */
-	u64 *forks;		/* parents and their first children; racy, lossy */
+
+	/* protects @admissions; held while the memory of offers is allocated; a leaf */
+	struct mutex admissions_lock;
+	struct list_head admissions;	/* of all tenants, @own is the first */
 
 	/* protects @capacity to @now; leaf, bh-safe; taken once a segment, never by a put or get */
 	spinlock_t lock;
@@ -126,9 +147,7 @@ struct kvblk_policy {
 
 	/* puts write the fields below; gets read only those above */
 	struct kvblk_policy_stats stats ____cacheline_aligned_in_smp;
-	atomic_t dice;		/* state of the admission's random numbers; racy */
-	struct kvblk_policy_rate kinds[KVBLK_POLICY_KINDS];	/* of each kind of chain; racy */
-	struct kvblk_policy_rate all;	/* rate of all kinds, by blocks; racy */
+	struct kvblk_admission own;	/* admission of the tenant "default" */
 } ____cacheline_aligned_in_smp;
 
 /*
@@ -138,11 +157,20 @@ struct kvblk_policy {
 int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks);
 /* Likewise, a policy with @mini for @nr_blocks of size 1; see kvblk_policy_set_second_only(). */
 int kvblk_policy_init_mini(struct kvblk_policy *p, u32 nr_blocks, bool second_only);
+/* Free @p's memory. The admissions of other tenants must be freed before. */
 void kvblk_policy_destroy(struct kvblk_policy *p);
+/*
+ * Allocate the admission of a tenant other than "default", a sixteenth as large: at most 4 MiB, and
+ * 24 MiB of offers once @first_permille or the duel need them. Returns NULL without memory. May
+ * sleep.
+ */
+struct kvblk_admission *kvblk_admission_new(struct kvblk_policy *p);
+void kvblk_admission_free(struct kvblk_admission *a);	/* NULL: no effect; may sleep */
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
 /*
- * Change @first_permille, 0 to 1000. The first value below 1000 allocates 12 bytes for each block,
- * for good. Returns 0, or -ENOMEM with nothing changed. May sleep; the caller serializes calls.
+ * Change @first_permille, 0 to 1000. The first value below 1000 allocates the offers of all
+ * tenants, those of "default" with 12 bytes for each block, for good. Returns 0, or -ENOMEM with
+ * nothing changed. May sleep; the caller serializes calls.
  */
 int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille);
 /*
@@ -162,11 +190,12 @@ static inline u8 kvblk_policy_tick(const struct kvblk_policy *p)
  */
 u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class, u64 bytes);
 /*
- * Return how many leading blocks to write; the rest is declined, and remembered. Call it once for
- * each put batch flagged as a chain, and for each other put: a second call gives the same answer
- * for it. Any context; takes no lock.
+ * Return how many leading blocks to write; the rest is declined, and remembered in the tenant's @a.
+ * Without @a, because the tenant was removed, all are admitted. Call it once for each put batch
+ * flagged as a chain, and for each other put: a second call gives the same answer for it. Any
+ * context; takes no lock.
  */
-u32 kvblk_policy_admit(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
+u32 kvblk_policy_admit(struct kvblk_admission *a, const struct kvblk_policy_chain *chain);
 /*
  * Return the rank of a sealed segment in its member's order of reclaim, which begins with the
  * smallest rank. @stamp: &kvblk_policy_seg.stamp. @empty: no live bytes, so no record to copy.
@@ -177,8 +206,11 @@ static inline u64 kvblk_policy_rank(u64 stamp, bool empty)
 	return empty ? stamp : stamp | BIT_ULL(63);
 }
 
-/* Return the kind of @chain, below KVBLK_POLICY_KINDS; a second call returns the same. */
-u32 kvblk_policy_kind(struct kvblk_policy *p, const struct kvblk_policy_chain *chain);
+/*
+ * Return the kind of @chain, below KVBLK_POLICY_KINDS; a second call returns the same. Without @a
+ * it is KVBLK_POLICY_ANY.
+ */
+u32 kvblk_policy_kind(struct kvblk_admission *a, const struct kvblk_policy_chain *chain);
 /* Return how many of @nr sealed segments may be left in place in a row, to spare young ones. */
 static inline u32 kvblk_policy_tries(u32 nr)
 {
@@ -189,7 +221,8 @@ static inline u32 kvblk_policy_tries(u32 nr)
  * Decide which records of the victim @seg to write again: set @keep in each of @recs, which are in
  * the order of their offsets. Returns the number with @keep set, or -EAGAIN, unless @force, to
  * leave a mostly hot segment in place: then store the new @seg->stamp, and pick again, with @force
- * after kvblk_policy_tries() attempts. Charges the budget. Process context.
+ * after kvblk_policy_tries() attempts. Charges the budget, and updates the tenants' admissions.
+ * Process context; does not sleep.
  *
  * Write kept records again in the order of @recs, because a block's dependents lie before it, in
  * the copy, too. A copy keeps its heat.

@@ -65,7 +65,7 @@ static u32 offer(const struct kvblk_id *ids, u32 nr, u64 parent)
 		.parent_present = parent != 0, .chain = true,
 	};
 
-	return kvblk_policy_admit(&policy, &chain);
+	return kvblk_policy_admit(&policy.own, &chain);
 }
 
 /* Write the log @turns times over. */
@@ -79,7 +79,7 @@ static void fill(struct kvblk_policy_rec *recs, u32 nr)
 {
 	for (u32 i = 0; i < nr; i++)
 		recs[i] = (struct kvblk_policy_rec){
-			.id = fresh_id(), .bytes = BLOCK,
+			.id = fresh_id(), .bytes = BLOCK, .admission = &policy.own,
 		};
 }
 
@@ -149,7 +149,7 @@ POLICY_TEST(test_new_pool_admits_all)
 		fresh_ids(ids, len);
 		assert_int_equal(offer(ids, len, 0), len);
 	}
-	assert_int_equal(atomic64_read(&policy.stats.declined), 0);
+	assert_int_equal(atomic64_read(&policy.own.declined), 0);
 }
 
 POLICY_TEST(test_poor_kind_is_declined_whole)
@@ -189,7 +189,7 @@ POLICY_TEST(test_ghost_remembers)
 	/* repeats are noticed, so fewer and fewer are declined */
 	assert_in_range(declined, 10, 49);
 	assert_int_equal(known, declined);
-	assert_int_equal(atomic64_read(&policy.stats.ghost_hits), known);
+	assert_int_equal(atomic64_read(&policy.own.ghost_hits), known);
 }
 
 POLICY_TEST(test_last_block)
@@ -224,7 +224,7 @@ POLICY_TEST(test_chain_in_batches)
 		u32 n;
 
 		fresh_ids(ids, 16);
-		n = kvblk_policy_admit(&policy, &part);
+		n = kvblk_policy_admit(&policy.own, &part);
 		short_of += n == 15;
 		whole += n == 16;
 	}
@@ -245,7 +245,7 @@ POLICY_TEST(test_last_block_that_is_full)
 
 		chain.parent = ids[15].lo;
 		fresh_ids(ids, 16);
-		kvblk_policy_admit(&policy, &chain);
+		kvblk_policy_admit(&policy.own, &chain);
 	}
 	fresh_ids(ids, 16);
 	assert_int_equal(offer(ids, 16, 0), 16);
@@ -323,7 +323,7 @@ static void all_get_in(struct kvblk_policy_chain *chain)
 	teach(400, 64, 0, 0);
 	for (u32 k = 0; k < 50; k++) {
 		fresh_ids(ids, 64);
-		assert_int_equal(kvblk_policy_admit(&policy, chain), 64);
+		assert_int_equal(kvblk_policy_admit(&policy.own, chain), 64);
 	}
 }
 
@@ -346,23 +346,23 @@ POLICY_TEST(test_single_puts)
 	teach(400, 8, 60, 0);
 	for (u32 i = 0; i < 1000; i++) {
 		id = fresh_id();
-		assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+		assert_int_equal(kvblk_policy_admit(&policy.own, &one), 1);
 	}
 	policy.admit_permille = KVBLK_POLICY_ADMIT / 4;
 	for (u32 i = 0; i < 1000; i++) {
 		id = fresh_id();
-		admitted += kvblk_policy_admit(&policy, &one);
+		admitted += kvblk_policy_admit(&policy.own, &one);
 	}
 	assert_in_range(admitted, 200, 300);
 	/* declined once, admitted the second time; its continuation, too */
 	policy.admit_permille = 0;
 	id = fresh_id();
-	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
-	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 0);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 1);
 	one.parent = id.lo;
 	one.parent_present = true;
 	id = fresh_id();
-	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 1);
 
 	/* the answer does not depend on the number of offers */
 	one.parent_present = false;
@@ -370,19 +370,19 @@ POLICY_TEST(test_single_puts)
 	policy.admit_permille = KVBLK_POLICY_ADMIT / 2;
 	for (u32 i = 0; i < 1000; i++) {
 		id = fresh_id();
-		admitted += kvblk_policy_admit(&policy, &one);
+		admitted += kvblk_policy_admit(&policy.own, &one);
 		/* declined before, so this is a second offer */
 		for (int again = 0; again < 3; again++)
-			assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+			assert_int_equal(kvblk_policy_admit(&policy.own, &one), 1);
 	}
 	assert_in_range(admitted, 450, 550);
 	policy.admit_permille = 0;
 	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
 	id = fresh_id();
-	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 0);
 	policy.admit_permille = KVBLK_POLICY_ADMIT;
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+		assert_int_equal(kvblk_policy_admit(&policy.own, &one), 1);
 }
 
 /* A pool that is not full yet and gets only single puts. */
@@ -395,14 +395,14 @@ POLICY_TEST(test_single_puts_before_reclaim)
 	policy.admit_permille = 0;
 	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
 	id = fresh_id();
-	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 1);
 	seg.stamp = kvblk_policy_open(&policy, KVBLK_CLASS_NEW, 1);
 	assert_int_equal(kvblk_policy_classify(&policy, &seg, NULL, 0, true), 0);
 	id = fresh_id();
-	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 0);
 	id = fresh_id();
 	one.wanted = true;
-	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 1);
 }
 
 POLICY_TEST(test_first_offers)
@@ -423,7 +423,7 @@ POLICY_TEST(test_first_offers)
 	assert_int_equal(offer(ids + 8, 16, ids[7].lo), 8);
 	/* declined, because a hole would make the blocks behind it worthless */
 	assert_int_equal(offer(ids + 15, 9, 0), 0);
-	assert_int_equal(kvblk_policy_admit(&policy, &chain), 8);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &chain), 8);
 	/* nothing is remembered, so no offer counts as the second */
 	policy.second_permille = 0;
 	fresh_ids(ids, 24);
@@ -431,6 +431,201 @@ POLICY_TEST(test_first_offers)
 	assert_int_equal(offer(ids, 24, 0), 0);
 	assert_int_equal(kvblk_policy_set_first(&policy, 1000), 0);
 	assert_int_equal(offer(ids, 24, 0), 24);
+}
+
+#define ROUNDS		600
+#define ROUND_MAX	32		/* blocks of a chain */
+
+/* Name the blocks of a round: a chain and a single block. Returns the chain's length. */
+static u32 round_ids(struct kvblk_id ids[ROUND_MAX + 1], u32 round)
+{
+	for (u32 i = 0; i <= ROUND_MAX; i++) {
+		ids[i].lo = mix(round * 64 + i + 1);
+		ids[i].hi = ~ids[i].lo;
+	}
+	return 1 << round % 6;
+}
+
+static u32 round_chain(struct kvblk_admission *a, u32 round)
+{
+	struct kvblk_id ids[ROUND_MAX + 1];
+	struct kvblk_policy_chain chain = {
+		.ids = ids, .nr = round_ids(ids, round), .chain = true, .goes_on = round % 5 == 0,
+		/* few parents have many children, and so are shared prompts */
+		.parent = round % 3 ? mix(round / 30) : 0, .parent_present = true,
+	};
+
+	return kvblk_policy_admit(a, &chain);
+}
+
+static u32 round_single(struct kvblk_admission *a, u32 round)
+{
+	struct kvblk_id ids[ROUND_MAX + 1];
+	struct kvblk_policy_chain one = { .ids = &ids[ROUND_MAX], .nr = 1 };
+
+	round_ids(ids, round);
+	return kvblk_policy_admit(a, &one);
+}
+
+/* Put the blocks of near rounds, twenty before and after, and many others. */
+static void round_hostile(struct kvblk_admission *a, u32 round)
+{
+	for (u32 i = round < 20 ? 0 : round - 20; i < round + 20; i++) {
+		round_chain(a, i);
+		round_single(a, i);
+	}
+	for (u32 i = 0; i < 100; i++)
+		round_single(a, ROUNDS + round * 100 + i);
+}
+
+/*
+ * Play a tenant's puts and the reclaim of the blocks. Each answer goes to @answers. If @other is
+ * not NULL, another tenant puts the same keys meanwhile, and requests the opposite blocks.
+ */
+static void play(u8 answers[ROUNDS][4], struct kvblk_admission *a, struct kvblk_admission *other)
+{
+	struct kvblk_policy_rec recs[2 * ROUND_MAX];
+	struct kvblk_id ids[ROUND_MAX + 1];
+
+	for (u32 round = 0; round < ROUNDS; round++) {
+		struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
+		u32 len = round_ids(ids, round), nr = 0;
+
+		if (other)
+			round_hostile(other, round);
+		answers[round][0] = round_chain(a, round);
+		answers[round][1] = round_single(a, round);
+		/* second offers, of the declined and of the others */
+		answers[round][2] = round_chain(a, round < 7 ? 0 : round - 7);
+		answers[round][3] = round_single(a, round < 7 ? 0 : round - 7);
+		for (u32 i = 0; i < (other ? 2 : 1) * len; i++)
+			recs[nr++] = (struct kvblk_policy_rec){
+				.id = ids[i % len], .bytes = BLOCK,
+				.admission = i < len ? a : other,
+				.heat = (i < len) == (round % 6 < 3) ? kvblk_policy_tick(&policy) : 0,
+			};
+		kvblk_policy_classify(&policy, &seg, recs, nr, true);
+	}
+}
+
+/* Play with a new policy that declines much, in each way. @shared: both tenants are one. */
+static void play_new(u8 answers[ROUNDS][4], bool first, bool hostile, bool shared)
+{
+	struct kvblk_admission *a = &policy.own, *b;
+
+	teardown(NULL);
+	assert_int_equal(setup(NULL), 0);
+	b = kvblk_admission_new(&policy);
+	assert_non_null(b);
+	if (!first)
+		swap(a, b);
+	policy.admit_permille = KVBLK_POLICY_ADMIT_SPARING;
+	policy.second_permille = 800;
+	/* a short budget of the pool would change answers, too */
+	policy.reinsert_permille = KVBLK_POLICY_REINSERT_MAX;
+	assert_int_equal(kvblk_policy_set_first(&policy, 500), 0);
+	play(answers, a, !hostile ? NULL : shared ? a : b);
+	kvblk_admission_free(first ? b : a);
+}
+
+/* Puts, requests and declined blocks of another tenant change no answer. */
+POLICY_TEST(test_tenants_apart)
+{
+	static u8 alone[ROUNDS][4], beside[ROUNDS][4];
+
+	for (int first = 0; first < 2; first++) {
+		play_new(alone, first, false, false);
+		play_new(beside, first, true, false);
+		assert_memory_equal(alone, beside, sizeof(alone));
+		/* within one tenant the same puts change answers */
+		play_new(beside, first, true, true);
+		for (u32 i = 0, differ = 0; i < 4; i++, differ = 0) {
+			for (u32 round = 0; round < ROUNDS; round++)
+				differ += alone[round][i] != beside[round][i];
+			print_message("  %u of %u answers would differ\n", differ, ROUNDS);
+			assert_true(differ > ROUNDS / 50);
+		}
+	}
+}
+
+/* A tenant's own blocks are declined and remembered. */
+POLICY_TEST(test_tenant_has_a_memory)
+{
+	struct kvblk_admission *a = kvblk_admission_new(&policy);
+	struct kvblk_id id = fresh_id();
+	struct kvblk_policy_chain one = { .ids = &id, .nr = 1 };
+
+	assert_non_null(a);
+	policy.reclaims = true;
+	policy.admit_permille = 0;
+	assert_int_equal(kvblk_policy_admit(a, &one), 0);
+	assert_int_equal(kvblk_policy_admit(&policy.own, &one), 0);
+	assert_int_equal(kvblk_policy_admit(a, &one), 1);
+	assert_int_equal(atomic64_read(&a->declined), 1);
+	assert_int_equal(atomic64_read(&a->ghost_hits), 1);
+	assert_int_equal(atomic64_read(&policy.own.ghost_hits), 0);
+	/* a removed tenant */
+	id = fresh_id();
+	assert_int_equal(kvblk_policy_admit(NULL, &one), 1);
+	assert_int_equal(kvblk_policy_kind(NULL, &one), KVBLK_POLICY_ANY);
+	kvblk_admission_free(a);
+	kvblk_admission_free(NULL);
+}
+
+/* Tenants' memories are a part of the pool's, but neither tiny nor huge. */
+TEST(test_tenant_sizes)
+{
+	static const struct {
+		u64 blocks;
+		u32 ghosts;
+	} sizes[] = {
+		{ 64, 1024 }, { 1 << 14, 4096 }, { 1 << 20, 1 << 15 }, { 1 << 26, 1 << 20 },
+	};
+
+	for (u32 i = 0; i < ARRAY_SIZE(sizes); i++) {
+		struct kvblk_admission *a;
+		struct kvblk_policy p;
+
+		assert_int_equal(kvblk_policy_init(&p, CAPACITY, sizes[i].blocks), 0);
+		a = kvblk_admission_new(&p);
+		assert_non_null(a);
+		assert_int_equal(a->nr_ghosts, sizes[i].ghosts);
+		assert_in_range(a->nr_offers, sizes[i].ghosts * 12, sizes[i].ghosts * 12 + 31);
+		kvblk_admission_free(a);
+		kvblk_policy_destroy(&p);
+	}
+}
+
+TEST(test_tenants_without_memory)
+{
+	struct kvblk_admission *a, *late;
+	struct kvblk_policy p;
+
+	assert_int_equal(kvblk_policy_init(&p, CAPACITY, 1000), 0);
+	for (int i = 0; i < 3; i++) {
+		shim_fail_alloc = i;
+		assert_null(kvblk_admission_new(&p));
+		shim_fail_alloc = -1;
+	}
+	a = kvblk_admission_new(&p);
+	assert_non_null(a);
+	/* the offers of the second one */
+	shim_fail_alloc = 1;
+	assert_int_equal(kvblk_policy_set_first(&p, 0), -ENOMEM);
+	shim_fail_alloc = -1;
+	assert_int_equal(p.first_permille, KVBLK_POLICY_FIRST);
+	assert_int_equal(kvblk_policy_set_first(&p, 0), 0);
+	assert_non_null(a->offers);
+	/* a later tenant has offers from the beginning */
+	shim_fail_alloc = 3;
+	assert_null(kvblk_admission_new(&p));
+	shim_fail_alloc = -1;
+	late = kvblk_admission_new(&p);
+	assert_non_null(late);
+	assert_non_null(late->offers);
+	kvblk_admission_free(a);
+	kvblk_admission_free(late);
+	kvblk_policy_destroy(&p);
 }
 
 POLICY_TEST(test_tick)

@@ -417,6 +417,7 @@ static uint32_t list_live(struct sim *s, uint32_t index)
 		s->names[nr] = name;
 		s->recs[nr++] = (struct kvblk_policy_rec){
 			.id = id_of(s, name),
+			.admission = &s->policy.own,
 			.bytes = BLOCK_BYTES,
 			.heat = slot->heat,
 		};
@@ -605,7 +606,7 @@ static void run_ask(struct sim *s)
 	chain.parent = first->parent;
 	chain.parent_present = first->continues;
 	chain.goes_on = first->goes_on;
-	admitted = kvblk_policy_admit(&s->policy, &chain);
+	admitted = kvblk_policy_admit(&s->policy.own, &chain);
 	for (i = 0; i < chain.nr; i++)
 		run->fates[run->ask[i]] = i < admitted ? FATE_WRITE : FATE_DROP;
 }
@@ -720,7 +721,7 @@ static int put_to_memory(struct sim *s, const struct kvblk_policy_chain *chain)
 /* Put the admitted part of a chain into the log. Returns as put_chain() does. */
 static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
 {
-	uint32_t admitted = kvblk_policy_admit(&s->policy, chain);
+	uint32_t admitted = kvblk_policy_admit(&s->policy.own, chain);
 	bool declined = admitted < chain->nr;
 	const struct object copy = { 0 };
 	struct kvblk_slot slot;
@@ -783,7 +784,10 @@ static int put_chain(struct sim *s, const struct offer *o)
 					  s->peers->exists(s->node, o->names[before - 1]));
 	chain.parent = before ? s->n->hashes[o->names[before - 1]] : 0;
 	s->r->puts += chain.nr;
-	kvblk_duel_offer(&s->duel, &chain);
+	if (kvblk_duel_samples_any(&s->duel, &chain)) {
+		chain.kind = kvblk_policy_kind(&s->policy.own, &chain);
+		kvblk_duel_offer(&s->duel, &chain);
+	}
 	if (memory_first(s) && s->dram.used + chain.nr <= s->dram.limit)
 		return put_to_memory(s, &chain);
 	return put_to_flash(s, &chain);

@@ -36,6 +36,11 @@ static inline void list_del_init(struct list_head *entry)
 	INIT_LIST_HEAD(entry);
 }
 
+#define list_for_each_entry(at, list, member)				\
+	for (at = container_of((list)->next, typeof(*(at)), member);	\
+	     &(at)->member != (list);					\
+	     at = container_of((at)->member.next, typeof(*(at)), member))
+
 #define list_first_entry_or_null(list, type, member) \
 	(list_empty(list) ? NULL : container_of((list)->next, type, member))
 
