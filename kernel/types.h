@@ -707,6 +707,8 @@ struct kvblk_tenants {
 	struct work_struct quota_work;	/* drops blocks above soft limits */
 	/* by id: 1 + id of the tenant that its reads find, too, or 0; @lock, READ_ONCE() */
 	u16 *shared;
+	/* by id: admission of each tenant except "default"; RCU, written under @lock */
+	struct xarray admissions;
 };
 
 /* Change feeds of a pool; see report/changelog.c. */
@@ -986,6 +988,15 @@ static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 
 static inline bool kvblk_slot_foreign(const struct kvblk_slot *slot)
 {
 	return slot->seg >= KVBLK_FOREIGN_SEG;
+}
+
+/*
+ * Returns the admission of a tenant, or NULL if the tenant was removed. Context: RCU, or else a
+ * removal of the tenant could free the admission.
+ */
+static inline struct kvblk_admission *kvblk_admission_of(struct kvblk_pool *pool, u16 tenant)
+{
+	return tenant ? xa_load(&pool->tenants.admissions, tenant) : &pool->policy.own;
 }
 
 /* Touches the index entry of a requested block that is present. Process context, pool entered. */

@@ -388,7 +388,8 @@ static void run_ask_chain(struct kvblk_pool *pool, struct run *run, u32 nr)
 		chain.priority = max(chain.priority, run->slots[run->ask[i]].prio);
 		chain.goes_on |= obj->goes_on;
 	}
-	nr = kvblk_policy_admit(&pool->policy.own, &chain);
+	scoped_guard(rcu)
+		nr = kvblk_policy_admit(kvblk_admission_of(pool, first->rec.tenant), &chain);
 	for (i = 0; i < chain.nr; i++)
 		run->actions[run->ask[i]] = i < nr ? DEMOTE_WRITE : DEMOTE_DROP;
 }

@@ -103,7 +103,6 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 		return 0;
 	v->classes[v->nr++] = (struct kvblk_policy_rec) {
 		.id = rec->id,
-		.admission = &v->pool->policy.own,
 		.bytes = kvblk_flash_units(flash, slot->len) << KVBLK_UNIT_SHIFT,
 		.heat = slot->heat,
 		.priority = kvblk_index_retained(&v->pool->index, slot, now) ? KVBLK_PRIORITY_MAX :
@@ -442,6 +441,17 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 	};
 }
 
+/* Lets the policy decide which records to keep. Returns as kvblk_policy_classify(). */
+static int victim_classify(struct victim *v, struct kvblk_policy_seg *pseg, bool force)
+{
+	u32 i;
+
+	guard(rcu)();
+	for (i = 0; i < v->nr; i++)
+		v->classes[i].admission = kvblk_admission_of(v->pool, v->recs[i].slot.tenant);
+	return kvblk_policy_classify(&v->pool->policy, pseg, v->classes, v->nr, force);
+}
+
 /*
  * Finds the live records and what the policy keeps. Returns 0; 1 if the policy renewed the segment,
  * unless @force; -EAGAIN if records are not known now or leases pin too many.
@@ -462,8 +472,7 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 		seg->rests_until = jiffies + LEASED_REST;
 		return -EAGAIN;
 	}
-	if (v->nr && kvblk_policy_classify(&v->pool->policy, pseg, v->classes, v->nr,
-					   force) == -EAGAIN) {
+	if (v->nr && victim_classify(v, pseg, force) == -EAGAIN) {
 		seg->stamp = pseg->stamp;
 		return 1;
 	}

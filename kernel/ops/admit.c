@@ -18,7 +18,6 @@ static bool admits_all(const struct kvblk_policy *p)
 static noinline void put_ask(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool __free(kvblk_pool_leave) = kvblk_pool_enter(req->pool);
-	struct kvblk_policy *p = &req->pool->policy;
 	struct kvblk_policy_chain single = {
 		.ids = &req->id,
 		.nr = 1,
@@ -30,13 +29,14 @@ static noinline void put_ask(struct kvblk_req *req)
 
 	if (pool)
 		kvblk_duel_touch(&pool->duel, req->id);
-	if (!pool || admits_all(p))
+	if (!pool || admits_all(&pool->policy))
 		return;
 	/* a parent that is being written counts, too */
 	single.parent_present = single.parent &&
 				kvblk_index_find(&pool->index, req->write.parent, &slot) &&
 				slot.tenant == req->tenant;
-	req->write.declined = !kvblk_policy_admit(&p->own, &single);
+	guard(rcu)();
+	req->write.declined = !kvblk_policy_admit(kvblk_admission_of(pool, req->tenant), &single);
 }
 
 bool kvblk_put_admit(struct kvblk_req *req)
@@ -115,19 +115,23 @@ static void chain_admit(struct kvblk_pool *pool, struct kvblk_req **puts, u32 nr
 {
 	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
 	const struct kvblk_id parent = before ? before->id : puts[0]->write.parent;
+	const u16 tenant = puts[0]->tenant;
 	struct kvblk_slot slot;
 	u32 admitted = nr;
 
 	chain->nr = nr;
 	chain->parent = parent.lo;
 	chain->parent_present = before ||
-		(parent.lo && kvblk_block_present(pool, parent, puts[0]->tenant, &slot));
+		(parent.lo && kvblk_block_present(pool, parent, tenant, &slot));
 	if (entered && kvblk_duel_samples_any(&pool->duel, chain)) {
-		chain->kind = kvblk_policy_kind(&pool->policy.own, chain);
+		scoped_guard(rcu)
+			chain->kind = kvblk_policy_kind(kvblk_admission_of(pool, tenant), chain);
 		kvblk_duel_offer(&pool->duel, chain);
 	}
-	if (!chain_to_dram(pool, puts, nr, chain) && entered)
-		admitted = kvblk_policy_admit(&pool->policy.own, chain);
+	if (!chain_to_dram(pool, puts, nr, chain) && entered) {
+		guard(rcu)();
+		admitted = kvblk_policy_admit(kvblk_admission_of(pool, tenant), chain);
+	}
 	while (admitted < nr)
 		puts[admitted++]->write.declined = true;
 }

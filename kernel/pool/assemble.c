@@ -185,6 +185,7 @@ static void pool_memory_free(struct kvblk_pool *pool)
 	kvblk_dram_exit(pool);
 	kvblk_index_destroy(&pool->index);
 	kvblk_duel_destroy(&pool->duel);
+	kvblk_admissions_exit(pool);
 	kvblk_policy_destroy(&pool->policy);
 	kvblk_touches_exit(pool);
 	vfree(pool->seg_gen);

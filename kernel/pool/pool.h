@@ -185,6 +185,8 @@ void kvblk_tenants_class_exit(void);
 /* Allocate the table. Returns 0 or -ENOMEM. kvblk_tenants_exit() frees it, after the last user. */
 int kvblk_tenants_init(struct kvblk_pool *pool);
 void kvblk_tenants_exit(struct kvblk_pool *pool);
+/* Free the admissions of tenants, after the last put, the last demotion and reclaim. */
+void kvblk_admissions_exit(struct kvblk_pool *pool);
 /* Add the nodes of all tenants of a pool that is being assembled. Returns 0 or an error. */
 int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack);
 /* Remove the nodes of a pool that goes away. May sleep. */

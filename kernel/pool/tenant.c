@@ -155,6 +155,41 @@ static int openers_end(struct kvblk_pool *pool, u16 id, bool force, struct netli
 	return 0;
 }
 
+/* ---- admissions ---- */
+
+/* Gives tenant @id an admission without knowledge. Returns 0 or an error. */
+static int admission_add(struct kvblk_pool *pool, u16 id)
+{
+	struct kvblk_admission *admission = kvblk_admission_new(&pool->policy);
+	int err;
+
+	if (!admission)
+		return -ENOMEM;
+	err = xa_err(xa_store(&pool->tenants.admissions, id, admission, GFP_KERNEL));
+	if (err)
+		kvblk_admission_free(admission);
+	return err;
+}
+
+static void admission_del(struct kvblk_pool *pool, u16 id)
+{
+	struct kvblk_admission *admission = xa_erase(&pool->tenants.admissions, id);
+
+	/* puts, demotions and reclaim may still use the admission */
+	synchronize_rcu();
+	kvblk_admission_free(admission);
+}
+
+void kvblk_admissions_exit(struct kvblk_pool *pool)
+{
+	struct kvblk_admission *admission;
+	unsigned long id;
+
+	xa_for_each(&pool->tenants.admissions, id, admission)
+		kvblk_admission_free(admission);
+	xa_destroy(&pool->tenants.admissions);
+}
+
 /* ---- nodes ---- */
 
 static char *tenant_devnode(const struct device *dev, umode_t *mode, kuid_t *uid, kgid_t *gid)
@@ -241,12 +276,17 @@ static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entr
 
 	if (err)
 		return err;
+	err = admission_add(pool, id);
+	if (err)
+		goto account;
 	scoped_guard(spinlock, &pool->openers_lock)
 		set_bit(id, pool->tenants.live);
 	err = node_add(pool, entry);
 	if (!err)
 		return 0;
 	openers_end(pool, id, true, NULL);
+	admission_del(pool, id);
+account:
 	kvblk_account_close(pool, tenant_account(pool, entry->id));
 	return err;
 }
@@ -272,7 +312,7 @@ static struct kvblk_tenant *tenant_of(struct kvblk_pool *pool, __le16 id)
 	return NULL;
 }
 
-/* Removes node and account of tenant @id. */
+/* Removes node, admission and account of tenant @id. */
 static void tenant_del(struct kvblk_pool *pool, __le16 id)
 {
 	struct kvblk_account *account = tenant_account(pool, id);
@@ -280,6 +320,7 @@ static void tenant_del(struct kvblk_pool *pool, __le16 id)
 
 	if (tenant)
 		node_del(tenant);
+	admission_del(pool, le16_to_cpu(id));
 	if (account)
 		kvblk_account_close(pool, account);
 }
@@ -587,6 +628,7 @@ int kvblk_tenants_init(struct kvblk_pool *pool)
 	mutex_init(&tenants->lock);
 	INIT_WORK(&tenants->quota_work, kvblk_quota_work);
 	INIT_LIST_HEAD(&tenants->list);
+	xa_init(&tenants->admissions);
 	tenants->next_id = 1;
 	__set_bit(0, tenants->live);
 	__set_bit(KVBLK_NVME_TENANT, tenants->live);
@@ -614,6 +656,8 @@ int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 	int err;
 
 	guard(mutex)(&pool->tenants.lock);
+	if (admission_add(pool, KVBLK_NVME_TENANT))
+		return kvblk_refuse(extack, -ENOMEM, "no memory for the admission of NVMe commands");
 	for (; entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++) {
 		err = entry_used(entry) ? tenant_add(pool, entry, NULL) : 0;
 		if (err)
