@@ -1080,7 +1080,9 @@ static bool slot_over(const struct kvblk_index *idx, struct place at, struct pac
 	return slot_dead(idx, p) ||
 	       (slot_state(p) == KVBLK_SLOT_LIVE &&
 		((p.a & SLOT_EXPIRES && slot_expired(idx, at, now)) ||
-		 (idx->tenants && !test_bit(FIELD_GET(SLOT_TENANT, p.c), idx->tenants))));
+		 (idx->tenants && !test_bit(FIELD_GET(SLOT_TENANT, p.c), idx->tenants)) ||
+		 (idx->unshared && slot_foreign(idx, p) &&
+		  idx->unshared(idx, FIELD_GET(SLOT_SEG, p.b), FIELD_GET(SLOT_TENANT, p.c)))));
 }
 
 /* End what was retained until @now. */

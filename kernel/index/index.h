@@ -94,6 +94,8 @@ struct kvblk_index {
 	atomic64_t nr_evicted;	/* live entries that inserts evicted */
 	/* bit of each tenant whose entries live, NULL: all; READ_ONCE() of bits; set before use */
 	const unsigned long *tenants;
+	/* another node's entries of @tenant in @seg are dead, or NULL; must not sleep */
+	bool (*unshared)(const struct kvblk_index *idx, u32 seg, u16 tenant);
 	bool listened;	/* call @notify; READ_ONCE(); set before a walk by kvblk_index_entries() */
 	/* set before use; entry added, moved or removed; must not sleep: stripe's lock held */
 	void (*notify)(struct kvblk_index *idx, const struct kvblk_index_entry *entry, bool came);
@@ -200,9 +202,9 @@ bool kvblk_index_retain(struct kvblk_index *idx, struct kvblk_id id, u32 until);
 /* Return whether the entry of a found @slot is retained at @now. As kvblk_index_touch(). */
 bool kvblk_index_retained(const struct kvblk_index *idx, const struct kvblk_slot *slot, u32 now);
 /*
- * Free dead slots, and LIVE ones that are expired or of a removed tenant, even if leased, of @nr
- * buckets from @start on. Add their number to @dropped. End what was retained until @now. Returns
- * the bucket to continue with, 0 after the last one.
+ * Free dead slots, and LIVE ones that are expired, unshared or of a removed tenant, even if leased,
+ * of @nr buckets from @start on. Add their number to @dropped. End what was retained until @now.
+ * Returns the bucket to continue with, 0 after the last one.
  */
 u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now, u64 *dropped);
 

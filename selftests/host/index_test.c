@@ -1087,6 +1087,34 @@ TEST(sweeps_removed_tenants)
 	kvblk_index_destroy(&idx);
 }
 
+static bool unshared(const struct kvblk_index *idx, u32 seg, u16 tenant)
+{
+	assert_true(seg >= idx->own_segs);
+	return tenant == 7;
+}
+
+TEST(sweeps_unshared_foreign_entries)
+{
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE, .tenant = 7 },
+		{ .state = KVBLK_SLOT_MOVING, .tenant = 7 },
+		{ .state = KVBLK_SLOT_LIVE, .tenant = 7, .leased = true },
+		{ .state = KVBLK_SLOT_WRITING, .tenant = 7 },
+		{ .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE, .tenant = 8, .expiry = 9 },
+	};
+	struct kvblk_index idx;
+
+	fill_six(&idx, slots);
+	idx.unshared = unshared;
+	idx.own_segs = SEGS;
+	assert_int_equal(sweep_all(&idx, 1, 1), 0);
+	idx.own_segs = 0;
+	assert_int_equal(sweep_all(&idx, 1, 1), 2);
+	assert_swept(&idx, slots);
+	kvblk_index_destroy(&idx);
+}
+
 TEST(the_clock_wraps)
 {
 	assert_false(kvblk_expired(0, 0));
