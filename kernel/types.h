@@ -475,7 +475,14 @@ struct kvblk_foreign {
 	uuid_t pool_uuid;		/* of the owner's pool */
 	u8 node[16];			/* id of the owner */
 	char owner[64];			/* name of the owner */
-	u64 super_read;			/* boottime ns of the last superblock read; only @poll */
+	/* the owner's tenants but "default", as last read; member_list_lock, written by @poll */
+	struct kvblk_d_tenant *tenants;
+	u32 nr_tenants;
+	u32 next_tenant;		/* as in the superblock */
+	u64 agreed_seq;			/* member_list_seq of @agreed, 0: compare; only @poll */
+	u16 conflict;			/* id of a tenant in conflict, 0: none; member_list_lock */
+	DECLARE_BITMAP(agreed, KVBLK_TENANT_IDS);	/* by id; see pool/agree.c; no lock */
+	u64 super_read;			/* boottime ns of the last superblock read; READ_ONCE() */
 	u64 changes_nr;			/* of the last change page; only @poll */
 	u64 advanced;			/* boottime ns of the last new beat; only @poll */
 	/* the last two beats, and the end of the belief that a later one brings; only @poll */
@@ -501,6 +508,8 @@ struct kvblk_foreign {
 struct kvblk_foreigners {
 	struct list_head list;		/* RCU; written under pool->admin */
 	struct xarray granules;		/* foreign members by granule; RCU */
+	u64 super_wanted;		/* a read of a superblock before this is old; READ_ONCE() */
+	DECLARE_BITMAP(agreed, KVBLK_TENANT_IDS);	/* ids that agreed with any member's */
 	struct workqueue_struct *wq;	/* polls: the works of own members must not wait for them */
 	struct kvblk_touches *touches;	/* see pool/touch.c; set once, by the first member */
 };

@@ -434,7 +434,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	arg->lease_end_ns = 0;
 
 	lu.keys = u64_to_user_ptr(arg->keys);
-	lu.asks = kvblk_tenant_followed(file->tenant) && kvblk_peers_span(pool);
+	lu.asks = kvblk_tenant_in_pod(pool, file->tenant) && kvblk_peers_span(pool);
 	if (lu.asks)
 		lu.missing = kmalloc_array(KVBLK_ASK_IDS, sizeof(*lu.missing), gfp);
 	nr_ids = lu.asks ? nr : nr_slots;

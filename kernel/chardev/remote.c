@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Deletes that other nodes of the pod ask for. An id is all that they send, so the batch is the
- * kernel's own, of a file that no task has open. The rule: only blocks that another node may have
- * an entry of, see kvblk_tenant_followed(), and only records of own members.
+ * kernel's own, of a file that no task has open. The rule: only records of own members. The asking
+ * node decides whether the tenant is the same on both, see pool/agree.c.
  */
 #include <linux/slab.h>
 

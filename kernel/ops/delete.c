@@ -41,7 +41,8 @@ static int delete_over(struct kvblk_req *req, int err)
 /* Decides about a block on another node's member. Returns as &kvblk_op_type.start. */
 static int delete_foreign(struct kvblk_req *req)
 {
-	if (req->erase.own_only || kvblk_slot_expired(req->pool, &req->slot))
+	if (req->erase.own_only || kvblk_slot_expired(req->pool, &req->slot) ||
+	    !kvblk_foreign_agrees(req->pool, req->slot.seg, req->slot.tenant))
 		return kvblk_req_over(req, -ENOENT);
 	if (req->erase.answered)
 		return delete_over(req, delete_report(req, req->erase.answer));
@@ -72,7 +73,7 @@ static bool delete_is_gone(const struct kvblk_req *req)
 /* Returns whether the entry that was found is one that the request may delete. */
 static bool delete_may(const struct kvblk_req *req)
 {
-	return req->erase.own_only ? kvblk_tenant_followed(req->slot.tenant) :
+	return req->erase.own_only ? test_bit(req->slot.tenant, req->pool->tenants.live) :
 				     req->slot.tenant == req->tenant;
 }
 

@@ -41,7 +41,7 @@ static int anchor_report(const struct pass *pass)
 
 	if (!kvblk_index_find(&flash->pool->index, pass->id, &slot) ||
 	    slot.seg != flash->seg_base + pass->segment || slot.off != pass->unit ||
-	    !kvblk_tenant_followed(slot.tenant) ||
+	    !test_bit(slot.tenant, flash->pool->tenants.live) ||
 	    kvblk_expired(slot.expiry, kvblk_now(flash->pool)))
 		return 0;
 	kvblk_id_pack(anchor.id, pass->id);

@@ -802,6 +802,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 		pool->index_slots = slots;
 	pool->index.own_segs = KVBLK_OWN_SEGS;
 	pool->index.tenants = pool->tenants.live;
+	pool->index.unshared = kvblk_index_unshared;
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	pool->index.notify = kvblk_changes_notify;

@@ -104,6 +104,17 @@ static void segment_lacks(struct kvblk_foreign *foreign, struct kvblk_foreign_se
 	seg->lacks = lacks;
 }
 
+/* Has all records entered that were not, although their summaries were read. */
+static void segments_rescan(struct kvblk_foreign *foreign)
+{
+	u32 i;
+
+	for (i = 0; i < foreign->flash.nr_segs; i++) {
+		foreign->segs[i].whole = false;
+		foreign->segs[i].settled = 0;
+	}
+}
+
 /*
  * Determines clock_lead: too long expires blocks early, too short would expire them late. The owner
  * saves its clock in superblocks and in page 0 of the table, which are older than their reads.
@@ -115,14 +126,10 @@ static void segment_lacks(struct kvblk_foreign *foreign, struct kvblk_foreign_se
 static void clock_note(struct kvblk_foreign *foreign)
 {
 	s64 lead = max(foreign->super_lead, foreign->table_lead);
-	u32 i;
 
 	/* records that seemed expired were not entered */
 	if (lead + KVBLK_CLOCK_SAVE_S < foreign->clock_lead)
-		for (i = 0; i < foreign->flash.nr_segs; i++) {
-			foreign->segs[i].whole = false;
-			foreign->segs[i].settled = 0;
-		}
+		segments_rescan(foreign);
 	WRITE_ONCE(foreign->clock_lead, lead);
 }
 
@@ -250,8 +257,10 @@ static int poll_super(struct kvblk_foreign *foreign)
 	struct kvblk_d_super *copies __free(kvfree) = NULL;
 	u64 now = ktime_get_boottime_ns();
 	const struct kvblk_d_super *sb;
+	int err;
 
-	if (foreign->super_read && now < foreign->super_read + SUPER_NS / 2)
+	if (foreign->super_read && now < foreign->super_read + SUPER_NS / 2 &&
+	    foreign->super_read >= READ_ONCE(foreign->flash.pool->foreign.super_wanted))
 		return 0;
 	copies = vmalloc(2 * sizeof(*copies));
 	if (!copies)
@@ -261,8 +270,12 @@ static int poll_super(struct kvblk_foreign *foreign)
 		return PTR_ERR(sb);
 	if (!super_same(foreign, sb))
 		return -ESTALE;
+	err = kvblk_agree_note(foreign, sb);
+	if (err)
+		return err;
 	super_note(foreign, sb);
-	foreign->super_read = now;
+	WRITE_ONCE(foreign->super_read, now);
+	wake_up_all(&foreign->flash.pool->peers.wait);
 	return 0;
 }
 
@@ -311,7 +324,8 @@ static int follow_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, u
 
 	if (kvblk_flash_leaves(&foreign->flash))
 		return -ENODEV;
-	if (!kvblk_tenant_followed(rec->tenant) || kvblk_expired(slot.expiry, kvblk_now(pool)))
+	if (!kvblk_tenant_followed(foreign, rec->tenant) ||
+	    kvblk_expired(slot.expiry, kvblk_now(pool)))
 		return 0;
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
 		return -ENOMEM;
@@ -319,7 +333,9 @@ static int follow_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, u
 	if (ret == -EEXIST && kvblk_slot_foreign(&old) &&
 	    (!kvblk_same_record(&old, &slot) || old.expiry != slot.expiry)) {
 		guard(rcu)();
-		if (kvblk_foreign_of(pool, old.seg) == foreign)
+		/* also in place of an entry that is not served, or else this one would be lost */
+		if (kvblk_foreign_of(pool, old.seg) == foreign ||
+		    !kvblk_foreign_agrees(pool, old.seg, old.tenant))
 			kvblk_index_replace(&pool->index, rec->id, &old, &slot);
 	}
 	follow->blocks += ret == 0 || ret == 1;
@@ -452,7 +468,7 @@ static int poll_pages(struct kvblk_foreign *foreign, const __le32 *pages, u64 fr
 		if (err != -EUCLEAN)
 			continue;
 		/* look at once whether the table is another format's */
-		foreign->super_read = 0;
+		WRITE_ONCE(foreign->super_read, 0);
 		torn = err;
 		err = 0;
 		cond_resched();
@@ -550,6 +566,8 @@ static void foreign_poll(struct work_struct *work)
 	if (kvblk_flash_leaves(&foreign->flash))
 		return;
 	err = kvblk_flash_may_read(&foreign->flash) ? poll_super(foreign) : -ENODEV;
+	if (!err && kvblk_agree_update(foreign))
+		segments_rescan(foreign);
 	if (!err)
 		err = poll_table(foreign);
 	/* a torn page is read again by the next poll */
@@ -659,6 +677,7 @@ static void foreign_free(struct kvblk_foreign *foreign)
 		bdev_fput(foreign->flash.bdev_file);
 	kvblk_flash_exit(&foreign->flash);
 	kvfree(foreign->segs);
+	kvfree(foreign->tenants);
 	kvfree(foreign->until);
 	kvfree(foreign->table_mark);
 	free_percpu(foreign->stats);
@@ -772,8 +791,9 @@ static int foreign_setup(struct kvblk_foreign *foreign, const struct kvblk_d_sup
 	foreign->until = kvcalloc(pages, sizeof(*foreign->until), GFP_KERNEL);
 	foreign->table_mark = kvcalloc(pages, sizeof(*foreign->table_mark), GFP_KERNEL);
 	foreign->stats = alloc_percpu(struct kvblk_foreign_stats);
-	return foreign->segs && foreign->until && foreign->table_mark && foreign->stats ?
-	       0 : -ENOMEM;
+	if (!foreign->segs || !foreign->until || !foreign->table_mark || !foreign->stats)
+		return -ENOMEM;
+	return kvblk_agree_note(foreign, sb);
 }
 
 struct kvblk_foreign *kvblk_foreign_named(struct kvblk_pool *pool, const char *name,
@@ -903,7 +923,7 @@ int kvblk_follow(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		return PTR_ERR(foreign);
 	sb = super_newest(&foreign->flash, copies);
 	err = foreign_fits(foreign, sb, extack) ?: foreign_setup(foreign, sb) ?:
-	      foreign_place(foreign, extack);
+	      kvblk_agree_check(foreign, extack) ?: foreign_place(foreign, extack);
 	if (err)
 		foreign_free(foreign);
 	return err;
@@ -956,7 +976,8 @@ bool kvblk_foreign_served(struct kvblk_pool *pool, const struct kvblk_slot *slot
 
 	guard(rcu)();
 	foreign = kvblk_foreign_of(pool, slot->seg);
-	return foreign && kvblk_flash_may_read(&foreign->flash);
+	return foreign && kvblk_tenant_followed(foreign, slot->tenant) &&
+	       kvblk_flash_may_read(&foreign->flash);
 }
 
 void kvblk_foreign_stats(const struct kvblk_foreign *foreign, struct kvblk_foreign_stats *sum)

@@ -195,7 +195,7 @@ void kvblk_tenants_del(struct kvblk_pool *pool);
  * The calls of administrators set a message on every error, and may sleep for seconds. They return
  * -ENODEV if the pool goes away, and
  * create: -EINVAL bad name or owner, -EEXIST name in use or reserved, -ENOSPC no slot or id is
- *	left, -EIO a member could not record that the id is given.
+ *	left, -EIO a member could not record that the id is given, -ENOTUNIQ as kvblk_agree_id().
  * remove, clear: -EINVAL bad name or "default", -ENOENT, -EBUSY the node is open, without @force.
  *	Only clear: -ENOSPC, -EIO as create.
  * set: -EINVAL bad name or owner, the node of "default", or a soft limit above its hard one,
@@ -228,7 +228,8 @@ bool kvblk_tenant_shared_name(struct kvblk_pool *pool, u16 tenant, char name[KVB
 /*
  * kvblk_follow() opens another node's member for reading, and begins to enter its blocks into the
  * index. Returns 0, -EINVAL the pool is in no pod, -EXDEV the device is not in it, -EEXIST it is a
- * member here or followed, -ENODATA no member, and errors of opening, with a message. May sleep.
+ * member here or followed, -ENODATA no member, -ENOTUNIQ a tenant is in conflict, and errors of
+ * opening, with a message. May sleep.
  * kvblk_unfollow(): by @uuid or, if NULL, by @name. Returns 0 or -ENOENT. Waits for the device.
  */
 int kvblk_follow(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
@@ -263,10 +264,42 @@ u32 kvblk_foreign_hint(struct kvblk_pool *pool, const struct kvblk_anchor *ancho
 bool kvblk_foreign_polled(struct kvblk_pool *pool, u32 seg_base, u64 hint);
 void kvblk_foreign_stats(const struct kvblk_foreign *foreign, struct kvblk_foreign_stats *sum);
 
-/* Return whether followers enter blocks of @tenant: nodes of a pod share these tenants' keys. */
-static inline bool kvblk_tenant_followed(u16 tenant)
+/* ---- agree.c ---- */
+
+/* Keep the table of tenants in @sb. Only poll, or unpublished. Returns 0 or -ENOMEM. */
+int kvblk_agree_note(struct kvblk_foreign *foreign, const struct kvblk_d_super *sb);
+/* Compare the tables if one has changed. Returns whether more tenants agree. Only poll. */
+bool kvblk_agree_update(struct kvblk_foreign *foreign);
+/* Refuse, with -ENOTUNIQ and a message, an unpublished member whose tenants are in conflict. */
+int kvblk_agree_check(const struct kvblk_foreign *foreign, struct netlink_ext_ack *extack);
+/*
+ * Return an id, not given here before, for the new tenant @name; with @clear, for a new life of it.
+ * Returns, with a message, -ENOTUNIQ if another node has the tenant with an id that was given here
+ * before. May sleep for seconds. pool->tenants.lock.
+ */
+int kvblk_agree_id(struct kvblk_pool *pool, const char *name, bool clear,
+		   struct netlink_ext_ack *extack);
+/* Return whether a block of @tenant in a foreign segment is one of this pool's tenant. */
+bool kvblk_foreign_agrees(struct kvblk_pool *pool, u32 seg, u16 tenant);
+/* &kvblk_index.unshared: not kvblk_foreign_agrees(). Does not sleep. */
+bool kvblk_index_unshared(const struct kvblk_index *idx, u32 seg, u16 tenant);
+
+/* Return whether each node has @tenant, with the same id. */
+static inline bool kvblk_tenant_common(u16 tenant)
 {
 	return !tenant || tenant == KVBLK_NVME_TENANT;
+}
+
+/* Return whether blocks of @tenant on a foreign member are entered and served. */
+static inline bool kvblk_tenant_followed(const struct kvblk_foreign *foreign, u16 tenant)
+{
+	return kvblk_tenant_common(tenant) || test_bit(tenant, foreign->agreed);
+}
+
+/* Return whether other nodes may have blocks of @tenant. */
+static inline bool kvblk_tenant_in_pod(const struct kvblk_pool *pool, u16 tenant)
+{
+	return kvblk_tenant_common(tenant) || test_bit(tenant, pool->foreign.agreed);
 }
 
 /* ---- touch.c ---- */

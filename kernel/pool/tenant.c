@@ -89,12 +89,14 @@ static void id_return(struct kvblk_pool *pool, u32 id)
 }
 
 /* Takes an id that no member will give again. Returns it, or an error with a message. */
-static int id_take(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+static int id_take(struct kvblk_pool *pool, const char *name, bool clear,
+		   struct netlink_ext_ack *extack)
 {
-	const u32 id = pool->tenants.next_id;
+	const int id = kvblk_agree_id(pool, name, clear, extack);
 	int err;
 
-	lockdep_assert_held(&pool->tenants.lock);
+	if (id < 0)
+		return id;
 	if (id >= KVBLK_NVME_TENANT)
 		return kvblk_refuse(extack, -ENOSPC, "no id is left: a pool has 16382 for tenants, and each clear takes one");
 	err = table_write(pool, next_id_set(pool, id + 1), extack);
@@ -409,7 +411,7 @@ int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec 
 	slot = table_find(pool, NULL);
 	if (!slot)
 		return kvblk_refuse(extack, -ENOSPC, "a pool has at most 703 tenants besides \"default\"");
-	id = id_take(pool, extack);
+	id = id_take(pool, spec->name, false, extack);
 	if (id < 0)
 		return id;
 	entry.id = cpu_to_le16(id);
@@ -461,7 +463,7 @@ int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 	if (IS_ERR(slot))
 		return PTR_ERR(slot);
 	/* before the tenant ends, because a member may fail */
-	id = id_take(pool, extack);
+	id = id_take(pool, name, true, extack);
 	if (id < 0)
 		return id;
 	err = tenant_end(pool, slot, force, extack);

@@ -17,6 +17,17 @@ static int foreign_miss(struct kvblk_req *req, enum kvblk_counter why)
 	return kvblk_read_miss(req, why);
 }
 
+/* Removes the entry, so that the block can be put here. Returns -ENOENT. */
+static int foreign_drop(struct kvblk_req *req, enum kvblk_counter why)
+{
+	struct kvblk_slot now;
+
+	if (kvblk_index_find(&req->pool->index, req->id, &now) &&
+	    kvblk_same_record(&now, &req->slot))
+		kvblk_index_replace(&req->pool->index, req->id, &now, NULL);
+	return foreign_miss(req, why);
+}
+
 static u32 foreign_segment(const struct kvblk_req *req)
 {
 	return kvblk_slot_segment(req->media.flash, &req->slot);
@@ -32,6 +43,9 @@ static int foreign_hold(struct kvblk_req *req)
 	if (!media->foreign)
 		return foreign_miss(req, KVBLK_C_MISS_FOREIGN_MEMBER);
 	media->flash = &media->foreign->flash;
+	/* since the entry was made, the tenant was cleared or removed on the other node */
+	if (!kvblk_tenant_followed(media->foreign, req->slot.tenant))
+		return foreign_drop(req, KVBLK_C_MISS_ABSENT);
 	media->gen = READ_ONCE(media->foreign->segs[foreign_segment(req)].gen);
 	if ((u16)media->gen != req->slot.gen)
 		return foreign_miss(req, KVBLK_C_MISS_FOREIGN_MOVED);
@@ -109,17 +123,6 @@ static int foreign_prove(struct kvblk_req *req)
 	ret = foreign_ask(req);
 	kvblk_sigpipe_restore(&sigpipe);
 	return ret;
-}
-
-/* Removes the entry, so that the block can be put here. Returns -ENOENT. */
-static int foreign_drop(struct kvblk_req *req, enum kvblk_counter why)
-{
-	struct kvblk_slot now;
-
-	if (kvblk_index_find(&req->pool->index, req->id, &now) &&
-	    kvblk_same_record(&now, &req->slot))
-		kvblk_index_replace(&req->pool->index, req->id, &now, NULL);
-	return foreign_miss(req, why);
 }
 
 static int foreign_moved(struct kvblk_req *req)
