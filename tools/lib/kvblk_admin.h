@@ -769,21 +769,22 @@ int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *
  * @has_use: the caller may read statistics, see kvblk_stats_list(). If not, @openers is 0
  * @openers: number of times that the device node is open; in a pod, that of "default" has
  *	deletes of other nodes, too
- * @has_limits: the module knows limits. If not, the next seven fields are 0 or ""
- * @weight: see &struct kvblk_tenant_change, as the next six fields
+ * @has_limits: the module knows limits. If not, @weight, quotas and @shared are 0 or ""
+ * @has_used: the caller may read statistics, and the module knows what tenants use. If not,
+ *	the used fields are 0
+ * @has_counter: valid entries of @counter
+ * @weight: share of bandwidth, see &struct kvblk_tenant_change
  * @quota_bytes: most bytes on members; 0: no limit
  * @quota_bytes_soft: bytes from which on blocks are dropped; 0: 15/16 of @quota_bytes
  * @quota_blocks: most blocks on members; 0: no limit
  * @quota_blocks_soft: blocks from which on blocks are dropped; 0: 15/16 of @quota_blocks
  * @quota_dram: most bytes in memory; 0: no limit
- * @shared: tenant whose blocks this one may read, too; "": none
- * @has_used: the caller may read statistics, and the module knows the next three fields
  * @used_bytes: bytes of the tenant's blocks on members, with their headers
  * @used_blocks: blocks of the tenant on members
  * @used_dram: bytes of the tenant's blocks in memory
  * @counter: indexed by KVBLK_A_TENANT_COUNTER_PUTS etc., since the pool was assembled or the
  *	tenant was created or cleared
- * @has_counter: valid entries of @counter
+ * @shared: tenant whose blocks this one may read, too; "": none
  *
  * Only the library allocates this structure, which may grow at its end. Since version 1.1.
  */
@@ -800,19 +801,19 @@ struct kvblk_tenant_state {
 	bool has_use;
 	uint64_t openers;
 	bool has_limits;
+	bool has_used;
+	bool has_counter[KVBLK_TENANT_COUNTERS];
 	uint32_t weight;
 	uint64_t quota_bytes;
 	uint64_t quota_bytes_soft;
 	uint64_t quota_blocks;
 	uint64_t quota_blocks_soft;
 	uint64_t quota_dram;
-	char shared[KVBLK_NAME_LEN_MAX + 1];
-	bool has_used;
 	uint64_t used_bytes;
 	uint64_t used_blocks;
 	uint64_t used_dram;
 	uint64_t counter[KVBLK_TENANT_COUNTERS];
-	bool has_counter[KVBLK_TENANT_COUNTERS];
+	char shared[KVBLK_NAME_LEN_MAX + 1];
 };
 
 /**
