@@ -592,7 +592,8 @@ int kvblk_nl_tenant_create_doit(struct sk_buff *skb, struct genl_info *info)
 }
 
 /* Take attribute @type, if any, as what bit @given of @set says. Returns its value. */
-static u64 nl_tenant_given(struct genl_info *info, int type, struct kvblk_tenant_set *set, u32 given)
+static u64 nl_tenant_given(struct genl_info *info, int type, struct kvblk_tenant_set *set,
+			   u32 given)
 {
 	const struct nlattr *attr = info->attrs[type];
 

@@ -18,7 +18,7 @@
 
 #include "log/log.h"
 
-#define GRANULE_SEGS	(1u << KVBLK_GRANULE_SHIFT)
+#define GRANULE_SEGS	BIT(KVBLK_GRANULE_SHIFT)
 
 /* Fields of a row: a segment has at most 2^18 units, and no more records. */
 #define ROW_UNITS	GENMASK_ULL(23, 0)
@@ -103,7 +103,7 @@ void kvblk_segment_gen_set(struct kvblk_pool *pool, u32 seg, u16 gen)
 
 /* ---- life of accounts ---- */
 
-/* Adds the rows of a granule, of which no segment has blocks of the tenant. Returns 0 or -ENOMEM. */
+/* Adds the rows of a granule without blocks of the tenant. Returns 0 or -ENOMEM. */
 static int rows_begin(struct kvblk_pool *pool, struct kvblk_account *account, u32 granule)
 {
 	const u16 *gens = pool->seg_gen + ((size_t)granule << KVBLK_GRANULE_SHIFT);
@@ -220,8 +220,8 @@ void kvblk_account_set(struct kvblk_pool *pool, struct kvblk_account *account,
 	account_limit(account, KVBLK_ACCOUNT_UNITS, limits->bytes, limits->bytes_soft,
 		      KVBLK_UNIT_SHIFT);
 	account_limit(account, KVBLK_ACCOUNT_BLOCKS, limits->blocks, limits->blocks_soft, 0);
-	WRITE_ONCE(account->limited, limits->bytes || limits->bytes_soft || limits->blocks ||
-				     limits->blocks_soft);
+	WRITE_ONCE(account->limited, limits->bytes || limits->bytes_soft ||
+		   limits->blocks || limits->blocks_soft);
 	kvblk_account_check(pool, account);
 }
 

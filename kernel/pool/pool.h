@@ -159,7 +159,7 @@ struct kvblk_tenant_spec {
 	u32 gid;
 };
 
-/* What &kvblk_tenant_set gives. */
+/* Bits of &kvblk_tenant_set.given, one for each field of a request. */
 #define KVBLK_TENANT_MODE		BIT(0)
 #define KVBLK_TENANT_UID		BIT(1)
 #define KVBLK_TENANT_GID		BIT(2)

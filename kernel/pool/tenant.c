@@ -472,7 +472,7 @@ int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 		return err;
 	}
 	entry = *slot;
-	/* none if an earlier clear failed halfway */
+	/* NULL after a clear that failed halfway */
 	account = tenant_account(pool, entry.id);
 	if (account)
 		limits = account->limits;
@@ -499,7 +499,7 @@ static int limits_check(const struct kvblk_tenant_limits *limits, struct netlink
 	return 0;
 }
 
-/* Takes what @set gives over the limits that are. */
+/* Merges the given fields of @set into the limits @are. */
 static struct kvblk_tenant_limits limits_merge(const struct kvblk_tenant_limits *are,
 					       const struct kvblk_tenant_set *set)
 {
@@ -530,7 +530,7 @@ static int node_renew(struct kvblk_pool *pool, const struct kvblk_d_tenant *was,
 	if (tenant)
 		node_del(tenant);
 	err = node_add(pool, entry);
-	/* without memory for this one either, a clear makes the next node */
+	/* if memory is short for the old node, too, the next clear adds a node */
 	if (err)
 		node_add(pool, was);
 	return err;

@@ -135,7 +135,7 @@ struct entry {
 	bool there;
 };
 
-/* What an account counts of a segment's generation. */
+/* Counts of a segment's generation in an account. */
 struct usage {
 	u64 blocks;
 	u64 bytes;
@@ -230,7 +230,7 @@ static bool entry_live(const struct entry *e)
 	return e->there && !entry_dead(e);
 }
 
-/* kvblk_index.account: count as the kernel does. */
+/* kvblk_index.account: count records and bytes by segment, as an account of the kernel counts. */
 static void model_account(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
 {
 	struct model *m = container_of(idx, struct model, idx);
@@ -244,7 +244,7 @@ static void model_account(struct kvblk_index *idx, const struct kvblk_slot *slot
 	usage->bytes += came ? slot->len : -(u64)slot->len;
 }
 
-/* The account of each segment is that of a look at all entries, swept or not. */
+/* Compare each segment's account with a count over the model's entries, before or after a sweep. */
 static void model_accounted(const struct model *m)
 {
 	struct usage are[SEGS] = {};
@@ -263,7 +263,7 @@ static void model_accounted(const struct model *m)
 	}
 }
 
-/* The cold entries of a tenant are those that it may lose, under ids that find them. */
+/* Compare the cold entries of @tenant with the model's LIVE and unleased entries. */
 static void model_colds(struct model *m, u16 tenant, u8 tick)
 {
 	struct kvblk_index_cold colds[KVBLK_INDEX_BUCKET];

@@ -100,7 +100,7 @@ echo "-- a hard limit is never exceeded"
 limit llm --quota-blocks 25 --quota-blocks-soft 25
 expect "limits" "$(show llm quota_blocks quota_blocks_soft quota_bytes weight)" "25 25 0 100"
 for i in {21..30}; do
-	of $llm put $i 1 $size 1
+	of $llm put "$i" 1 $size 1
 	expect "puts beyond the limit" "$stored $quota" "$((i <= 25)) $((i > 25))"
 done
 used llm 25
@@ -120,7 +120,7 @@ done
 wait
 # puts that come close to the limit together may fail, one alone does not
 for i in {201..220}; do
-	of $llm put $i 1 $size 1
+	of $llm put "$i" 1 $size 1
 done
 used llm 40
 
@@ -169,7 +169,7 @@ put $sysfs/dram_bytes $((64 << 20))
 put $sysfs/dram_mode evict
 limit chat --quota-dram $((10 * record))
 for i in {1..30}; do
-	of $chat put $i 1 $size 2
+	of $chat put "$i" 1 $size 2
 	expect "puts" "$stored" 1
 	[ "$(show chat used_dram)" -le $((10 * record)) ] || fail "chat uses $(show chat used_dram) bytes of memory"
 done
@@ -179,18 +179,24 @@ of $chat get 1 30 $size 2
 expect "blocks of chat" "$hits $bad" "30 0"
 [ "$(show chat used_dram)" -le $((10 * record)) ] || fail "chat uses $(show chat used_dram) bytes of memory"
 expect "memory of llm" "$(show llm used_dram)" 0
+limit chat --quota-blocks 25 --quota-blocks-soft 25
+of $chat put 101 10 $size 2
 put $sysfs/dram_bytes 0
 # no_memory: for wait_for
 no_memory() {
 	[ "$(show chat used_dram)" = 0 ]
 }
 wait_for 20 no_memory
+of $chat get 1 110 $size 2
+used chat "$hits"
+at_most chat 25 || fail "memory was written to members beyond the quota"
+limit chat --quota-blocks 0 --quota-blocks-soft 0
 
 echo "-- a removed member takes its share along, and a clear all"
 before=$(show chat used_blocks)
 check kvblk member remove --yes $pool flash1
 wait_for 20 member_is flash1 gone
-of $chat get 1 30 $size 2
+of $chat get 1 110 $size 2
 used chat "$hits"
 [ "$hits" -lt "$before" ] || fail "the member had no blocks"
 limit chat --weight 300
