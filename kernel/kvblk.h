@@ -109,6 +109,7 @@
 #include "index/index.h"
 #include "log/bandwidth.h"
 #include "log/cursor.h"
+#include "log/share.h"
 #include "policy/duel.h"
 #include "policy/policy.h"
 #include "tunables.h"

@@ -111,6 +111,7 @@ struct kvblk_read {
 	u8 state;			/* &enum kvblk_read_state */
 	u8 miss;			/* reason of a miss, &enum kvblk_counter */
 	bool alone;			/* read it in requests of its own */
+	bool unread;			/* dropped while waiting for its tenant's share */
 	bool shared;			/* looks for the shared tenant's block: req->id, ->tenant */
 };
 
@@ -131,7 +132,7 @@ struct kvblk_media {
 	u64 gen;			/* of the block's segment */
 	struct kvblk_stats __percpu *stats; /* the member's, valid even after its removal */
 	struct kvblk_reservation resv;	/* put: reservation in an open segment */
-	struct kvblk_queued_io queued;	/* put: queued write */
+	struct kvblk_queued_io queued;	/* put: queued write; get: read waiting for a share */
 	bool durable;			/* put: written past volatile write caches */
 	struct kvblk_sums *sums;	/* get: checksums of what was read, or NULL */
 	struct kvblk_bounce *bounce;	/* get: chunk of an incremental bounce, or NULL */

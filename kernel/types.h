@@ -184,6 +184,20 @@ struct kvblk_cgroup_queue {
 
 #define KVBLK_CGROUP_QUEUES	8
 
+/* I/O of a tenant that waits for its share of a member; see log/write_throttle.c. */
+struct kvblk_share {
+	const struct kvblk_account *account;	/* of the tenant, or NULL: never used */
+	u64 clock;			/* see log/share.h */
+	u32 counted;			/* counted I/Os in flight */
+	u32 writes;			/* puts and prefetches among @counted */
+	bool wrote;			/* the I/O served last was one of these */
+	struct list_head link;		/* in throttle->waiting_shares */
+	struct list_head gets;		/* waiting, by arrival; removed by throttle->work only */
+	struct list_head writes_queued;	/* puts and prefetches, as @gets */
+};
+
+#define KVBLK_SHARES	64
+
 /* Providers of device memory that P2P is tried with; further ones bounce. */
 #define KVBLK_PROVIDERS_MAX	16
 
@@ -243,19 +257,27 @@ struct kvblk_fence {
 	struct work_struct work;	/* checks who holds the reservation */
 };
 
-/* Puts and prefetches that wait for gets; see log/write_throttle.c. */
+/* Puts and prefetches that wait for gets, and I/O of several tenants; see log/write_throttle.c. */
 struct kvblk_write_throttle {
 	spinlock_t lock;		/* protects the fields below; any context */
 	/* I/Os that wait, in order of arrival: &kvblk_queued_io.link; removed by @work only */
 	struct list_head puts;
 	struct list_head prefetches[KVBLK_PRIORITY_MAX + 1]; /* by priority */
-	u64 waiting;			/* bytes in @puts, @prefetches and @cgroup_queues */
+	u64 waiting;			/* bytes of waiting puts and prefetches */
+	u32 nr_waiting;			/* I/Os in @puts, @prefetches, @shares and @cgroup_queues */
 	bool full;			/* @waiting exceeds the limit; READ_ONCE() without @lock */
 	struct list_head counted;	/* released I/Os, oldest first: &kvblk_queued_io.counted */
-	u64 bytes;			/* of @counted */
+	u64 bytes;			/* of @counted, without those of shares */
 	unsigned long looked;		/* jiffies of the last throttle_look() */
 	u64 done;			/* I/O of the member completed at @looked */
-	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES]; /* released puts */
+	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES]; /* released I/O */
+	struct kvblk_share shares[KVBLK_SHARES];
+	struct list_head waiting_shares;	/* shares that may have waiting I/O */
+	u64 clock;			/* of the device, see log/share.h */
+	u64 shared_bytes;		/* of @counted, of shares */
+	/* both without @lock, READ_ONCE() */
+	const struct kvblk_account *account;	/* of the last tenant seen */
+	unsigned long mixed;		/* jiffies of the last I/O of another tenant than before */
 	struct delayed_work work;
 };
 
@@ -330,6 +352,8 @@ struct kvblk_flash {
 	struct kvblk_stats __percpu *stats; /* pool->slots[], or the pool's own without @slot */
 	bool foreign;			/* another node's: never written */
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
+	/* of the only tenant that has I/O lately, or NULL: I/O takes shares; READ_ONCE() */
+	const struct kvblk_account *payer;
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	unsigned long burst_since;	/* jiffies */
 	u64 burst;			/* most get_bytes of a CPU since @burst_since, about */

@@ -115,6 +115,7 @@ static void stage_write(struct stage *stage)
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, &stage->resv.member->flash, stage_completed);
 	stage->queued = (struct kvblk_queued_io) {
+		.account = obj->account,
 		.bytes = (u64)stage->resv.units << KVBLK_UNIT_SHIFT,
 		.given_up = &stage->never,
 		.submit = stage_submit,

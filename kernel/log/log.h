@@ -370,16 +370,20 @@ int kvblk_table_time(struct kvblk_member *member, u32 *time);
 void kvblk_member_restore(struct work_struct *work);
 void kvblk_reclaim_work(struct work_struct *work);
 
-/* ---- write_throttle.c: reads before writes ---- */
+/* ---- write_throttle.c: reads before writes, shares of tenants ---- */
 
-/* A put, prefetch or demotion at its member's write throttle. */
+/* A put, prefetch or demotion at its member's write throttle, or a get that waits for a share. */
 struct kvblk_queued_io {
 	struct list_head link;		/* in the throttle's or a cgroup's queue; throttle->lock */
 	struct list_head counted;	/* in throttle->counted; throttle->lock */
 	struct kvblk_member *member;	/* counts @bytes in its window, or NULL */
+	const struct kvblk_account *account;	/* of the tenant */
+	struct kvblk_share *share;	/* whose window counts it; NULL: the throttle's */
 	u64 bytes;
+	u64 deadline_ns;		/* of a get, in time of ktime_get_ns(), or 0 */
 	u8 priority;			/* of a prefetch, else 0 */
 	bool prefetch;
+	bool get;
 	unsigned long since;		/* jiffies of queueing, then of counting */
 	const bool *given_up;		/* true once the operation was canceled */
 	const struct cgroup_subsys_state *cgroup;	/* compared only: no reference is held */
@@ -396,6 +400,13 @@ void kvblk_throttle_member_exit(struct kvblk_member *member);	/* no put in fligh
 static inline bool kvblk_throttle_full(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->log.throttle.full);
+}
+
+/* Returns whether I/O of the tenant must enter the throttle, even a get: for its share. */
+static inline bool kvblk_flash_shares(const struct kvblk_flash *flash,
+				      const struct kvblk_account *account)
+{
+	return READ_ONCE(flash->payer) != account;
 }
 
 void kvblk_throttle_enter(struct kvblk_queued_io *queued, struct kvblk_member *member);

@@ -255,10 +255,12 @@ static void put_write(struct kvblk_req *req)
 	req->write.write_errors = atomic_read(&resv->member->flash.write_errors);
 	req->media.durable = kvblk_reservation_durable(resv, req->integrity, put_lasts(req));
 	/* if the put may be queued, its task computes checksums, not the throttle's work */
-	req->write.summed = !seals || kvblk_put_window(resv->member) != U64_MAX;
+	req->write.summed = !seals || kvblk_put_window(resv->member) != U64_MAX ||
+			    kvblk_flash_shares(&resv->member->flash, req->account);
 	if (req->write.summed && seals)
 		kvblk_mem_seal(&req->mem, req->integrity, kvblk_header_crcs(req->header));
 	kvblk_media_submit(req, &resv->member->flash);
+	queued->account = req->account;
 	queued->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
 	queued->given_up = &req->canceled;
 	queued->submit = put_submit;

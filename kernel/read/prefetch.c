@@ -54,6 +54,7 @@ static void prefetch_enter(struct kvblk_req *req)
 						 req->op.priority);
 	queued->priority = req->op.priority;
 	queued->prefetch = true;
+	queued->account = req->account;
 	queued->bytes = req->mem.bytes + req->header_bytes;
 	queued->given_up = &req->canceled;
 	queued->submit = prefetch_submit;

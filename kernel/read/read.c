@@ -195,7 +195,8 @@ int kvblk_read_check(struct kvblk_req *req)
 	int err;
 
 	if (req->media.io.status)
-		return (req->read.sink->failed ?: read_failed)(req);
+		return req->read.unread ? kvblk_read_miss(req, KVBLK_C_MISS_MEMBER) :
+					  (req->read.sink->failed ?: read_failed)(req);
 	err = req->read.source->identify(req);
 	if (err <= 0)
 		return err;

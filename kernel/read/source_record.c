@@ -72,6 +72,42 @@ static void record_tell_throttle(struct kvblk_flash *flash, u32 bytes)
 		WRITE_ONCE(flash->burst, burst);
 }
 
+static void record_go(struct kvblk_queued_io *queued)
+{
+	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
+	struct kvblk_io *io = &req->media.io;
+
+	io->ioprio = queued->ioprio;
+	/* after a wait nobody may want the bytes, or the member may not respond */
+	req->read.unread = READ_ONCE(req->canceled) || kvblk_req_late(req) ||
+			   !kvblk_flash_may_read(req->media.flash);
+	if (req->read.unread)
+		io->status = BLK_STS_OFFLINE;
+	else
+		req->read.source->submit(req);
+	kvblk_io_end(io);
+}
+
+/* Submits the read when its tenant's share permits. The request may be freed. */
+static noinline void record_enter(struct kvblk_req *req)
+{
+	struct kvblk_queued_io *queued = &req->media.queued;
+
+	*queued = (struct kvblk_queued_io) {
+		.account = req->account,
+		.bytes = kvblk_read_end(req) - req->read.from + req->header_bytes,
+		.deadline_ns = req->op.deadline_ns,
+		.get = true,
+		.given_up = &req->canceled,
+		.submit = record_go,
+	};
+	/* foreign members have no throttle; bounces and trials read on in the caller's task */
+	if (req->media.foreign || req->media.bounce || req->media.trial)
+		record_go(queued);
+	else
+		kvblk_throttle_enter(queued, req->media.member);
+}
+
 int kvblk_record_start(struct kvblk_req *req)
 {
 	int err = kvblk_req_header_alloc(req, req->slot.len);
@@ -91,6 +127,10 @@ int kvblk_record_start(struct kvblk_req *req)
 	record_tell_throttle(req->media.flash, req->read.want);
 	kvblk_media_submit(req, req->media.flash);
 	req->media.io.alone = req->read.alone;
+	if (unlikely(kvblk_flash_shares(req->media.flash, req->account))) {
+		record_enter(req);
+		return 0;
+	}
 	req->read.source->submit(req);
 	kvblk_io_end(&req->media.io);
 	return 0;
