@@ -191,6 +191,7 @@ struct kvblk_write {
 	struct kvblk_align align;	/* pool->align when the memory was prepared */
 	bool no_p2p;			/* do not transfer from device memory directly */
 	bool summed;			/* the header has the payload's checksums, if any */
+	bool sealed;			/* the memory is encrypted, with the tags in the header */
 	bool replaces;			/* the put takes over the entry of the same block, @old */
 	struct kvblk_slot old;		/* replaces: the entry replaced, MOVING; else scratch */
 	struct kvblk_segment *old_seg;	/* segment of @old, with a reference, or NULL */
@@ -356,6 +357,12 @@ bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant, const struct kvblk_
 int kvblk_req_shared(const struct kvblk_req *req, struct kvblk_id *id);
 
 /* ---- for implementations of operations ---- */
+
+/* Returns whether payloads of the tenant are encrypted on members. */
+static inline bool kvblk_req_encrypted(const struct kvblk_req *req)
+{
+	return unlikely(kvblk_tenant_encrypted(req->pool, req->tenant));
+}
 
 /* Returns false if the pool is going away. */
 static inline bool kvblk_media_begin(struct kvblk_req *req)

@@ -730,6 +730,7 @@ struct kvblk_tenants {
 	/* array of KVBLK_SB_TENANTS, as on media; member_list_lock, written under @lock, too */
 	struct kvblk_d_tenant *table;
 	u32 next_id;			/* least id never given; as @table */
+	bool encrypts;			/* a tenant is or was encrypted; as @table */
 	/* by id: in use; read without a lock, written under openers_lock */
 	DECLARE_BITMAP(live, KVBLK_TENANT_IDS);
 	u32 *openers;			/* by id: open files; openers_lock, READ_ONCE() */
@@ -742,6 +743,9 @@ struct kvblk_tenants {
 	u16 *shared;
 	/* by id: admission of each tenant except "default"; RCU, written under @lock */
 	struct xarray admissions;
+	/* by id: encrypted, also of removed tenants; set before the id is in use, never cleared */
+	DECLARE_BITMAP(encrypted, KVBLK_TENANT_IDS);
+	struct xarray keys;		/* by id: struct kvblk_key; changed under @lock */
 };
 
 /* Change feeds of a pool; see report/changelog.c. */
@@ -1068,9 +1072,28 @@ static inline u64 kvblk_flash_segment_bytes(const struct kvblk_flash *flash)
 	return (u64)flash->segment_units << KVBLK_UNIT_SHIFT;
 }
 
-static inline u32 kvblk_flash_units(const struct kvblk_flash *flash, u32 length)
+/* Returns whether payloads of the tenant are encrypted on members. */
+static inline bool kvblk_tenant_encrypted(const struct kvblk_pool *pool, u16 tenant)
 {
-	return kvblk_record_units(length, flash->record_align >> KVBLK_UNIT_SHIFT);
+	return test_bit(tenant, pool->tenants.encrypted);
+}
+
+static inline u32 kvblk_slot_header_bytes(const struct kvblk_pool *pool,
+					  const struct kvblk_slot *slot)
+{
+	return kvblk_header_bytes(kvblk_tenant_encrypted(pool, slot->tenant), slot->len);
+}
+
+/* Returns the units of a record of the tenant on a member. */
+static inline u32 kvblk_flash_units(const struct kvblk_flash *flash, u16 tenant, u32 length)
+{
+	return kvblk_record_units(kvblk_tenant_encrypted(flash->pool, tenant), length,
+				  flash->record_align >> KVBLK_UNIT_SHIFT);
+}
+
+static inline u32 kvblk_slot_units(const struct kvblk_flash *flash, const struct kvblk_slot *slot)
+{
+	return kvblk_flash_units(flash, slot->tenant, slot->len);
 }
 
 #endif

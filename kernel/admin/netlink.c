@@ -239,6 +239,7 @@ static void nl_job_free(struct nl_job *job)
 		kfree(job->specs[i].path);
 	kvfree(job->ids);
 	kvfree(job->results);
+	memzero_explicit(job->tenant.key, sizeof(job->tenant.key));
 	kvfree(job);
 }
 
@@ -578,9 +579,43 @@ static struct nl_job *nl_tenant_job(struct sk_buff *skb, struct genl_info *info)
 	return job;
 }
 
+static int nl_tenant_key(struct nl_job *job)
+{
+	return kvblk_tenant_key(job->pool, &job->tenant, &job->extack);
+}
+
+/* Returns nl_tenant_job() with the key that the request names, if any. */
+static struct nl_job *nl_tenant_job_key(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *key = info->attrs[KVBLK_A_TENANT_KEY];
+	struct nl_job *job = nl_tenant_job(skb, info);
+	int err;
+
+	if (IS_ERR(job) || !key)
+		return job;
+	job->tenant.encrypted = true;
+	err = kvblk_keyring_read(nla_get_s32(key), job->tenant.key, info->extack);
+	if (!err)
+		return job;
+	nl_job_free(job);
+	return ERR_PTR(err);
+}
+
+int kvblk_nl_tenant_key_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nl_job *job = nl_tenant_job_key(skb, info);
+
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	if (job->tenant.encrypted)
+		return nl_job_run(info, job, nl_tenant_key);
+	nl_job_free(job);
+	return kvblk_refuse(info->extack, -EINVAL, "key missing: pass the serial number of a kernel key");
+}
+
 int kvblk_nl_tenant_create_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	struct nl_job *job = nl_tenant_job(skb, info);
+	struct nl_job *job = nl_tenant_job_key(skb, info);
 
 	if (IS_ERR(job))
 		return PTR_ERR(job);
@@ -699,7 +734,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_NR_SEGMENTS, space.segs) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_SLOTS, kvblk_index_slots(&pool->index)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_BYTES, kvblk_index_bytes(&pool->index)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX, kvblk_pool_value_max(pool)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX, kvblk_pool_value_max(pool, false)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure)) ||
@@ -1045,6 +1080,7 @@ static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
 	char node[KVBLK_TENANT_DEVNODE_LEN_MAX + 1], shared[KVBLK_NAME_MAX];
 	void *hdr = kvblk_nl_begin(skb, info);
 	u16 id = le16_to_cpu(entry->id);
+	bool encrypted = le16_to_cpu(entry->flags) & KVBLK_TENANTF_ENCRYPTED;
 
 	snprintf(node, sizeof(node), "kvblk/%s/%s", pool->name, entry->name);
 	return kvblk_nl_end(skb, hdr, !hdr || nl_put_account(skb, pool, id, monitor) ||
@@ -1058,6 +1094,9 @@ static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
 		(id && (nla_put_u32(skb, KVBLK_A_TENANT_MODE, le16_to_cpu(entry->mode)) ||
 			nla_put_u32(skb, KVBLK_A_TENANT_UID, le32_to_cpu(entry->uid)) ||
 			nla_put_u32(skb, KVBLK_A_TENANT_GID, le32_to_cpu(entry->gid)))) ||
+		(encrypted && nla_put_flag(skb, KVBLK_A_TENANT_ENCRYPTED)) ||
+		(encrypted && kvblk_tenant_locked(pool, id) &&
+		 nla_put_flag(skb, KVBLK_A_TENANT_LOCKED)) ||
 		(monitor && nla_put_uint(skb, KVBLK_A_TENANT_OPENERS,
 					 READ_ONCE(pool->tenants.openers[id]))));
 }

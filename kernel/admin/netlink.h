@@ -25,6 +25,12 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 				     struct netlink_ext_ack *extack);
 extern struct genl_family *kvblk_nl;
 
+/*
+ * Copy the 32 bytes of the key @serial, which the current task may search. Returns 0, or an errno
+ * with a message: of the keyrings, or -EINVAL the key is of another type or length.
+ */
+int kvblk_keyring_read(s32 serial, u8 *bytes, struct netlink_ext_ack *extack);
+
 /* Return 0, or -EPERM with a message if the requester may not monitor. */
 int kvblk_nl_refuse_user(const struct sk_buff *request, struct netlink_ext_ack *extack);
 

@@ -143,12 +143,13 @@ static const struct nla_policy kvblk_delete_nl_policy[KVBLK_A_TOUCH_IDS + 1] = {
 };
 
 /* KVBLK_CMD_TENANT_CREATE - do */
-static const struct nla_policy kvblk_tenant_create_nl_policy[KVBLK_A_TENANT_GID + 1] = {
+static const struct nla_policy kvblk_tenant_create_nl_policy[KVBLK_A_TENANT_KEY + 1] = {
 	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_TENANT_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_TENANT_MODE] = NLA_POLICY_RANGE(NLA_U32, 1, 511),
 	[KVBLK_A_TENANT_UID] = { .type = NLA_U32, },
 	[KVBLK_A_TENANT_GID] = { .type = NLA_U32, },
+	[KVBLK_A_TENANT_KEY] = { .type = NLA_S32, },
 };
 
 /* KVBLK_CMD_TENANT_REMOVE - do */
@@ -184,6 +185,13 @@ static const struct nla_policy kvblk_tenant_set_nl_policy[KVBLK_A_TENANT_SHARED 
 	[KVBLK_A_TENANT_QUOTA_DRAM] = { .type = NLA_UINT, },
 	[KVBLK_A_TENANT_WEIGHT] = NLA_POLICY_RANGE(NLA_U32, 1, 10000),
 	[KVBLK_A_TENANT_SHARED] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
+/* KVBLK_CMD_TENANT_KEY - do */
+static const struct nla_policy kvblk_tenant_key_nl_policy[KVBLK_A_TENANT_KEY + 1] = {
+	[KVBLK_A_TENANT_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_TENANT_KEY] = { .type = NLA_S32, },
 };
 
 /* Ops table for kvblk */
@@ -318,7 +326,7 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_TENANT_CREATE,
 		.doit		= kvblk_nl_tenant_create_doit,
 		.policy		= kvblk_tenant_create_nl_policy,
-		.maxattr	= KVBLK_A_TENANT_GID,
+		.maxattr	= KVBLK_A_TENANT_KEY,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{
@@ -347,6 +355,13 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.doit		= kvblk_nl_tenant_set_doit,
 		.policy		= kvblk_tenant_set_nl_policy,
 		.maxattr	= KVBLK_A_TENANT_SHARED,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_TENANT_KEY,
+		.doit		= kvblk_nl_tenant_key_doit,
+		.policy		= kvblk_tenant_key_nl_policy,
+		.maxattr	= KVBLK_A_TENANT_KEY,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 };

@@ -42,6 +42,7 @@ int kvblk_nl_tenant_clear_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_tenant_get_dumpit(struct sk_buff *skb,
 			       struct netlink_callback *cb);
 int kvblk_nl_tenant_set_doit(struct sk_buff *skb, struct genl_info *info);
+int kvblk_nl_tenant_key_doit(struct sk_buff *skb, struct genl_info *info);
 
 enum {
 	KVBLK_NLGRP_EVENTS,

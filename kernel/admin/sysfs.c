@@ -41,7 +41,7 @@ static const char *pool_state(struct kvblk_pool *pool)
 	X(epoch, 0444, "%llu", READ_ONCE(pool->epoch))					\
 	X(capacity, 0444, "%llu", kvblk_pool_space(pool).bytes)				\
 	X(unsure, 0444, "%d", atomic_read(&pool->unsure))				\
-	X(value_max, 0444, "%u", kvblk_pool_value_max(pool))				\
+	X(value_max, 0444, "%u", kvblk_pool_value_max(pool, false))				\
 	X(index_slots, 0444, "%llu", kvblk_index_slots(&pool->index))			\
 	X(index_bytes, 0444, "%llu", kvblk_index_bytes(&pool->index))
 

@@ -517,7 +517,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
 			    (IS_ENABLED(CONFIG_IO_URING) ? KVBLK_FEAT_URING : 0) |
 			    (READ_ONCE(pool->tun.dram_bytes) ? KVBLK_FEAT_DRAM : 0),
-		.value_max = kvblk_pool_value_max(pool),
+		.value_max = kvblk_pool_value_max(pool, kvblk_tenant_encrypted(pool, file->tenant)),
 		.key_max = KVBLK_KEY_MAX,
 		.pieces_max = KVBLK_PIECES_MAX,
 		.ops_max = KVBLK_OPS_MAX,

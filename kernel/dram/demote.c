@@ -105,7 +105,8 @@ static void stage_write(struct stage *stage)
 	stage->damaged = kvblk_dram_block_judge(pool, obj) == KVBLK_VERIFY &&
 			 !kvblk_payload_open(&stage->mem, NULL, obj->rec.integrity, obj->rec.crcs);
 	if (!stage->damaged)
-		stage->header = kvblk_header_alloc(obj->rec.length, GFP_KERNEL | __GFP_NOWARN);
+		stage->header = kvblk_header_alloc(false, obj->rec.length,
+						   GFP_KERNEL | __GFP_NOWARN);
 	stage->completed = !stage->header;
 	if (!stage->header)
 		return;
@@ -162,7 +163,7 @@ static void stage_end(struct stage *stage)
 		kvblk_count(pool, written ? KVBLK_C_DRAM_WRITES : KVBLK_C_DRAM_DROPS, 1);
 		kvblk_dram_block_remove(pool, obj);
 	}
-	kvblk_header_free(stage->header, obj->rec.length);
+	kvblk_header_free(stage->header, false, obj->rec.length);
 	kvblk_dram_block_put(obj);
 }
 
@@ -273,7 +274,7 @@ static bool stage_reserve(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 	unsigned long end = jiffies + SPACE_WAIT;
 	int seen = atomic_read(&pool->space_seq), err;
 
-	while ((err = kvblk_pool_reserve(pool, obj->rec.length, stage_suits, obj,
+	while ((err = kvblk_pool_reserve(pool, obj->rec.tenant, obj->rec.length, stage_suits, obj,
 					 resv)) == -EAGAIN) {
 		/* finish the batch first, because a segment may wait for its last record */
 		stages_flush(pool);

@@ -57,7 +57,8 @@
 
 /* No bits of compat are defined yet. Unknown ones are preserved. */
 #define KVBLK_SB_RO_ALL		KVBLK_SB_RO_POD
-#define KVBLK_SB_IN_ALL		(KVBLK_SB_IN_SHORT_CRC | KVBLK_SB_IN_TENANTS)
+#define KVBLK_SB_IN_ALL		(KVBLK_SB_IN_SHORT_CRC | KVBLK_SB_IN_TENANTS | \
+				 KVBLK_SB_IN_ENCRYPTED)
 
 /* Limits of a superblock's reuse_grace, ms. A follower reads a table page each second. */
 #define KVBLK_REUSE_GRACE_MIN	3000u
@@ -76,6 +77,28 @@ enum kvblk_segment_state {
 #define KVBLK_SEGF_KILLS	0x01 /* headers may differ from the summary */
 #define KVBLK_SEGF_UNPROVEN	0x02 /* was open at a crash: always check payloads */
 #define KVBLK_SEGF_ALL		(KVBLK_SEGF_KILLS | KVBLK_SEGF_UNPROVEN)
+
+#define KVBLK_TAG_BYTES		16
+
+/* Nonce of a chunk. A seq is given once in an activation, which the subkey is of. */
+struct kvblk_d_nonce {
+	__le64 seq;
+	__le32 chunk;
+} __packed;
+
+/* Additional data that the tags of a record authenticate. */
+struct kvblk_d_aad {
+	__le64 id_hi;		/* of tenant and key */
+	__le64 id_lo;
+	__le64 layout_tag;
+	__le64 caller_tag;
+	__le64 parent;
+	__le32 length;
+	__le32 expiry;
+	__le16 tenant;
+	__le16 key_epoch;
+	__le32 reserved;
+} __packed;
 
 struct kvblk_d_segment {
 	__le64 generation;	/* increased when the segment is retired */
@@ -120,12 +143,13 @@ enum kvblk_integrity {
 	KVBLK_INTEGRITY_NONE	= 0,
 	KVBLK_INTEGRITY_CRC32C	= 1,	/* a CRC32C for each chunk */
 	KVBLK_INTEGRITY_PRODUCER = 2,	/* CRC32Cs that the caller gave */
+	KVBLK_INTEGRITY_AES_GCM	= 3,	/* encrypted, with a tag for each chunk */
 	KVBLK_INTEGRITIES,
 };
 
 #define KVBLK_HDR_KEY		512	/* offset of the key */
 #define KVBLK_HDR_CRCS		1024	/* offset of the chunk checksums */
-#define KVBLK_HDR_UNITS_MAX	2	/* units of a header with all 1024 checksums */
+#define KVBLK_HDR_UNITS_MAX	5	/* units of a header with all 1024 tags */
 
 struct kvblk_d_record {
 	__le64 magic;		/* RECORD or FILLER */
@@ -149,11 +173,12 @@ struct kvblk_d_record {
 	__le64 parent;		/* id_lo of the parent, 0 for none */
 	__le32 expiry;		/* low bits of the pool's clock, 0 for never */
 	__le16 key_len;
-	__le16 key_epoch;	/* reserved for encryption */
+	__le16 key_epoch;	/* encrypted: of the subkey */
 	__le32 reserved;
 	__le32 crc;		/* crc32c of the header, this field and mac zero; or SHORT_CRC */
 	__le64 mac;		/* SipHash of the bytes before it; or SHORT_CRC */
-	__u8   pad[392];	/* up to KVBLK_HDR_KEY */
+	__le64 activation;	/* encrypted: of the subkey, the put's; else 0 */
+	__u8   pad[384];	/* up to KVBLK_HDR_KEY */
 } __packed;
 
 #define KVBLK_RECF_DURABLE	0x01 /* written past volatile caches */
@@ -177,6 +202,7 @@ struct kvblk_d_entry {
 } __packed;			/* 64 bytes */
 
 #define KVBLK_ENTF_VALID	0x01 /* the entry lists a record */
+#define KVBLK_ENTF_ENCRYPTED	0x04 /* VALID: of an encrypted record */
 #define KVBLK_ENTF_HOLE		0x02 /* no record in @length units from @unit on */
 
 #define KVBLK_SUMMARY_ENTRIES	63

@@ -66,14 +66,21 @@ static bool header_short(const struct kvblk_d_record *hdr)
 	return hdr->flags & cpu_to_le32(KVBLK_RECF_SHORT_CRC);
 }
 
+static bool header_encrypted(const struct kvblk_d_record *hdr)
+{
+	return hdr->integrity == KVBLK_INTEGRITY_AES_GCM;
+}
+
 /* Return the CRC32C of the bytes in use: fields, key and chunk checksums; lengths in range. */
 static __always_inline u32 header_crc_short(const struct kvblk_d_record *hdr)
 {
 	u32 crc = crc32c(KVBLK_CRC_INIT, hdr, offsetof(struct kvblk_d_record, crc));
 
 	crc = crc32c(crc, (const void *)hdr + KVBLK_HDR_KEY, le16_to_cpu(hdr->key_len));
+	if (unlikely(header_encrypted(hdr)))
+		crc = crc32c(crc, &hdr->activation, sizeof(hdr->activation));
 	return ~crc32c(crc, (const void *)hdr + KVBLK_HDR_CRCS,
-		       kvblk_crcs_bytes(le32_to_cpu(hdr->length)));
+		       kvblk_proof_bytes(header_encrypted(hdr), le32_to_cpu(hdr->length)));
 }
 
 static u32 header_crc(const struct kvblk_d_record *hdr, size_t size)
@@ -108,8 +115,9 @@ static __always_inline void header_seal(struct kvblk_d_record *hdr, size_t size,
 void kvblk_record_encode(void *buf, const struct kvblk_rec *rec, const struct kvblk_place *place,
 			 const struct kvblk_secret *secret, bool short_crc)
 {
-	size_t size = kvblk_header_bytes(rec->length);
-	size_t end = KVBLK_HDR_CRCS + kvblk_crcs_bytes(rec->length);
+	bool encrypted = kvblk_rec_encrypted(rec);
+	size_t size = kvblk_header_bytes(encrypted, rec->length);
+	size_t end = KVBLK_HDR_CRCS + kvblk_proof_bytes(encrypted, rec->length);
 	struct kvblk_d_record *hdr = buf;
 	u8 *key = buf + KVBLK_HDR_KEY;
 
@@ -135,7 +143,24 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec, const struct kv
 	hdr->parent = cpu_to_le64(rec->parent);
 	hdr->expiry = cpu_to_le32(rec->expiry);
 	hdr->key_len = cpu_to_le16(rec->key_len);
+	hdr->key_epoch = cpu_to_le16(encrypted ? rec->key_epoch : 0);
+	hdr->activation = cpu_to_le64(encrypted ? rec->activation : 0);
 	header_seal(hdr, size, place, secret);
+}
+
+void kvblk_aad_fill(struct kvblk_d_aad *aad, const struct kvblk_rec *rec)
+{
+	*aad = (struct kvblk_d_aad) {
+		.id_hi = cpu_to_le64(rec->id.hi),
+		.id_lo = cpu_to_le64(rec->id.lo),
+		.layout_tag = cpu_to_le64(rec->layout_tag),
+		.caller_tag = cpu_to_le64(rec->caller_tag),
+		.parent = cpu_to_le64(rec->parent),
+		.length = cpu_to_le32(rec->length),
+		.expiry = cpu_to_le32(rec->expiry),
+		.tenant = cpu_to_le16(rec->tenant),
+		.key_epoch = cpu_to_le16(rec->key_epoch),
+	};
 }
 
 void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
@@ -163,7 +188,7 @@ static bool header_lengths_valid(const struct kvblk_d_record *hdr)
 	u32 length = le32_to_cpu(hdr->length);
 
 	return key_len && key_len <= KVBLK_KEY_MAX && length && length <= KVBLK_VALUE_MAX &&
-	       hdr->header_units == kvblk_header_units(length);
+	       hdr->header_units == kvblk_header_units(header_encrypted(hdr), length);
 }
 
 static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
@@ -200,16 +225,17 @@ static __always_inline bool header_placed(const struct kvblk_d_record *hdr,
 }
 
 bool kvblk_record_named(const struct kvblk_d_record *hdr, struct kvblk_place place,
-			struct kvblk_id id, u32 length)
+			struct kvblk_id id, bool encrypted, u32 length)
 {
 	u32 crc;
 
 	if (le64_to_cpu(hdr->magic) != KVBLK_RECORD_MAGIC ||
-	    le32_to_cpu(hdr->length) != length || !header_lengths_valid(hdr))
+	    le32_to_cpu(hdr->length) != length || header_encrypted(hdr) != encrypted ||
+	    !header_lengths_valid(hdr))
 		return false;
 
 	crc = likely(header_short(hdr)) ? header_crc_short(hdr) :
-					  crc_of(hdr, kvblk_header_bytes(length), mac);
+					  crc_of(hdr, kvblk_header_bytes(encrypted, length), mac);
 	return le32_to_cpu(hdr->crc) == crc && header_placed(hdr, &place) &&
 	       le64_to_cpu(hdr->id_hi) == id.hi && le64_to_cpu(hdr->id_lo) == id.lo &&
 	       record_in_range(hdr);
@@ -229,7 +255,8 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 	magic = le64_to_cpu(hdr->magic);
 	header_size = (size_t)hdr->header_units * KVBLK_UNIT;
 	if ((magic != KVBLK_RECORD_MAGIC && magic != KVBLK_FILLER_MAGIC) ||
-	    !header_size || hdr->header_units > KVBLK_HDR_UNITS_MAX)
+	    !header_size ||
+	    hdr->header_units > kvblk_header_units(header_encrypted(hdr), KVBLK_VALUE_MAX))
 		return KVBLK_DEC_NONE;
 	if (header_size > size)
 		return magic == KVBLK_RECORD_MAGIC ? KVBLK_DEC_MORE : KVBLK_DEC_NONE;
@@ -295,16 +322,18 @@ bool kvblk_entry_decode(const struct kvblk_d_entry *entry, u32 segment_units,
 	u32 at = le32_to_cpu(entry->unit);
 	u32 length = le32_to_cpu(entry->length);
 	u16 tenant = le16_to_cpu(entry->tenant);
+	bool encrypted = entry->flags & KVBLK_ENTF_ENCRYPTED;
 
-	if (entry->flags != KVBLK_ENTF_VALID || entry->reserved ||
+	if ((entry->flags & ~KVBLK_ENTF_ENCRYPTED) != KVBLK_ENTF_VALID || entry->reserved ||
 	    !value_in_range(length, tenant, entry->priority) ||
-	    (u64)at + kvblk_record_units(length, 1) > segment_units)
+	    (u64)at + kvblk_record_units(encrypted, length, 1) > segment_units)
 		return false;
 
 	*rec = (struct kvblk_rec) {
 		.id.hi = le64_to_cpu(entry->id_hi),
 		.id.lo = le64_to_cpu(entry->id_lo),
 		.seq = le64_to_cpu(entry->seq),
+		.integrity = encrypted ? KVBLK_INTEGRITY_AES_GCM : KVBLK_INTEGRITY_NONE,
 		.caller_tag = le64_to_cpu(entry->caller_tag),
 		.parent = le64_to_cpu(entry->parent),
 		.length = length,
@@ -472,16 +501,18 @@ bool kvblk_tenant_name_reserved(const char *name)
 static bool tenant_valid(const struct kvblk_d_super *sb, const struct kvblk_d_tenant *tenant)
 {
 	const char *name = (const char *)tenant->name;
+	bool encrypted = le16_to_cpu(tenant->flags) & KVBLK_TENANTF_ENCRYPTED;
 	u16 id = le16_to_cpu(tenant->id);
 
-	if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
+	if ((le16_to_cpu(tenant->flags) & ~KVBLK_TENANTF_ENCRYPTED) != KVBLK_TENANTF_USED ||
 	    !kvblk_name_valid(tenant->name, sizeof(tenant->name)) ||
 	    le16_to_cpu(tenant->mode) > 0777 ||
-	    !~le32_to_cpu(tenant->uid) || !~le32_to_cpu(tenant->gid) || tenant->reserved ||
-	    memcmp(tenant->reserved2, zeroes, sizeof(tenant->reserved2)))
+	    !~le32_to_cpu(tenant->uid) || !~le32_to_cpu(tenant->gid) ||
+	    tenant->key_epoch || (!encrypted && tenant->key_check) ||
+	    (encrypted && !(le32_to_cpu(sb->incompat) & KVBLK_SB_IN_ENCRYPTED)))
 		return false;
 	if (tenant == sb->tenants)
-		return !id && !strcmp(name, "default");
+		return !id && !strcmp(name, "default") && !encrypted;
 	return id && id < le32_to_cpu(sb->next_tenant) && tenant->mode &&
 	       !kvblk_tenant_name_reserved(name) &&
 	       le32_to_cpu(sb->incompat) & KVBLK_SB_IN_TENANTS;

@@ -26,6 +26,7 @@ struct kvblk_place {
 struct kvblk_rec {
 	struct kvblk_id id;	/* hash of tenant and key */
 	u64 seq;		/* pool-wide order of puts */
+	u64 activation;		/* encrypted: names the subkey, with @key_epoch */
 	u64 layout_tag;
 	u64 caller_tag;
 	u64 parent;		/* id.lo of the parent's key, 0 for none */
@@ -33,25 +34,13 @@ struct kvblk_rec {
 	u32 expiry;		/* seconds since the pool's birth, 0 for never */
 	u16 tenant;
 	u16 key_len;		/* bytes at @key */
+	u16 key_epoch;
 	u8 priority;		/* 0 to 3 */
 	u8 integrity;		/* &enum kvblk_integrity */
 	bool durable;		/* written past volatile write caches */
 	const void *key;	/* in the caller's memory or in the buffer */
-	const __le32 *crcs;	/* of each chunk; in the buffer */
+	const __le32 *crcs;	/* of each chunk, or tags; in the buffer */
 };
-
-/* Return 1, or 2 above 48 MiB: by length alone, as index entries do not name the integrity. */
-static inline u32 kvblk_header_units(u32 length)
-{
-	u32 most = (KVBLK_UNIT - KVBLK_HDR_CRCS) / sizeof(__le32) << KVBLK_CHUNK_SHIFT;
-
-	return length <= most ? 1 : 2;
-}
-
-static inline u32 kvblk_header_bytes(u32 length)
-{
-	return kvblk_header_units(length) << KVBLK_UNIT_SHIFT;
-}
 
 /* @length, as below: at most KVBLK_VALUE_MAX, or else the sum wraps. */
 static inline u32 kvblk_nr_chunks(u32 length)
@@ -64,16 +53,63 @@ static inline u32 kvblk_crcs_bytes(u32 length)
 	return kvblk_nr_chunks(length) * sizeof(__le32);
 }
 
+/* Return the bytes in a header at KVBLK_HDR_CRCS: checksums, or the tags of an encrypted record. */
+static inline u32 kvblk_proof_bytes(bool encrypted, u32 length)
+{
+	return kvblk_nr_chunks(length) * (encrypted ? KVBLK_TAG_BYTES : sizeof(__le32));
+}
+
+/*
+ * Return 1 to KVBLK_HDR_UNITS_MAX: 2 above 48 MiB or, encrypted, 12 MiB. By length and the kind of
+ * tenant alone, as index entries do not name the integrity.
+ */
+static inline u32 kvblk_header_units(bool encrypted, u32 length)
+{
+	return DIV_ROUND_UP(KVBLK_HDR_CRCS + kvblk_proof_bytes(encrypted, length), KVBLK_UNIT);
+}
+
+static inline u32 kvblk_header_bytes(bool encrypted, u32 length)
+{
+	return kvblk_header_units(encrypted, length) << KVBLK_UNIT_SHIFT;
+}
+
 static inline __le32 *kvblk_header_crcs(void *header)
 {
 	return header + KVBLK_HDR_CRCS;
 }
 
-/* Return the units of header and padded payload, rounded up to @align_units, a power of two. */
-static inline u32 kvblk_record_units(u32 length, u32 align_units)
+static inline u8 *kvblk_header_tags(void *header)
 {
-	return round_up(kvblk_header_units(length) + DIV_ROUND_UP(length, KVBLK_UNIT), align_units);
+	return header + KVBLK_HDR_CRCS;
 }
+
+/* Return the units of header and padded payload, rounded up to @align_units, a power of two. */
+static inline u32 kvblk_record_units(bool encrypted, u32 length, u32 align_units)
+{
+	return round_up(kvblk_header_units(encrypted, length) + DIV_ROUND_UP(length, KVBLK_UNIT),
+			align_units);
+}
+
+static inline bool kvblk_rec_encrypted(const struct kvblk_rec *rec)
+{
+	return rec->integrity == KVBLK_INTEGRITY_AES_GCM;
+}
+
+/* kvblk_record_units() of @rec, also of a summary's entry. */
+static inline u32 kvblk_rec_units(const struct kvblk_rec *rec, u32 align_units)
+{
+	return kvblk_record_units(kvblk_rec_encrypted(rec), rec->length, align_units);
+}
+
+/* Set the nonce of a chunk. */
+static inline void kvblk_nonce_fill(struct kvblk_d_nonce *nonce, u64 seq, u32 chunk)
+{
+	nonce->seq = cpu_to_le64(seq);
+	nonce->chunk = cpu_to_le32(chunk);
+}
+
+/* Set what tags authenticate besides the payload: not the place, which reclaim changes. */
+void kvblk_aad_fill(struct kvblk_d_aad *aad, const struct kvblk_rec *rec);
 
 /*
  * Write the header of @rec, kvblk_header_units() units, to @buf. The chunk checksums must be at
@@ -101,6 +137,8 @@ static inline struct kvblk_rec kvblk_record_unpack(const struct kvblk_d_record *
 		.id.hi = le64_to_cpu(hdr->id_hi),
 		.id.lo = le64_to_cpu(hdr->id_lo),
 		.seq = le64_to_cpu(hdr->seq),
+		.activation = le64_to_cpu(hdr->activation),
+		.key_epoch = le16_to_cpu(hdr->key_epoch),
 		.layout_tag = le64_to_cpu(hdr->layout_tag),
 		.caller_tag = le64_to_cpu(hdr->caller_tag),
 		.parent = le64_to_cpu(hdr->parent),
@@ -125,12 +163,12 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,
 				       const struct kvblk_secret *secret, struct kvblk_rec *rec);
 /*
- * Return whether @hdr, kvblk_header_bytes(@length), is the valid header of the record of @id and
- * @length bytes at @place. An index entry must name them: this replaces the MAC, because the id is
- * secret and a record begins there. Make nothing else of the header: use kvblk_record_unpack().
+ * Return whether @hdr, kvblk_header_bytes(@encrypted, @length), is the valid header of the record
+ * of @id and @length bytes at @place. An index entry must name them: this replaces the MAC, because
+ * the id is secret and a record begins there. Make nothing else of the header: use kvblk_record_unpack().
  */
 bool kvblk_record_named(const struct kvblk_d_record *hdr, struct kvblk_place place,
-			struct kvblk_id id, u32 length);
+			struct kvblk_id id, bool encrypted, u32 length);
 
 /* Decoded head of a summary page. */
 struct kvblk_sum {
@@ -174,12 +212,14 @@ static inline void kvblk_entry_of_header(struct kvblk_d_entry *entry,
 	entry->expiry = hdr->expiry;
 	entry->tenant = hdr->tenant;
 	entry->priority = hdr->priority;
-	entry->flags = KVBLK_ENTF_VALID;
+	entry->flags = KVBLK_ENTF_VALID |
+		       (hdr->integrity == KVBLK_INTEGRITY_AES_GCM ? KVBLK_ENTF_ENCRYPTED : 0);
 	entry->reserved = 0;
 }
 
 /*
- * Decode an entry of a valid page; zero the fields of @rec that an entry lacks. Returns false for a
+ * Decode an entry of a valid page; zero the fields of @rec that an entry lacks, but the integrity
+ * of an encrypted record. Returns false for a
  * hole, or a field out of range in a segment of @segment_units.
  */
 bool kvblk_entry_decode(const struct kvblk_d_entry *entry, u32 segment_units,

@@ -61,7 +61,7 @@ void kvblk_account_entry(struct kvblk_index *idx, const struct kvblk_slot *slot,
 	member = kvblk_member_of(pool, slot->seg);
 	if (!row || !member)
 		return;
-	units = kvblk_flash_units(&member->flash, slot->len);
+	units = kvblk_slot_units(&member->flash, slot);
 	old = atomic64_read(row);
 	do {
 		if (FIELD_GET(ROW_GEN, (u64)old) != slot->gen)
@@ -332,7 +332,8 @@ void kvblk_account_check(struct kvblk_pool *pool, const struct kvblk_account *ac
 int __kvblk_account_reserve(struct kvblk_pool *pool, struct kvblk_account *account, u32 length,
 			    u32 *held)
 {
-	u32 units = kvblk_record_units(length, READ_ONCE(pool->align_units));
+	u32 units = kvblk_record_units(kvblk_tenant_encrypted(pool, READ_ONCE(account->id)), length,
+				       READ_ONCE(pool->align_units));
 	bool over;
 
 	atomic64_add(units, &account->held[KVBLK_ACCOUNT_UNITS]);

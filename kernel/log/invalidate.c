@@ -119,7 +119,7 @@ static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 toke
 	}
 	kill->token = token;
 	kill->unit = slot->off;
-	kill->units = kvblk_flash_units(&kill->member->flash, slot->len);
+	kill->units = kvblk_slot_units(&kill->member->flash, slot);
 	kill->held = true;
 	guard(spinlock)(&pool->kill_lock);
 	list_add_tail(&kill->link, &kill->member->log.kills.list);

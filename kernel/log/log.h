@@ -89,14 +89,14 @@ struct kvblk_sums;
 int kvblk_record_init(void);
 void kvblk_record_exit(void);
 
-static inline void *kvblk_header_alloc(u32 length, gfp_t gfp)
+static inline void *kvblk_header_alloc(bool encrypted, u32 length, gfp_t gfp)
 {
-	return (void *)__get_free_pages(gfp, get_order(kvblk_header_bytes(length)));
+	return (void *)__get_free_pages(gfp, get_order(kvblk_header_bytes(encrypted, length)));
 }
 
-static inline void kvblk_header_free(void *header, u32 length)
+static inline void kvblk_header_free(void *header, bool encrypted, u32 length)
 {
-	free_pages((unsigned long)header, get_order(kvblk_header_bytes(length)));
+	free_pages((unsigned long)header, get_order(kvblk_header_bytes(encrypted, length)));
 }
 
 /* Sets a header's checksums to @crcs, or to none. Returns false if they must be computed. */
@@ -115,15 +115,16 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slot *slot,
 				     void *header, const struct kvblk_mem *mem, u32 from, bool sum);
 /*
- * Returns whether @header, read at @place, is of a record of @length bytes, by its MAC. Sets @rec,
- * which points into @header. The caller verifies the payload.
+ * Returns whether @header, read at @place, is of such a record of @length bytes, by its MAC. Sets
+ * @rec, which points into @header. The caller verifies the payload.
  */
-static inline bool kvblk_record_identify(const struct kvblk_place *place, u32 length,
-					 const void *header, const struct kvblk_secret *secret,
-					 struct kvblk_rec *rec)
+static inline bool kvblk_record_identify(const struct kvblk_place *place, bool encrypted,
+					 u32 length, const void *header,
+					 const struct kvblk_secret *secret, struct kvblk_rec *rec)
 {
-	return kvblk_record_decode(header, kvblk_header_bytes(length), place, secret, rec) ==
-	       KVBLK_DEC_RECORD && rec->length == length;
+	return kvblk_record_decode(header, kvblk_header_bytes(encrypted, length), place, secret,
+				   rec) == KVBLK_DEC_RECORD &&
+	       rec->length == length && kvblk_rec_encrypted(rec) == encrypted;
 }
 
 /* Returns whether all chunks match @crcs. @sums: computed on arrival, or NULL. */
@@ -209,7 +210,7 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
  * Reserves space for a block of @length bytes on the next responding member that passes @suits,
  * unless NULL. Returns 0, -ENOSPC if no member is suitable, or -EAGAIN if space may appear soon.
  */
-int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
+int kvblk_pool_reserve(struct kvblk_pool *pool, u16 tenant, u32 length,
 		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		       struct kvblk_reservation *resv);
 /* Returns whether to write past the cache, always if @lasts. Notes what a crash may do. */

@@ -81,6 +81,7 @@ void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super 
 			pool->tenants.table[i] = sb->tenants[i];
 	memcpy(pool->places, sb->places, sizeof(sb->places));
 	pool->tenants.next_id = le32_to_cpu(sb->next_tenant) ?: 1;
+	pool->tenants.encrypts = le32_to_cpu(sb->incompat) & KVBLK_SB_IN_ENCRYPTED;
 	/* earlier versions listed names of devices, which two members may share */
 	for (entry = pool->member_list;
 	     pool->member_list_nr < le32_to_cpu(sb->nr_members); entry++) {
@@ -116,6 +117,9 @@ u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 		sb->next_tenant = cpu_to_le32(pool->tenants.next_id);
 		sb->incompat |= cpu_to_le32(KVBLK_SB_IN_TENANTS);
 	}
+	/* for good, too: segments keep records of tenants that were removed */
+	if (pool->tenants.encrypts)
+		sb->incompat |= cpu_to_le32(KVBLK_SB_IN_ENCRYPTED);
 	return pool->member_list_seq;
 }
 

@@ -57,7 +57,7 @@ static u32 quota_units(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
-	return member ? kvblk_flash_units(&member->flash, slot->len) : 0;
+	return member ? kvblk_slot_units(&member->flash, slot) : 0;
 }
 
 /* Waits, without the pool, while a member has many invalidations. Returns as quota_enter(). */

@@ -103,7 +103,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 		return 0;
 	v->classes[v->nr++] = (struct kvblk_policy_rec) {
 		.id = rec->id,
-		.bytes = kvblk_flash_units(flash, slot->len) << KVBLK_UNIT_SHIFT,
+		.bytes = kvblk_slot_units(flash, slot) << KVBLK_UNIT_SHIFT,
 		.heat = slot->heat,
 		.priority = kvblk_index_retained(&v->pool->index, slot, now) ? KVBLK_PRIORITY_MAX :
 									       slot->prio,
@@ -205,11 +205,16 @@ static void copy_read(struct copy *copy, bool alone)
 	kvblk_io_end(&copy->io);
 }
 
+static bool copy_encrypted(const struct copy *copy)
+{
+	return kvblk_tenant_encrypted(copy->victim->pool, copy->vrec->slot.tenant);
+}
+
 static void copy_begin(struct copy *copy)
 {
 	u32 len = copy->vrec->slot.len;
 
-	copy->header = kvblk_header_alloc(len, GFP_KERNEL);
+	copy->header = kvblk_header_alloc(copy_encrypted(copy), len, GFP_KERNEL);
 	if (!copy->header || kvblk_mem_alloc(&copy->mem, len, false))
 		copy->err = -ENOMEM;
 	else
@@ -241,7 +246,7 @@ static int copy_check(struct copy *copy)
 		return -EIO;
 	}
 	/* or else a damaged record would get a valid new header */
-	if (!kvblk_record_identify(&place, slot->len, copy->header,
+	if (!kvblk_record_identify(&place, copy_encrypted(copy), slot->len, copy->header,
 				   &v->pool->secret, &copy->rec))
 		goto damaged;
 	verdict = kvblk_segment_judge(v->pool, v->seg, (struct kvblk_proof_case) {
@@ -251,7 +256,8 @@ static int copy_check(struct copy *copy)
 	/* no get would trust the copy */
 	if (verdict == KVBLK_REFUSE)
 		return -ENODATA;
-	if (verdict == KVBLK_SERVE ||
+	/* ciphertext and tags are copied as they are, because the key may be missing */
+	if (verdict == KVBLK_SERVE || kvblk_rec_encrypted(&copy->rec) ||
 	    kvblk_payload_open(&copy->mem, NULL, copy->rec.integrity, copy->rec.crcs))
 		return 0;
 	if (kvblk_proofs[copy->rec.integrity].by_caller) {
@@ -272,7 +278,7 @@ static void copy_write(struct copy *copy)
 	if (!copy->err)
 		copy->err = copy_check(copy);
 	if (!copy->err)
-		copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, rec->length),
+		copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, rec->tenant, rec->length),
 					 &copy->resv);
 	if (copy->err)
 		return;
@@ -314,7 +320,7 @@ static void copy_end(struct copy *copy)
 		kvblk_reservation_release(&copy->resv, copy->header);
 	}
 	kvblk_mem_free(&copy->mem);
-	kvblk_header_free(copy->header, vrec->slot.len);
+	kvblk_header_free(copy->header, copy_encrypted(copy), vrec->slot.len);
 }
 
 /* Makes a slot MOVING. Returns success: not with @unleased if it is leased. */

@@ -115,7 +115,8 @@ void kvblk_record_write(struct kvblk_io *io, blk_opf_t opf, const struct kvblk_r
 {
 	struct kvblk_place place = kvblk_place(io->flash, resv->segment, resv->gen, resv->unit);
 	u64 pos = kvblk_seg_pos(io->flash, resv->segment, resv->unit);
-	u32 bytes = kvblk_header_bytes(rec->length), first = mem->bytes, nr = mem->nr;
+	u32 bytes = kvblk_header_bytes(kvblk_rec_encrypted(rec), rec->length);
+	u32 first = mem->bytes, nr = mem->nr;
 
 	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	opf |= REQ_OP_WRITE | REQ_IDLE | (rec->durable ? REQ_FUA : 0);
@@ -225,7 +226,7 @@ struct kvblk_sums *kvblk_record_read(struct kvblk_io *io, const struct kvblk_slo
 {
 	u64 pos = kvblk_slot_pos(io->flash, slot);
 
-	bvec_set_virt(&mem->bv[0], header, kvblk_header_bytes(slot->len));
+	bvec_set_virt(&mem->bv[0], header, kvblk_slot_header_bytes(io->flash->pool, slot));
 	if (from || sum)
 		return record_read_apart(io, pos, mem, from, sum);
 	head_submit(io, REQ_OP_READ, pos, mem, mem->bytes, mem->nr);

@@ -120,6 +120,7 @@ static bool seq_given(struct kvblk_pool *pool, u64 seq)
 /* Returns the seq of the record of @slot; 0: stale, U64_MAX: unreadable. */
 static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
+	bool encrypted = kvblk_tenant_encrypted(pool, slot->tenant);
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
 	struct kvblk_place place;
@@ -134,14 +135,14 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	if (!seg)
 		return 0;
 	if (kvblk_flash_may_read(&member->flash)) {
-		header = kvblk_header_alloc(slot->len, GFP_KERNEL | __GFP_NOFAIL);
+		header = kvblk_header_alloc(encrypted, slot->len, GFP_KERNEL | __GFP_NOFAIL);
 		place = kvblk_slot_place(&member->flash, slot, gen);
 		if (!kvblk_io_read(&member->flash, kvblk_slot_pos(&member->flash, slot), header,
-				   kvblk_header_bytes(slot->len)))
-			seq = kvblk_record_identify(&place, slot->len, header,
+				   kvblk_header_bytes(encrypted, slot->len)))
+			seq = kvblk_record_identify(&place, encrypted, slot->len, header,
 						    &pool->secret, &rec) &&
 			      seq_given(pool, rec.seq) ? rec.seq : 0;
-		kvblk_header_free(header, slot->len);
+		kvblk_header_free(header, encrypted, slot->len);
 	}
 	kvblk_segment_put(member, seg);
 	return seq;
@@ -191,12 +192,15 @@ static int restore_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 	struct kvblk_segment *seg = rs->seg;
 	struct kvblk_pool *pool = member->flash.pool;
 	struct kvblk_slot slot = slot_of(rs, rec, unit), old;
-	u32 units = kvblk_flash_units(&member->flash, rec->length);
+	u32 units = kvblk_flash_units(&member->flash, rec->tenant, rec->length);
 	bool newer;
 	u64 seq;
 	int ret;
 
-	if (!test_bit(rec->tenant, pool->tenants.live) || !seq_given(pool, rec->seq) ||
+	/* of another kind than its tenant, a record would be read with the wrong header */
+	if (!test_bit(rec->tenant, pool->tenants.live) ||
+	    kvblk_tenant_encrypted(pool, rec->tenant) != kvblk_rec_encrypted(rec) ||
+	    !seq_given(pool, rec->seq) ||
 	    kvblk_expired(rec->expiry, kvblk_now(pool)))
 		return 0;
 	if (rec->expiry)

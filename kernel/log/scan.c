@@ -162,7 +162,7 @@ static int sum_verify(struct kvblk_scan *scan, const struct kvblk_scan_segment *
 		if (dec == KVBLK_DEC_MORE || (dec == KVBLK_DEC_RECORD && header.seq == rec.seq))
 			continue;
 		sum->entries[i].flags = KVBLK_ENTF_HOLE;
-		sum->entries[i].length = cpu_to_le32(kvblk_record_units(rec.length, align));
+		sum->entries[i].length = cpu_to_le32(kvblk_rec_units(&rec, align));
 	}
 	return 0;
 }
@@ -200,7 +200,7 @@ static int entry_report(struct kvblk_scan *scan, const struct kvblk_d_entry *ent
 	u64 end;
 
 	if (kvblk_entry_decode(entry, scan->reader.segment_units, &rec, &unit)) {
-		end = unit + kvblk_record_units(rec.length, scan->reader.align_units);
+		end = unit + kvblk_rec_units(&rec, scan->reader.align_units);
 	} else if (entry->flags == KVBLK_ENTF_HOLE && entry->length) {
 		rec.length = 0;
 		unit = le32_to_cpu(entry->unit);
@@ -273,7 +273,7 @@ static int scan_headers(struct kvblk_scan *scan, struct kvblk_scan_segment *seg,
 	from.unit = unit;
 	kvblk_walk_segment(&scan->walk, &from);
 	while ((ret = kvblk_walk_next(&scan->walk, &rec, &unit)) > 0) {
-		end = unit + kvblk_record_units(rec.length, scan->reader.align_units);
+		end = unit + kvblk_rec_units(&rec, scan->reader.align_units);
 		if (end + kvblk_summary_pages(seg->nr + 1) > scan->reader.segment_units)
 			return 0;
 		ret = scan->ops->record(scan, &rec, unit);

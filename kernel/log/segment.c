@@ -559,7 +559,7 @@ int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
 	return err;
 }
 
-int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
+int kvblk_pool_reserve(struct kvblk_pool *pool, u16 tenant, u32 length,
 		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		       struct kvblk_reservation *resv)
 {
@@ -578,7 +578,7 @@ int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
 		rcu_read_unlock();
 		if (!member)
 			continue;
-		units = kvblk_flash_units(&member->flash, length);
+		units = kvblk_flash_units(&member->flash, tenant, length);
 		if (units + 1 <= member->flash.segment_units && (!suits || suits(what, member)))
 			err = kvblk_kills_full(member) ? -EAGAIN :
 			      member_reserve(member, KVBLK_CLASS_NEW, units, resv);
@@ -659,7 +659,7 @@ void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot
 		return;
 	seg = &member->log.segs[kvblk_slot_segment(&member->flash, slot)];
 	if ((u16)READ_ONCE(seg->gen) == slot->gen)
-		kvblk_segment_shrink(member, seg, kvblk_flash_units(&member->flash, slot->len));
+		kvblk_segment_shrink(member, seg, kvblk_slot_units(&member->flash, slot));
 }
 
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)

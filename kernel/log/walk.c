@@ -89,8 +89,8 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 	int err;
 
 	while (*at < reader->segment_units) {
-		/* the longest header has two units */
-		if (*at < walk->have_from || min(*at + 2, reader->segment_units) > walk->have_to) {
+		if (*at < walk->have_from ||
+		    min(*at + KVBLK_HDR_UNITS_MAX, reader->segment_units) > walk->have_to) {
 			err = walk_read(walk);
 			if (err)
 				return err;
@@ -100,13 +100,13 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 					  &walk->place, reader->secret, rec);
 		*unit = *at;
 		if (dec == KVBLK_DEC_RECORD) {
-			*at += kvblk_record_units(rec->length, align);
+			*at += kvblk_rec_units(rec, align);
 			return 1;
 		}
 		bad = walk->have_from + find_next_bit(walk->bad, KVBLK_WALK_UNITS,
 						      *at - walk->have_from);
 		/* a header that begins here may extend into the unreadable unit */
-		if (dec != KVBLK_DEC_FILLER && bad <= *at + 1)
+		if (dec != KVBLK_DEC_FILLER && bad < *at + KVBLK_HDR_UNITS_MAX)
 			walk->missed = min(walk->missed, bad);
 		/* a filler covers all of the record it has replaced */
 		*at += dec == KVBLK_DEC_FILLER ? max(rec->length, 1u) : align;

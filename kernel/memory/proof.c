@@ -87,6 +87,7 @@ static bool crc32c_open(const struct bio_vec *bv, struct bvec_iter part, const _
 const struct kvblk_proof kvblk_proofs[KVBLK_INTEGRITIES] = {
 	[KVBLK_INTEGRITY_NONE] = {},
 	[KVBLK_INTEGRITY_CRC32C] = { .seal = crc32c_seal, .open = crc32c_open, .crc32c = true },
+	[KVBLK_INTEGRITY_AES_GCM] = { .tags = true },
 	[KVBLK_INTEGRITY_PRODUCER] = { .open = crc32c_open, .crc32c = true, .by_caller = true },
 };
 

@@ -26,6 +26,7 @@ struct kvblk_proof {
 	bool (*open)(const struct bio_vec *bv, struct bvec_iter part, const __le32 *crcs);
 	bool crc32c;		/* the checksums, also for callers, are CRC32C of the payload */
 	bool by_caller;		/* the caller computed the checksums: a mismatch may be its error */
+	bool tags;		/* tags of memory/cipher.h: the payload is encrypted */
 };
 
 /* By &enum kvblk_integrity. No payload of a kind without a row is served. */
@@ -68,12 +69,12 @@ static inline enum kvblk_verdict kvblk_proof_judge(const struct kvblk_proof *pro
 
 	if (get->integrity == KVBLK_INTEGRITY_NONE)
 		return must ? KVBLK_REFUSE : KVBLK_SERVE;
+	/* by the tenant's cipher: the payload is unreadable before */
+	if (proof->tags)
+		return KVBLK_VERIFY;
 	/* or else a medium with a kind that this module lacks would cause a NULL call */
 	if (!proof->open)
 		return KVBLK_REFUSE;
-	/* no caller gets these checksums, and the payload may be unreadable before @open */
-	if (!proof->crc32c)
-		return KVBLK_VERIFY;
 	if (get->returned && !get->seen && !get->unproven)
 		return KVBLK_SERVE;
 	return must || get->seen || !get->durable ? KVBLK_VERIFY : KVBLK_SERVE;
@@ -87,7 +88,7 @@ static inline enum kvblk_verdict kvblk_proof_judge_dram(const struct kvblk_proof
 		return policy == KVBLK_CHECK_FULL && unproven ? KVBLK_REFUSE : KVBLK_SERVE;
 	if (!proof->open)
 		return KVBLK_REFUSE;
-	return policy == KVBLK_CHECK_FULL || !proof->crc32c ||
+	return policy == KVBLK_CHECK_FULL ||
 	       (policy == KVBLK_CHECK_PRODUCER && integrity == KVBLK_INTEGRITY_PRODUCER) ?
 	       KVBLK_VERIFY : KVBLK_SERVE;
 }

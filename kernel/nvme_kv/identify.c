@@ -85,7 +85,7 @@ static void id_ns_kv(struct kvblk_pool *pool, struct id_ns_kv *id)
 	id->granularity = cpu_to_le32(KVBLK_UNIT);
 	memcpy(id->nguid, &pool->uuid, sizeof(id->nguid));
 	id->formats[0].key_max = cpu_to_le16(KVBLK_NVME_KEY_MAX);
-	id->formats[0].value_max = cpu_to_le32(kvblk_pool_value_max(pool));
+	id->formats[0].value_max = cpu_to_le32(kvblk_pool_value_max(pool, false));
 }
 
 static void *desc_add(void *at, u8 type, const void *value, u8 len)

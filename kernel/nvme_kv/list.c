@@ -65,7 +65,7 @@ static void page_put(struct key_page *page)
 		return;
 	for (i = 0; i < page->nr; i++) {
 		header_unpin(&page->headers[i]);
-		kvblk_header_free(page->headers[i].data, page->slots[i].len);
+		kvblk_header_free(page->headers[i].data, false, page->slots[i].len);
 	}
 	atomic64_sub(page->given_up, &file->budget.detached);
 	kfree(page);
@@ -193,10 +193,10 @@ static int header_submit(struct key_page *page, u32 i)
 
 	if (!header->seg || !kvblk_flash_may_read(&member->flash))
 		return 0;
-	header->data = kvblk_header_alloc(slot->len, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	header->data = kvblk_header_alloc(false, slot->len, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!header->data)
 		return -ENOMEM;
-	bvec_set_virt(&header->bv, header->data, kvblk_header_bytes(slot->len));
+	bvec_set_virt(&header->bv, header->data, kvblk_header_bytes(false, slot->len));
 	header->page = page;
 	header->place = kvblk_slot_place(&member->flash, slot, header->gen);
 	refcount_inc(&page->refs);
@@ -245,7 +245,7 @@ static int page_read(struct key_page *page, u64 deadline)
 	int err = page_submit(page) ?: page_wait(page, deadline);
 
 	if (err) {
-		page->given_up = page->nr * KVBLK_HDR_UNITS_MAX * KVBLK_UNIT;
+		page->given_up = page->nr * kvblk_header_bytes(false, KVBLK_VALUE_MAX);
 		atomic64_add(page->given_up, &page->file->budget.detached);
 	}
 	return err;
@@ -259,7 +259,7 @@ static bool header_decode(const struct key_page *page, u32 i, struct kvblk_rec *
 	struct kvblk_pool *pool = page->file->pool;
 
 	return header->data && !header->io.status &&
-	       kvblk_record_identify(&header->place, slot->len, header->data,
+	       kvblk_record_identify(&header->place, false, slot->len, header->data,
 				     &pool->secret, rec) &&
 	       rec->tenant == page->file->tenant && rec->key_len <= KVBLK_NVME_KEY_MAX &&
 	       kvblk_index_token(&pool->index, rec->id) == slot->place;

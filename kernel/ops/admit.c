@@ -53,6 +53,7 @@ bool kvblk_put_admit(struct kvblk_req *req)
 /*
  * Returns whether DRAM may keep the block: not from device memory, which is slow to read, nor if
  * NVMe lists must find the block on media, nor after a failed write, nor above the tenant's quota.
+ * Not of an encrypted tenant, because plaintext would outlive its key there.
  */
 static bool dram_suits(const struct kvblk_req *req)
 {
@@ -61,6 +62,7 @@ static bool dram_suits(const struct kvblk_req *req)
 	return READ_ONCE(req->pool->tun.dram_bytes) && !req->write.tries &&
 	       req->write.older == KVBLK_OLDER_STAYS && req->tenant != KVBLK_NVME_TENANT &&
 	       kvblk_dram_quota_fits(req->account, kvblk_dram_block_bytes(req->bytes)) &&
+	       !kvblk_req_encrypted(req) &&
 	       !kvblk_src_device(&req->src, false, &addr);
 }
 

@@ -188,7 +188,8 @@ static u32 key_bytes(const struct kvblk_pool *pool, const struct kvblk_slot *slo
 	/* this node keeps an entry of the index for a foreign block, and no space */
 	if (kvblk_slot_foreign(slot))
 		return 1;
-	return kvblk_record_units(slot->len, READ_ONCE(pool->align_units)) << KVBLK_UNIT_SHIFT;
+	return kvblk_record_units(kvblk_tenant_encrypted(pool, slot->tenant), slot->len,
+				  READ_ONCE(pool->align_units)) << KVBLK_UNIT_SHIFT;
 }
 
 static u64 share_of(struct kvblk_pool *pool, u64 bytes)

@@ -12,7 +12,11 @@
  * - A put takes over the entry of the same block if the member does not respond or a crash may lose
  *   the block. The older record, maybe of a durable put, stays MOVING until the new one is written
  *   past the caches.
+ * - The payload of an encrypted tenant is copied, and encrypted in place once for a reservation,
+ *   whose seq is the nonce. A reservation that is not used, or fails, leaves nothing to try again
+ *   with: the payload is copied again.
  */
+#include "memory/cipher.h"
 #include "request.h"
 #include "trace.h"
 
@@ -43,6 +47,7 @@ static struct kvblk_rec put_rec(const struct kvblk_req *req)
 		.key_len = req->op.key_len,
 		.priority = req->op.priority,
 		.integrity = req->integrity,
+		.activation = req->pool->activation,
 		.durable = req->media.durable,
 		.key = req->key,
 	};
@@ -62,6 +67,8 @@ static u32 put_policy(const struct kvblk_req *req)
 
 static u8 put_integrity(const struct kvblk_req *req, u32 policy)
 {
+	if (kvblk_req_encrypted(req))
+		return KVBLK_INTEGRITY_AES_GCM;
 	return kvblk_proof_choose(policy, req->crcs, req->mem.p2p);
 }
 
@@ -98,6 +105,11 @@ static int put_copy_in(struct kvblk_req *req, u32 policy)
 					    kvblk_header_crcs(req->header));
 	else if (!err)
 		err = kvblk_vectors_copy(&req->mem.bv[1], 0, req->bytes, &req->src, true);
+	/* now, because these checksums are of the plaintext */
+	if (!err && kvblk_proofs[integrity].tags && req->crcs &&
+	    !kvblk_proof_open(KVBLK_INTEGRITY_PRODUCER, req->mem.bv, kvblk_mem_payload(&req->mem),
+			      req->crcs))
+		err = -EBADMSG;
 	if (!err && req->device)
 		kvblk_count(req->pool, KVBLK_C_DEVICE_READ_BYTES, req->bytes);
 	return err;
@@ -124,7 +136,7 @@ static int put_pin(struct kvblk_req *req, u32 policy)
 	int err;
 
 	/* a cancel may assume kernel memory of a retried put, so do not map the ring's */
-	if (req->pool->flags & KVBLK_POOL_STRICT || req->write.stable ||
+	if (req->pool->flags & KVBLK_POOL_STRICT || req->write.stable || kvblk_req_encrypted(req) ||
 	    (req->write.tries && req->cmd) ||
 	    !kvblk_src_fits(&req->src, req->bytes, req->write.align) ||
 	    (put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
@@ -199,7 +211,7 @@ static int put_memory(struct kvblk_req *req)
 	int err;
 
 	/* kept during a wait for space: reuse it unless what determines it has changed */
-	if (req->header && req->write.align.both == align.both &&
+	if (req->header && !req->write.sealed && req->write.align.both == align.both &&
 	    req->write.stable == READ_ONCE(pool->stable_writes) &&
 	    req->integrity == put_integrity(req, policy) &&
 	    !(req->mem.p2p && put_bounces(req, policy)))
@@ -211,6 +223,7 @@ static int put_memory(struct kvblk_req *req)
 		kvblk_req_pass(req);
 	req->write.align = align;
 	req->write.stable = READ_ONCE(pool->stable_writes);
+	req->write.sealed = false;
 	err = kvblk_req_header_alloc(req, req->bytes);
 	if (!err && dram_takes(req) && kvblk_put_copies(req))
 		err = put_fill(req);
@@ -226,6 +239,24 @@ static int put_memory(struct kvblk_req *req)
 	kvblk_record_crcs(req->header, req->bytes, req->integrity,
 			  req->block ? req->block->rec.crcs : req->crcs);
 	return 0;
+}
+
+/* Encrypts the payload for the reservation. Returns 0, -ENOKEY, -ENOMEM or an errno. */
+static noinline int put_encrypt(struct kvblk_req *req)
+{
+	const struct kvblk_rec rec = put_rec(req);
+	struct kvblk_cipher *cipher;
+	int err;
+
+	cipher = kvblk_tenant_cipher(req->pool, req->tenant, rec.activation, rec.key_epoch);
+	if (IS_ERR(cipher))
+		return PTR_ERR(cipher);
+	/* even after an error, because some of the payload may be encrypted */
+	req->write.sealed = true;
+	err = kvblk_cipher_seal(cipher, &rec, 0, req->mem.bv, kvblk_mem_payload(&req->mem),
+				kvblk_header_tags(req->header));
+	kvblk_cipher_put(cipher);
+	return err;
 }
 
 static void put_submit(struct kvblk_queued_io *queued)
@@ -347,8 +378,10 @@ static noinline enum put_step put_older(struct kvblk_req *req, const struct kvbl
 /* Returns whether the put may not write, and is complete. */
 static bool put_refused(struct kvblk_req *req)
 {
-	if (kvblk_pool_too_long(req->pool, req->bytes))
+	if (kvblk_pool_too_long(req->pool, kvblk_req_encrypted(req), req->bytes))
 		return kvblk_req_over(req, -EFBIG);
+	if (kvblk_req_encrypted(req) && kvblk_tenant_locked(req->pool, req->tenant))
+		return kvblk_req_over(req, -ENOKEY);
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
 	if (kvblk_req_crowded(req))
@@ -640,13 +673,18 @@ static enum put_step put_reserve(struct kvblk_req *req, const struct kvblk_slot 
 		return kvblk_slot_served(pool, old) ? STEP_WAIT : put_full(req);
 	if (kvblk_account_reserve(pool, req->account, req->bytes, &req->write.quota))
 		return put_over_quota(req);
-	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
+	err = kvblk_pool_reserve(pool, req->tenant, req->bytes, put_suits, req, resv);
 	if (err)
 		return put_unreserved(req, err);
 	if (req->mem.p2p && kvblk_p2p_route(req, &resv->member->flash)) {
 		kvblk_reservation_release(resv, NULL);
 		req->write.no_p2p = true;
 		return STEP_LOOK;
+	}
+	err = kvblk_req_encrypted(req) ? put_encrypt(req) : 0;
+	if (err) {
+		kvblk_reservation_release(resv, NULL);
+		return kvblk_req_over(req, err);
 	}
 	req->media.stats = resv->member->flash.stats;
 	req->slot = (struct kvblk_slot) {
@@ -954,7 +992,7 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 	} else if (err == -EIO && by == KVBLK_BY_MEMBER) {
 		req->write.failed = true;
 		/* the task may never run, and can provide the payload again */
-		if (req->mem.direct || req->block)
+		if (req->mem.direct || req->block || req->write.sealed)
 			kvblk_req_buffers_drop(req);
 		return -EAGAIN;
 	} else if (err == -EIO && by == KVBLK_BY_CALLER) {

@@ -241,7 +241,7 @@ int kvblk_req_header_alloc(struct kvblk_req *req, u32 length)
 {
 	u64 *header = (u64 *)req_block(req)->header;
 
-	req->header_bytes = kvblk_header_bytes(length);
+	req->header_bytes = kvblk_header_bytes(kvblk_req_encrypted(req), length);
 	if (req->header_bytes > KVBLK_UNIT)
 		header = (u64 *)__get_free_pages(GFP_KERNEL_ACCOUNT, get_order(req->header_bytes));
 	if (!header)

@@ -7,17 +7,18 @@ LIST_HEAD(kvblk_pools);
 DEFINE_MUTEX(kvblk_pools_lock);		/* protects kvblk_pools */
 
 /* Return the longest block that fits a segment, with a header and one summary page. */
-static u32 member_value_max(const struct kvblk_member *member)
+static u32 member_value_max(const struct kvblk_member *member, bool encrypted)
 {
 	u32 align = member->flash.record_align >> KVBLK_UNIT_SHIFT;
 	u32 units = round_down(member->flash.segment_units - 1, align);
 
-	if (units >= kvblk_record_units(KVBLK_VALUE_MAX, align))
+	if (units >= kvblk_record_units(encrypted, KVBLK_VALUE_MAX, align))
 		return KVBLK_VALUE_MAX;
-	return (units - kvblk_header_units(units << KVBLK_UNIT_SHIFT)) << KVBLK_UNIT_SHIFT;
+	return (units - kvblk_header_units(encrypted, units << KVBLK_UNIT_SHIFT)) <<
+	       KVBLK_UNIT_SHIFT;
 }
 
-static u32 value_max(struct kvblk_pool *pool, bool any)
+static u32 value_max(struct kvblk_pool *pool, bool encrypted, bool any)
 {
 	struct kvblk_member *member;
 	u32 most = 0;
@@ -25,23 +26,23 @@ static u32 value_max(struct kvblk_pool *pool, bool any)
 	guard(rcu)();
 	kvblk_for_each_member(pool, member)
 		if (any || kvblk_flash_may_read(&member->flash))
-			most = max(most, member_value_max(member));
+			most = max(most, member_value_max(member, encrypted));
 	return most;
 }
 
-u32 kvblk_pool_value_max(struct kvblk_pool *pool)
+u32 kvblk_pool_value_max(struct kvblk_pool *pool, bool encrypted)
 {
-	return value_max(pool, false);
+	return value_max(pool, encrypted, false);
 }
 
-bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes)
+bool kvblk_pool_too_long(struct kvblk_pool *pool, bool encrypted, u32 bytes)
 {
 	u32 most;
 
 	/* shorter than any segment */
 	if (bytes <= SZ_4M)
 		return false;
-	most = value_max(pool, true);
+	most = value_max(pool, encrypted, true);
 	return most && bytes > most;
 }
 

@@ -6,6 +6,7 @@
 #include <linux/unaligned.h>
 
 #include "dram/dram.h"
+#include "memory/cipher.h"
 
 /* ---- pool.c, assemble.c ---- */
 
@@ -96,9 +97,10 @@ struct kvblk_pool *kvblk_pool_find(const char *name);
 
 /* Free all dead entries of the index. May sleep. */
 void kvblk_pool_sweep(struct kvblk_pool *pool);
-u32 kvblk_pool_value_max(struct kvblk_pool *pool);	/* longest block for an available member */
+/* Return the longest block for an available member. */
+u32 kvblk_pool_value_max(struct kvblk_pool *pool, bool encrypted);
 /* Return whether no member, available or not, can store @bytes. */
-bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes);
+bool kvblk_pool_too_long(struct kvblk_pool *pool, bool encrypted, u32 bytes);
 
 /* Sums of a pool's members in use; free_bytes and free_segs of members that are UP. */
 struct kvblk_space {
@@ -157,6 +159,8 @@ struct kvblk_tenant_spec {
 	u32 mode;			/* permission bits of the node */
 	u32 uid;			/* owner of the node, in the initial user namespace */
 	u32 gid;
+	bool encrypted;
+	u8 key[KVBLK_KEY_BYTES];	/* if @encrypted */
 };
 
 /* Bits of &kvblk_tenant_set.given, one for each field of a request. */
@@ -201,6 +205,7 @@ void kvblk_tenants_del(struct kvblk_pool *pool);
  * set: -EINVAL bad name or owner, the node of "default", or a soft limit above its hard one,
  *	-ENOENT, -EIO a member could not record mode or owner. It changes all that is given, or
  *	nothing.
+ * key: -EINVAL bad name, or the tenant is not encrypted, -ENOENT, -EKEYREJECTED another key.
  * The others return 0 with a message if a member could not record the new table.
  */
 int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
@@ -210,6 +215,8 @@ int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
 int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 		       struct netlink_ext_ack *extack);
 int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set,
+		     struct netlink_ext_ack *extack);
+int kvblk_tenant_key(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
 		     struct netlink_ext_ack *extack);
 /* Copy slot @i of the table. Returns whether a tenant is there. Does not sleep. */
 bool kvblk_tenant_entry(struct kvblk_pool *pool, u32 i, struct kvblk_d_tenant *entry);
@@ -222,6 +229,24 @@ static inline int kvblk_tenant_shared(const struct kvblk_pool *pool, u16 tenant)
 }
 /* Copy the name of the tenant that @tenant reads, too. Returns false if there is none. */
 bool kvblk_tenant_shared_name(struct kvblk_pool *pool, u16 tenant, char name[KVBLK_NAME_MAX]);
+
+/* ---- tenant_key.c ---- */
+
+/* Return whether the key of an encrypted tenant is missing. */
+bool kvblk_tenant_locked(struct kvblk_pool *pool, u16 tenant);
+/* Return the cipher of a record, with a reference, or an ERR_PTR(): -ENOKEY. May sleep. */
+struct kvblk_cipher *kvblk_tenant_cipher(struct kvblk_pool *pool, u16 tenant, u64 activation,
+					 u16 epoch);
+/*
+ * Set the key of the encrypted tenant @entry, or with @new its check, too. Returns 0, or an errno
+ * with a message: -EKEYREJECTED another key. tenants.lock, as for the next two.
+ */
+int kvblk_tenant_key_set(struct kvblk_pool *pool, const u8 *bytes, struct kvblk_d_tenant *entry,
+			 bool new, struct netlink_ext_ack *extack);
+void kvblk_tenant_key_drop(struct kvblk_pool *pool, u16 tenant);
+/* Move the key, if any, to another id of the tenant, which without memory is locked. */
+void kvblk_tenant_key_move(struct kvblk_pool *pool, u16 from, u16 to);
+void kvblk_tenant_keys_drop(struct kvblk_pool *pool);
 
 /* ---- follow.c ---- */
 

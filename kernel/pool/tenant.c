@@ -24,6 +24,11 @@ static bool entry_used(const struct kvblk_d_tenant *entry)
 	return entry->flags;
 }
 
+static bool entry_encrypted(const struct kvblk_d_tenant *entry)
+{
+	return le16_to_cpu(entry->flags) & KVBLK_TENANTF_ENCRYPTED;
+}
+
 static bool entry_named(const struct kvblk_d_tenant *entry, const char *name)
 {
 	return entry_used(entry) && !strcmp((const char *)entry->name, name);
@@ -68,6 +73,7 @@ static int table_set(struct kvblk_pool *pool, struct kvblk_d_tenant *slot,
 
 	scoped_guard(spinlock, &pool->member_list_lock) {
 		*slot = *entry;
+		pool->tenants.encrypts |= entry_encrypted(entry);
 		seq = kvblk_member_list_changed(pool);
 	}
 	return table_write(pool, seq, extack);
@@ -281,6 +287,8 @@ static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entr
 	err = admission_add(pool, id);
 	if (err)
 		goto account;
+	if (entry_encrypted(entry))
+		set_bit(id, pool->tenants.encrypted);
 	scoped_guard(spinlock, &pool->openers_lock)
 		set_bit(id, pool->tenants.live);
 	err = node_add(pool, entry);
@@ -389,6 +397,16 @@ static int spec_check(const struct kvblk_tenant_spec *spec, struct netlink_ext_a
 	return owner_check(spec, extack);
 }
 
+/* Sets the key of the new tenant @entry, if encrypted. Returns 0, or an error with a message. */
+static int tenant_encrypt(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
+			  struct kvblk_d_tenant *entry, struct netlink_ext_ack *extack)
+{
+	if (!spec->encrypted)
+		return 0;
+	entry->flags |= cpu_to_le16(KVBLK_TENANTF_ENCRYPTED);
+	return kvblk_tenant_key_set(pool, spec->key, entry, true, extack);
+}
+
 int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
 			struct netlink_ext_ack *extack)
 {
@@ -416,13 +434,44 @@ int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec 
 		return id;
 	entry.id = cpu_to_le16(id);
 	strscpy_pad((char *)entry.name, spec->name, sizeof(entry.name));
+	err = tenant_encrypt(pool, spec, &entry, extack);
+	if (err) {
+		id_return(pool, id);
+		return err;
+	}
 	err = tenant_add(pool, &entry, NULL);
-	if (err)
+	if (err) {
+		kvblk_tenant_key_drop(pool, id);
 		return kvblk_refuse(extack, err, "the tenant's node cannot be created (error %d)",
 				    err);
+	}
 	table_set(pool, slot, &entry, extack);
 	dev_info(&pool->dev, "tenant %s: created, id %d\n", spec->name, id);
 	return 0;
+}
+
+int kvblk_tenant_key(struct kvblk_pool *pool, const struct kvblk_tenant_spec *spec,
+		     struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
+	struct kvblk_d_tenant *slot;
+	int err = name_check(spec->name, extack);
+
+	if (err)
+		return err;
+	guard(mutex)(&pool->tenants.lock);
+	if (!entered || READ_ONCE(pool->dying))
+		return pool_gone(extack);
+	slot = table_find(pool, spec->name);
+	if (!slot)
+		return kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s", spec->name);
+	if (!entry_encrypted(slot))
+		return kvblk_refuse(extack, -EINVAL, "the tenant %.31s is not encrypted",
+				    spec->name);
+	err = kvblk_tenant_key_set(pool, spec->key, slot, false, extack);
+	if (!err)
+		dev_info(&pool->dev, "tenant %s: unlocked\n", spec->name);
+	return err;
 }
 
 int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
@@ -441,6 +490,8 @@ int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
 	if (err)
 		return err;
 	id = slot->id;
+	/* before a member may fail: without its key no block can be read */
+	kvblk_tenant_key_drop(pool, le16_to_cpu(id));
 	table_set(pool, slot, &(struct kvblk_d_tenant) {}, extack);
 	tenant_del(pool, id);
 	dev_info(&pool->dev, "tenant %s: removed\n", name);
@@ -476,6 +527,7 @@ int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 	account = tenant_account(pool, entry.id);
 	if (account)
 		limits = account->limits;
+	kvblk_tenant_key_move(pool, le16_to_cpu(entry.id), id);
 	tenant_del(pool, entry.id);
 	shared_move(pool, le16_to_cpu(entry.id), id);
 	entry.id = cpu_to_le16(id);
@@ -629,6 +681,7 @@ int kvblk_tenants_init(struct kvblk_pool *pool)
 
 	mutex_init(&tenants->lock);
 	INIT_WORK(&tenants->quota_work, kvblk_quota_work);
+	xa_init(&tenants->keys);
 	INIT_LIST_HEAD(&tenants->list);
 	xa_init(&tenants->admissions);
 	tenants->next_id = 1;
@@ -676,6 +729,7 @@ void kvblk_tenants_del(struct kvblk_pool *pool)
 	guard(mutex)(&pool->tenants.lock);
 	list_for_each_entry_safe(tenant, next, &pool->tenants.list, link)
 		node_del(tenant);
+	kvblk_tenant_keys_drop(pool);
 }
 
 int kvblk_tenants_class_init(void)

@@ -27,7 +27,8 @@ static int prefetch_over(struct kvblk_req *req, int err)
 
 static int prefetch_memory(struct kvblk_req *req)
 {
-	if (!READ_ONCE(req->pool->tun.dram_bytes))
+	/* plaintext of an encrypted tenant would outlive its key in DRAM */
+	if (!READ_ONCE(req->pool->tun.dram_bytes) || kvblk_req_encrypted(req))
 		return -EOPNOTSUPP;
 	if (req->media.foreign)
 		return -EREMOTE;

@@ -46,6 +46,8 @@ static int read_find(struct kvblk_req *req, const struct kvblk_source *const *so
 	int err, tries;
 
 	req->media.stats = &pool->stats->own;
+	if (kvblk_req_encrypted(req) && kvblk_tenant_locked(pool, req->tenant))
+		return kvblk_read_miss(req, KVBLK_C_MISS_UNPROVEN);
 	if (unlikely(req->read.state == KVBLK_READ_RECALL) && read_recalls(req))
 		return 0;
 	/* an entry that moves is LIVE at its new place after a retry */

@@ -47,7 +47,8 @@ extern const struct kvblk_source *const kvblk_read_sources[];
  * @describe: notes the verified header @rec, or NULL
  * @failed: handles a failed read that the sink may have caused. Returns -EAGAIN, or -EIO.
  *	NULL: no sink's fault
- * @check: verifies the payload against the header. Returns 0; -EAGAIN; -EBADMSG
+ * @check: verifies the payload against the header. Returns 0; -EAGAIN; -EBADMSG; -ENOMEM;
+ *	-ENOENT with req->read.miss
  * @finish: ends the read, with @err or 0 if it was verified. NULL: nothing to do. Returns @err;
  *	-EINPROGRESS: in flight again; -EAGAIN; -EIO or -EBADMSG: a part is unreadable or damaged
  * @deliver: copies the payload to the caller. Returns 0, -EFAULT or -ENXIO. NULL: already there

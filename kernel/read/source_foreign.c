@@ -137,8 +137,11 @@ static int foreign_identify(struct kvblk_req *req)
 	struct kvblk_rec rec;
 	int err;
 
-	/* the MAC, because only the owner knows where records begin */
-	if (!kvblk_record_identify(&place, req->slot.len, req->header,
+	/*
+	 * The MAC, because only the owner knows where records begin. Encrypted tenants are not
+	 * followed.
+	 */
+	if (!kvblk_record_identify(&place, false, req->slot.len, req->header,
 				   &req->pool->secret, &rec))
 		return foreign_moved(req);
 	rec.expiry = kvblk_foreign_expiry(req->media.foreign, rec.expiry);

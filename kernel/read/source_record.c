@@ -20,6 +20,7 @@ static int record_hold(struct kvblk_req *req)
 static bool record_sums(const struct kvblk_req *req)
 {
 	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && kvblk_read_sees(req) &&
+	       !kvblk_req_encrypted(req) &&
 	       (READ_ONCE(req->pool->tun.integrity) != KVBLK_CHECK_HEADER ||
 		READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
 }
@@ -184,7 +185,7 @@ static int record_identify(struct kvblk_req *req)
 
 	if (!kvblk_record_named(req->header,
 				kvblk_slot_place(media->flash, &req->slot, media->gen), req->id,
-				req->slot.len))
+				kvblk_req_encrypted(req), req->slot.len))
 		return record_wrong(req, false);
 	rec = kvblk_record_unpack(req->header);
 	err = kvblk_read_match(req, &rec);

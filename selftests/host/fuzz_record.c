@@ -79,7 +79,7 @@ static void record_image(enum target target, u32 length, bool short_crc)
 		.parent = 6, .length = length, .expiry = 7, .tenant = 8,
 		.key_len = 9, .priority = 1, .integrity = 1, .key = "ninebytes",
 	};
-	size_t size = (size_t)kvblk_header_units(length) * KVBLK_UNIT;
+	size_t size = (size_t)kvblk_header_units(false, length) * KVBLK_UNIT;
 
 	kvblk_record_encode(image_new(target, size), &rec, &place, &secret, short_crc);
 }
@@ -204,7 +204,7 @@ static void entries_are_in_range(const struct kvblk_d_summary *page)
 		MUST(rec.tenant < KVBLK_TENANT_IDS);
 		MUST(rec.priority <= KVBLK_PRIORITY_MAX);
 		MUST(unit < units);
-		MUST(kvblk_record_units(rec.length, 1) <= units - unit);
+		MUST(kvblk_rec_units(&rec, 1) <= units - unit);
 	}
 }
 
@@ -214,27 +214,30 @@ static bool record_used_same(const u8 *buf, const u8 *image)
 	const struct kvblk_d_record *hdr = (const void *)image;
 
 	return le32_to_cpu(hdr->flags) & KVBLK_RECF_SHORT_CRC &&
-	       !memcmp(buf, image, offsetof(struct kvblk_d_record, pad)) &&
+	       !memcmp(buf, image, hdr->integrity == KVBLK_INTEGRITY_AES_GCM ?
+				   offsetof(struct kvblk_d_record, pad) :
+				   offsetof(struct kvblk_d_record, activation)) &&
 	       !memcmp(buf + KVBLK_HDR_KEY, image + KVBLK_HDR_KEY, le16_to_cpu(hdr->key_len)) &&
 	       !memcmp(buf + KVBLK_HDR_CRCS, image + KVBLK_HDR_CRCS,
-		       kvblk_crcs_bytes(le32_to_cpu(hdr->length)));
+		       kvblk_proof_bytes(hdr->integrity == KVBLK_INTEGRITY_AES_GCM,
+					 le32_to_cpu(hdr->length)));
 }
 
 static void record_is_in_range(const u8 *buf, size_t size,
 			       const struct kvblk_rec *rec)
 {
-	size_t header = (size_t)kvblk_header_units(rec->length) * KVBLK_UNIT;
+	size_t header = (size_t)kvblk_header_units(kvblk_rec_encrypted(rec), rec->length) * KVBLK_UNIT;
 	const u8 *key = rec->key, *crcs = (const void *)rec->crcs;
 
 	MUST(rec->length && rec->length <= KVBLK_VALUE_MAX);
 	MUST(rec->key_len && rec->key_len <= KVBLK_KEY_MAX);
 	MUST(rec->tenant < KVBLK_TENANT_IDS);
 	MUST(rec->priority <= KVBLK_PRIORITY_MAX);
-	MUST(rec->integrity <= KVBLK_INTEGRITY_PRODUCER);
+	MUST(rec->integrity < KVBLK_INTEGRITIES);
 	MUST(header <= size);
 	MUST(key >= buf && key + rec->key_len <= buf + size);
 	MUST(crcs >= buf &&
-	     crcs + 4 * kvblk_nr_chunks(rec->length) <= buf + header);
+	     crcs + kvblk_proof_bytes(kvblk_rec_encrypted(rec), rec->length) <= buf + header);
 }
 
 static void table_is_in_range(const struct kvblk_d_table *table)
@@ -323,7 +326,8 @@ static void judge(const u8 *buf, size_t size, enum target target,
 			break;
 		case KVBLK_DEC_RECORD:
 			MUST(same || damage == SEALED || record_used_same(buf, images[target]));
-			MUST(kvblk_record_named((const void *)buf, place, rec.id, rec.length));
+			MUST(kvblk_record_named((const void *)buf, place, rec.id,
+						kvblk_rec_encrypted(&rec), rec.length));
 			record_is_in_range(buf, size, &rec);
 			break;
 		case KVBLK_DEC_FILLER:

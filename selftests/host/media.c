@@ -50,8 +50,8 @@ struct field {
 
 /* X(type, field); Y(type, field, element's fields) for arrays of structures */
 #define TENANT(X, Y, t)							\
-	X(t, id) X(t, flags) X(t, mode) X(t, reserved) X(t, min_seq)	\
-	X(t, name) X(t, uid) X(t, gid) X(t, reserved2)
+	X(t, id) X(t, flags) X(t, mode) X(t, key_epoch) X(t, min_seq)	\
+	X(t, name) X(t, uid) X(t, gid) X(t, key_check)
 #define LISTED(X, Y, t)							\
 	X(t, uuid) X(t, name) X(t, incarnation)
 #define SUPER(X, Y, t)							\
@@ -81,7 +81,7 @@ struct field {
 	X(t, rec.length) X(t, rec.layout_tag) X(t, rec.caller_tag)	\
 	X(t, rec.id_hi) X(t, rec.id_lo) X(t, rec.parent) X(t, rec.expiry) \
 	X(t, rec.key_len) X(t, rec.key_epoch) X(t, rec.reserved)	\
-	X(t, rec.crc) X(t, rec.mac) X(t, rec.pad) X(t, key) X(t, crcs)
+	X(t, rec.crc) X(t, rec.mac) X(t, rec.activation) X(t, rec.pad) X(t, key) X(t, crcs)
 #define ENTRY(X, Y, t)							\
 	X(t, id_hi) X(t, id_lo) X(t, seq) X(t, caller_tag) X(t, parent)	\
 	X(t, unit) X(t, length) X(t, expiry) X(t, tenant) X(t, priority) \
@@ -364,7 +364,7 @@ static int records_record(struct kvblk_scan *scan, const struct kvblk_rec *rec, 
 		die("records overlap");
 	records_read(&scan->reader, kvblk_reader_pos(&scan->reader, records->segment, unit),
 		     &hdr, sizeof(hdr));
-	records->end = unit + kvblk_record_units(rec->length, scan->reader.align_units);
+	records->end = unit + kvblk_rec_units(rec, scan->reader.align_units);
 	if (records->end >= scan->reader.segment_units)
 		die("a record is where the summary belongs");
 	if (!(records->nr & (records->nr + 1))) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The proof of a new record, and the verdict about a payload, in all cases. Future kinds, too: with
- * a payload readable only after @open, or without a row in kvblk_proofs.
+ * The proof of a new record, and the verdict about a payload, in all cases. A future kind, too,
+ * without a row in kvblk_proofs.
  */
 #include <linux/array_size.h>
 
@@ -16,24 +16,17 @@
 #define NONE		BIT_OF(KVBLK_INTEGRITY_NONE)
 #define GIVEN		BIT_OF(KVBLK_INTEGRITY_PRODUCER)
 #define SUMMED		(BIT_OF(KVBLK_INTEGRITY_CRC32C) | GIVEN)
-#define SECRET_KIND	KVBLK_INTEGRITIES
-#define ROWLESS_KIND	(KVBLK_INTEGRITIES + 1)
-#define KINDS		(KVBLK_INTEGRITIES + 2)
-#define SECRET		BIT_OF(SECRET_KIND)
+#define ROWLESS_KIND	KVBLK_INTEGRITIES
+#define KINDS		(KVBLK_INTEGRITIES + 1)
+#define SECRET		BIT_OF(KVBLK_INTEGRITY_AES_GCM)
 #define ROWLESS		BIT_OF(ROWLESS_KIND)
 #define ANY_INTEGRITY	(NONE | SUMMED)
 
-static bool secret_open(const struct bio_vec *bv, struct bvec_iter part, const __le32 *crcs)
-{
-	return true;
-}
-
 static const struct kvblk_proof *kind(u8 integrity)
 {
-	static const struct kvblk_proof secret = { .open = secret_open }, rowless;
+	static const struct kvblk_proof rowless;
 
-	return integrity == SECRET_KIND ? &secret :
-	       integrity == ROWLESS_KIND ? &rowless : &kvblk_proofs[integrity];
+	return integrity == ROWLESS_KIND ? &rowless : &kvblk_proofs[integrity];
 }
 
 enum want { NO, YES, ANY };
@@ -96,8 +89,7 @@ static const struct {
 	enum want unproven;
 	enum kvblk_verdict verdict;
 } dram_rows[] = {
-	{ ANY_POLICY, SECRET, ANY, KVBLK_VERIFY },
-	{ ANY_POLICY, ROWLESS, ANY, KVBLK_REFUSE },
+	{ ANY_POLICY, SECRET | ROWLESS, ANY, KVBLK_REFUSE },
 	{ FULL, SUMMED, ANY, KVBLK_VERIFY },
 	{ FULL, NONE, YES, KVBLK_REFUSE },
 	{ PRODUCER, GIVEN, ANY, KVBLK_VERIFY },

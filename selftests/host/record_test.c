@@ -20,7 +20,7 @@
 
 #define MIB			0x100000u
 #define SEGMENT_UNITS		65536u
-#define HEADER_MAX		(KVBLK_HDR_UNITS_MAX * KVBLK_UNIT)
+#define HEADER_MAX		(2 * KVBLK_UNIT)	/* of a record that is not encrypted */
 
 /* A test of headers, run for both forms. */
 #define TEST_FORMS(test)						\
@@ -81,15 +81,16 @@ static void *dirty(size_t size)
 
 static size_t header_size(u32 length)
 {
-	return (size_t)kvblk_header_units(length) * KVBLK_UNIT;
+	return (size_t)kvblk_header_units(false, length) * KVBLK_UNIT;
 }
 
 static void *encoded(const struct kvblk_rec *rec)
 {
-	void *buf = dirty(header_size(rec->length));
+	bool encrypted = kvblk_rec_encrypted(rec);
+	void *buf = dirty(kvblk_header_bytes(encrypted, rec->length));
 	__le32 *crcs = buf + KVBLK_HDR_CRCS;
 
-	for (u32 i = 0; i < kvblk_nr_chunks(rec->length); i++)
+	for (u32 i = 0; i < kvblk_proof_bytes(encrypted, rec->length) / sizeof(*crcs); i++)
 		crcs[i] = cpu_to_le32(0x01020304 * (i + 1));
 	kvblk_record_encode(buf, rec, &place, &secret, short_crc);
 	return buf;
@@ -101,7 +102,8 @@ static bool named(const void *buf)
 	const struct kvblk_d_record *hdr = buf;
 	struct kvblk_id id = { le64_to_cpu(hdr->id_hi), le64_to_cpu(hdr->id_lo) };
 
-	return kvblk_record_named(hdr, place, id, le32_to_cpu(hdr->length));
+	return kvblk_record_named(hdr, place, id, hdr->integrity == KVBLK_INTEGRITY_AES_GCM,
+				  le32_to_cpu(hdr->length));
 }
 
 /* Decode, and check that what a MAC proves is also proven by an index entry. */
@@ -111,8 +113,12 @@ static enum kvblk_decoded decode(const void *buf, size_t size)
 	struct kvblk_rec rec;
 
 	decoded = kvblk_record_decode(buf, size, &place, &secret, &rec);
-	if (decoded == KVBLK_DEC_RECORD)
-		assert_true(kvblk_record_named(buf, place, rec.id, rec.length));
+	if (decoded == KVBLK_DEC_RECORD) {
+		bool encrypted = kvblk_rec_encrypted(&rec);
+
+		assert_true(kvblk_record_named(buf, place, rec.id, encrypted, rec.length));
+		assert_false(kvblk_record_named(buf, place, rec.id, !encrypted, rec.length));
+	}
 	if (decoded == KVBLK_DEC_FILLER)
 		assert_false(named(buf));
 	return decoded;
@@ -121,17 +127,18 @@ static enum kvblk_decoded decode(const void *buf, size_t size)
 /* Return whether a checksum covers a byte of the header of @rec: padding has no meaning. */
 static bool covered(const struct kvblk_rec *rec, size_t byte)
 {
-	return !short_crc || byte < offsetof(struct kvblk_d_record, pad) ||
+	return !short_crc || byte < offsetof(struct kvblk_d_record, activation) ||
+	       (kvblk_rec_encrypted(rec) && byte < offsetof(struct kvblk_d_record, pad)) ||
 	       (byte >= KVBLK_HDR_KEY && byte < (size_t)KVBLK_HDR_KEY + rec->key_len) ||
 	       (byte >= KVBLK_HDR_CRCS &&
-		byte < KVBLK_HDR_CRCS + 4 * kvblk_nr_chunks(rec->length));
+		byte < KVBLK_HDR_CRCS + kvblk_proof_bytes(kvblk_rec_encrypted(rec), rec->length));
 }
 
 /* Return whether a byte of a header is part of the MAC, which an index entry replaces. */
 static bool in_mac(size_t byte)
 {
 	return byte >= offsetof(struct kvblk_d_record, mac) &&
-	       byte < offsetof(struct kvblk_d_record, pad);
+	       byte < offsetof(struct kvblk_d_record, activation);
 }
 
 static void assert_same_rec(const struct kvblk_rec *a,
@@ -150,6 +157,8 @@ static void assert_same_rec(const struct kvblk_rec *a,
 	assert_int_equal(a->priority, b->priority);
 	assert_int_equal(a->integrity, b->integrity);
 	assert_int_equal(a->durable, b->durable);
+	assert_int_equal(a->activation, b->activation);
+	assert_int_equal(a->key_epoch, b->key_epoch);
 }
 
 TEST(sizes)
@@ -174,12 +183,20 @@ TEST(sizes)
 		u32 length = vectors[i].length;
 
 		assert_int_equal(kvblk_nr_chunks(length), vectors[i].chunks);
-		assert_int_equal(kvblk_header_units(length), vectors[i].header);
-		assert_int_equal(kvblk_record_units(length, 1),
+		assert_int_equal(kvblk_header_units(false, length), vectors[i].header);
+		assert_int_equal(kvblk_record_units(false, length, 1),
 				 vectors[i].units1);
-		assert_int_equal(kvblk_record_units(length, 16),
+		assert_int_equal(kvblk_record_units(false, length, 16),
 				 vectors[i].units16);
 	}
+	/* a tag has 16 bytes */
+	assert_int_equal(kvblk_header_units(true, 1), 1);
+	assert_int_equal(kvblk_header_units(true, 12 * MIB), 1);
+	assert_int_equal(kvblk_header_units(true, 12 * MIB + 1), 2);
+	assert_int_equal(kvblk_header_units(true, 28 * MIB), 2);
+	assert_int_equal(kvblk_header_units(true, 28 * MIB + 1), 3);
+	assert_int_equal(kvblk_header_units(true, 64 * MIB), KVBLK_HDR_UNITS_MAX);
+	assert_int_equal(kvblk_record_units(true, 64 * MIB, 1), 16389);
 	assert_int_equal(kvblk_summary_pages(0), 1);
 	assert_int_equal(kvblk_summary_pages(1), 1);
 	assert_int_equal(kvblk_summary_pages(63), 1);
@@ -225,6 +242,61 @@ TEST_FORMS(record_round_trip)
 		assert_int_equal(decode(buf, HEADER_MAX), KVBLK_DEC_RECORD);
 		free(buf);
 	}
+}
+
+TEST_FORMS(encrypted_record_round_trip)
+{
+	static const u32 lengths[] = {
+		1, 65537, 12 * MIB, 12 * MIB + 1, 28 * MIB, 28 * MIB + 1, 44 * MIB, 44 * MIB + 1,
+		60 * MIB, 60 * MIB + 1, 64 * MIB
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(lengths); i++) {
+		struct kvblk_rec in = sample(lengths[i]), out, entry;
+		size_t size = kvblk_header_bytes(true, in.length);
+		struct kvblk_d_entry of_header;
+		u32 unit;
+		u8 *buf;
+
+		in.integrity = KVBLK_INTEGRITY_AES_GCM;
+		in.activation = 0x0123456789abcdef;
+		buf = encoded(&in);
+		assert_int_equal(decode(buf, size), KVBLK_DEC_RECORD);
+		kvblk_record_decode(buf, size, &place, &secret, &out);
+		assert_same_rec(&in, &out);
+		kvblk_entry_of_header(&of_header, (void *)buf);
+		assert_true(kvblk_entry_decode(&of_header, 1 << 18, &entry, &unit));
+		assert_int_equal(kvblk_rec_units(&entry, 1), kvblk_rec_units(&in, 1));
+		/* the last tag's last byte is covered */
+		buf[KVBLK_HDR_CRCS + kvblk_proof_bytes(true, in.length) - 1] ^= 1;
+		assert_int_equal(decode(buf, size), KVBLK_DEC_NONE);
+		free(buf);
+	}
+}
+
+/* Only an encrypted record names a subkey. */
+TEST_FORMS(plain_record_has_no_subkey)
+{
+	struct kvblk_rec in = sample(1), out;
+	u8 *buf;
+
+	in.activation = 1;
+	buf = encoded(&in);
+	assert_int_equal(kvblk_record_decode(buf, KVBLK_UNIT, &place, &secret, &out),
+			 KVBLK_DEC_RECORD);
+	assert_int_equal(out.activation, 0);
+	free(buf);
+}
+
+/* The seq and the number of the chunk, so that no two chunks of an activation share a nonce. */
+TEST(nonce)
+{
+	struct kvblk_d_nonce nonce;
+
+	static_assert(sizeof(nonce) == 12);
+	kvblk_nonce_fill(&nonce, 0x0807060504030201, 0x0c0b0a09);
+	for (u8 i = 0; i < sizeof(nonce); i++)
+		assert_int_equal(((u8 *)&nonce)[i], i + 1);
 }
 
 /* Zero is a valid id, parent, tag and seq. */
@@ -350,6 +422,7 @@ static void flip_every_bit(u8 *buf, size_t size, const struct kvblk_rec *rec)
 			assert_int_equal(decode(buf, size), KVBLK_DEC_RECORD);
 		if (rec && covered(rec, bit / 8))
 			assert_int_equal(kvblk_record_named((void *)buf, place, rec->id,
+							    kvblk_rec_encrypted(rec),
 							    rec->length), in_mac(bit / 8));
 		buf[bit / 8] ^= 1 << bit % 8;
 	}
@@ -430,7 +503,7 @@ TEST_FORMS(every_truncated_header_is_refused)
 	free(whole);
 }
 
-/* MORE requires a header of exactly two units, so that no caller reads without end. */
+/* MORE requires a header of two units, or up to five if encrypted, so that no caller reads without end. */
 TEST_FORMS(more_is_told_only_where_there_is_more)
 {
 	struct kvblk_rec rec = sample(64 * MIB);
@@ -443,6 +516,12 @@ TEST_FORMS(more_is_told_only_where_there_is_more)
 				 KVBLK_DEC_MORE : KVBLK_DEC_NONE);
 		assert_int_equal(decode(buf, HEADER_MAX), units == 2 ?
 				 KVBLK_DEC_RECORD : KVBLK_DEC_NONE);
+	}
+	hdr->integrity = KVBLK_INTEGRITY_AES_GCM;
+	for (int units = 0; units < 256; units++) {
+		hdr->header_units = units;
+		assert_int_equal(decode(buf, KVBLK_UNIT), units >= 2 && units <= 5 ?
+				 KVBLK_DEC_MORE : KVBLK_DEC_NONE);
 	}
 	hdr->header_units = 2;
 	hdr->magic = cpu_to_le64(KVBLK_FILLER_MAGIC);
@@ -484,13 +563,13 @@ TEST_FORMS(forged_headers_are_refused)
 	hdr->mac = cpu_to_le64(~0ULL);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 	/* an index entry proves the record that it describes, and no other */
-	assert_true(kvblk_record_named(hdr, place, rec.id, 4096));
-	assert_false(kvblk_record_named(hdr, place, rec.id, 4097));
+	assert_true(kvblk_record_named(hdr, place, rec.id, false, 4096));
+	assert_false(kvblk_record_named(hdr, place, rec.id, false, 4097));
 	other.hi++;
-	assert_false(kvblk_record_named(hdr, place, other, 4096));
+	assert_false(kvblk_record_named(hdr, place, other, false, 4096));
 	other = rec.id;
 	other.lo++;
-	assert_false(kvblk_record_named(hdr, place, other, 4096));
+	assert_false(kvblk_record_named(hdr, place, other, false, 4096));
 
 	/* the tenant's own record, moved: new place and checksum, old MAC */
 	elsewhere.unit++;
@@ -549,7 +628,7 @@ TEST_FORMS(a_record_elsewhere_is_refused)
 			assert_false(kvblk_record_decode(filler, KVBLK_UNIT,
 							 &wrong[i], &secret,
 							 &out));
-			assert_false(kvblk_record_named(buf, wrong[i], rec.id, 4096));
+			assert_false(kvblk_record_named(buf, wrong[i], rec.id, false, 4096));
 		}
 	}
 	free(filler);
@@ -575,7 +654,9 @@ TEST_FORMS(fields_out_of_range_are_refused)
 	REFUSED(hdr->version = 0);
 	REFUSED(hdr->version = cpu_to_le16(2));
 	REFUSED(hdr->header_units = 2);
-	REFUSED(hdr->integrity = 3);
+	REFUSED(hdr->integrity = 4);
+	REFUSED(hdr->integrity = KVBLK_INTEGRITY_AES_GCM; hdr->header_units = 2);
+	REFUSED(hdr->integrity = KVBLK_INTEGRITY_AES_GCM; hdr->length = cpu_to_le32(12 * MIB + 1));
 	REFUSED(hdr->integrity = 255);
 	REFUSED(hdr->chunk_shift = 15);
 	REFUSED(hdr->chunk_shift = 17);
@@ -715,7 +796,7 @@ TEST(summary_fields_out_of_range_are_refused)
 TEST(entry_round_trip)
 {
 	struct kvblk_rec in = sample(48 * MIB + 1), out;
-	u32 units = kvblk_record_units(in.length, 1), unit;
+	u32 units = kvblk_record_units(false, in.length, 1), unit;
 	struct kvblk_d_entry entry;
 
 	kvblk_entry_encode(&entry, &in, SEGMENT_UNITS - units);
@@ -763,6 +844,8 @@ TEST(entries_out_of_range_are_refused)
 	REFUSED(entry.flags = 0);
 	REFUSED(entry.flags = KVBLK_ENTF_HOLE);
 	REFUSED(entry.flags = KVBLK_ENTF_VALID | KVBLK_ENTF_HOLE);
+	REFUSED(entry.flags = KVBLK_ENTF_ENCRYPTED);
+	REFUSED(entry.flags = KVBLK_ENTF_HOLE | KVBLK_ENTF_ENCRYPTED);
 	REFUSED(entry.flags = KVBLK_ENTF_VALID | 0x80);
 	REFUSED(entry.length = 0);
 	REFUSED(entry.length = cpu_to_le32(64 * MIB + 1));
@@ -1013,11 +1096,12 @@ TEST(hostile_superblocks_are_refused)
 	ANSWER(-EPROTONOSUPPORT, sb->version = cpu_to_le16(2));
 	ANSWER(-EPROTONOSUPPORT, sb->version = 0);
 	ANSWER(0, sb->incompat |= cpu_to_le32(KVBLK_SB_IN_SHORT_CRC));
-	ANSWER(-EPROTONOSUPPORT, sb->incompat |= cpu_to_le32(4));
+	ANSWER(0, sb->incompat |= cpu_to_le32(KVBLK_SB_IN_ENCRYPTED));
+	ANSWER(-EPROTONOSUPPORT, sb->incompat |= cpu_to_le32(8));
 	ANSWER(-EROFS, sb->ro_compat = cpu_to_le32(1u << 31));
 	/* readers do not know the feature either */
 	ANSWER(-EPROTONOSUPPORT, sb->ro_compat = cpu_to_le32(2);
-	       sb->incompat = cpu_to_le32(KVBLK_SB_IN_ALL | 4));
+	       sb->incompat = cpu_to_le32(KVBLK_SB_IN_ALL | 8));
 	REFUSED(sb->ro_compat = cpu_to_le32(2); sb->state = 0);
 	ANSWER(0, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT));
 	ANSWER(-EPROTONOSUPPORT, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT << 1));
@@ -1197,6 +1281,13 @@ TEST(hostile_tenants_are_refused)
 
 		REFUSED(tenant->flags = cpu_to_le16(2));
 		REFUSED(tenant->flags = cpu_to_le16(3));
+		ANSWER(i ? 0 : -ERANGE, tenant->flags = cpu_to_le16(3);
+		       tenant->key_check = cpu_to_le64(~0);
+		       sb->incompat |= cpu_to_le32(KVBLK_SB_IN_ENCRYPTED));
+		/* a later version may have other keys */
+		REFUSED(tenant->flags = cpu_to_le16(3); tenant->key_epoch = cpu_to_le16(1);
+			sb->incompat |= cpu_to_le32(KVBLK_SB_IN_ENCRYPTED));
+		REFUSED(tenant->flags = cpu_to_le16(5));
 		REFUSED(tenant->flags = cpu_to_le16(0x8001));
 		ANSWER(i ? -ERANGE : 0, tenant->mode = 0);
 		ANSWER(0, tenant->mode = cpu_to_le16(0777));
@@ -1206,9 +1297,9 @@ TEST(hostile_tenants_are_refused)
 		ANSWER(0, tenant->uid = tenant->gid = cpu_to_le32(~1u));
 		REFUSED(tenant->uid = cpu_to_le32(~0u));
 		REFUSED(tenant->gid = cpu_to_le32(~0u));
-		REFUSED(tenant->reserved = cpu_to_le16(1));
-		REFUSED(tenant->reserved2[0] = 1);
-		REFUSED(tenant->reserved2[7] = 0x80);
+		REFUSED(tenant->key_epoch = cpu_to_le16(1));
+		REFUSED(tenant->key_check = cpu_to_le64(1));
+		REFUSED(tenant->key_check = cpu_to_le64(1ULL << 63));
 	}
 
 	REFUSED(*last = *blue);

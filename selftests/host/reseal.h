@@ -27,13 +27,16 @@ static inline void reseal_summary(struct kvblk_d_summary *page,
 static inline void reseal_short_header(struct kvblk_d_record *hdr, size_t size,
 				       const struct kvblk_secret *secret)
 {
-	u64 crcs = ((u64)le32_to_cpu(hdr->length) + 0xffff) / 0x10000 * 4;
+	bool encrypted = hdr->integrity == KVBLK_INTEGRITY_AES_GCM;
+	u64 crcs = ((u64)le32_to_cpu(hdr->length) + 0xffff) / 0x10000 * (encrypted ? 16 : 4);
 	u32 crc = crc32c(KVBLK_CRC_INIT, hdr, offsetof(struct kvblk_d_record, crc));
 	__le64 words[4] = { hdr->incarnation, hdr->generation };
 
 	if (KVBLK_HDR_CRCS + crcs > size || le16_to_cpu(hdr->key_len) > KVBLK_KEY_MAX)
 		return;
 	crc = crc32c(crc, (u8 *)hdr + KVBLK_HDR_KEY, le16_to_cpu(hdr->key_len));
+	if (encrypted)
+		crc = crc32c(crc, &hdr->activation, sizeof(hdr->activation));
 	hdr->crc = cpu_to_le32(~crc32c(crc, (u8 *)hdr + KVBLK_HDR_CRCS, crcs));
 	memcpy(&words[2], (u8 *)hdr + offsetof(struct kvblk_d_record, segment), sizeof(words[2]));
 	memcpy(&words[3], &hdr->crc, sizeof(hdr->crc));

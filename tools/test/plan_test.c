@@ -44,7 +44,7 @@ static uint64_t filled(uint64_t segment, uint32_t block)
 	u32 unit, index;
 	uint64_t n = 0;
 
-	while (kvblk_cursor_take(&cursor, kvblk_record_units(block, 1),
+	while (kvblk_cursor_take(&cursor, kvblk_record_units(false, block, 1),
 				 (u32)(segment >> KVBLK_UNIT_SHIFT), &unit, &index))
 		n++;
 	return n;

@@ -70,6 +70,9 @@
  *               no member is up); or a durable put's block is in memory and the
  *               members did not answer in time; or its former place is on a member
  *               that does not answer and has too many stale blocks already
+ *  -ENOKEY      put: the tenant is encrypted, and the pool has not got its key
+ *  -EBADMSG     put: the tenant is encrypted, and the payload differs from the
+ *               checksums that were given, which are not stored; nothing was written
  *  -EFBIG       put: longer than a segment of this pool can hold
  *  -EMSGSIZE    get: the pieces are too short for the block, or the room for
  *               checksums is too small for its chunks; nothing was read, and

@@ -47,21 +47,24 @@ enum kvblk_sb_state {
  * kept: a member that another module adds would lack @next_tenant.
  */
 #define KVBLK_SB_IN_TENANTS	0x02
+/* A tenant is or was encrypted: headers of its records are longer. */
+#define KVBLK_SB_IN_ENCRYPTED	0x04
 
 /* Slot 0 is "default", no other slot is. */
 struct kvblk_d_tenant {
 	__le16 id;		/* 0 is "default"; never reused */
 	__le16 flags;		/* KVBLK_TENANTF_* */
 	__le16 mode;		/* permission bits of the device node */
-	__le16 reserved;
+	__le16 key_epoch;	/* encrypted: of the subkeys of new records */
 	__le64 min_seq;		/* 0; later versions may write other values */
 	__u8   name[32];
 	__le32 uid;		/* owner of the device node, */
 	__le32 gid;		/* both of the initial user namespace */
-	__u8   reserved2[8];
+	__le64 key_check;	/* encrypted: tells another key, see format.rst */
 };	/* 64 bytes */
 
 #define KVBLK_TENANTF_USED	0x01 /* else: the slot is free */
+#define KVBLK_TENANTF_ENCRYPTED	0x02 /* payloads are encrypted */
 
 struct kvblk_d_member {
 	__u8   uuid[16];	/* none of zeroes */

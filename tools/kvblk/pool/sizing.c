@@ -154,7 +154,7 @@ bool plan_make(const struct plan_ask *ask, struct plan *plan, char *why, size_t 
 		return refuse(why, len, "a block has 1 byte to %u MiB", KVBLK_VALUE_MAX >> 20);
 	if (!ask->nr_members || ask->nr_members > PLAN_MEMBERS_MAX)
 		return refuse(why, len, "a pool has 1 to %u members", PLAN_MEMBERS_MAX);
-	units = kvblk_record_units(ask->block_size, 1);
+	units = kvblk_record_units(false, ask->block_size, 1);
 	plan->record_bytes = (uint64_t)units << KVBLK_UNIT_SHIFT;
 	for (size_t i = 0; i < ask->nr_members; i++) {
 		if (!add_member(ask->member_bytes[i], ask->segment_size, units, plan, why, len))
