@@ -594,6 +594,9 @@ int kvblk_foreign_list(struct kvblk_admin *admin, const char *pool,
  * @gid: group of the device node
  * @name: name of the tenant, spelled like a pool's name. The names "default", "nvme-kv",
  *	"changes" and "peers" are reserved
+ * @key: serial number of a kernel key that the caller may search, of type logon, user,
+ *	trusted or encrypted, with 32 bytes, which the module copies: payloads of the tenant's
+ *	blocks are encrypted on members. 0: they are not
  *
  * Since version 1.1.
  */
@@ -603,6 +606,7 @@ struct kvblk_tenant_spec {
 	uint32_t uid;
 	uint32_t gid;
 	const char *name;
+	int32_t key;
 };
 
 /**
@@ -624,7 +628,8 @@ struct kvblk_tenant_spec {
  * * -ENOSPC: the pool has as many tenants as it can have, or no id is left
  * * -EIO: a member in use could not record that the id is given; there is no such tenant
  * * -EPERM: no CAP_SYS_ADMIN
- * * -EINVAL: the name is missing or misspelled, @mode is above 0777, or @uid or @gid is
+ * * -ENOKEY, -EACCES, -EKEYEXPIRED, -EKEYREVOKED: the caller cannot use the key
+ * * -EINVAL: the name is missing or misspelled, the key is of another type or length, @mode is above 0777, or @uid or @gid is
  *   4294967295
  * * -EOPNOTSUPP: the module knows no tenants
  * * -EINPROGRESS, -E2BIG, -ENOMEM, -EMSGSIZE as for kvblk_pool_create()
@@ -755,6 +760,23 @@ int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *
 #define KVBLK_TENANT_COUNTERS	16	/* most counters of a tenant */
 
 /**
+ * kvblk_tenant_key() - give the key of an encrypted tenant
+ * @admin: the handle
+ * @pool: name of the pool
+ * @name: name of the tenant
+ * @key: serial number of a kernel key, as &kvblk_tenant_spec.key
+ *
+ * A pool that was imported has no keys: until this call gets of the tenant are misses, and puts
+ * fail with -ENOKEY. Since version 1.1.
+ *
+ * Context: one thread at a time.
+ * Return: 0; -EKEYREJECTED if this is not the tenant's key; -EINVAL if the tenant is not
+ * encrypted, or the key is of another type or length; -ENOENT if there is no such pool or
+ * tenant; -ENOKEY and others of the key as for kvblk_tenant_create().
+ */
+int kvblk_tenant_key(struct kvblk_admin *admin, const char *pool, const char *name, int32_t key);
+
+/**
  * struct kvblk_tenant_state - state of a tenant
  * @next: next entry of the list, or NULL
  * @pool: name of the pool
@@ -762,6 +784,8 @@ int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *
  * @id: number of the tenant in the pool, never given to another one; 0: "default"
  * @has_mode: @mode, @uid and @gid are known. If not, they are 0: udev decides who may open
  *	the node of "default"
+ * @encrypted: payloads of the tenant's blocks are encrypted on members
+ * @locked: the key of an encrypted tenant is missing, see kvblk_tenant_key()
  * @mode: permission bits of the device node, as created or set
  * @uid: owner of the device node, as created or set
  * @gid: group of the device node, as created or set
@@ -794,16 +818,18 @@ struct kvblk_tenant_state {
 	char name[KVBLK_NAME_LEN_MAX + 1];
 	uint32_t id;
 	bool has_mode;
+	bool encrypted;
+	bool locked;
+	bool has_use;
 	uint32_t mode;
 	uint32_t uid;
 	uint32_t gid;
 	char devnode[KVBLK_TENANT_DEVNODE_LEN_MAX + 1];
-	bool has_use;
-	uint64_t openers;
 	bool has_limits;
 	bool has_used;
 	bool has_counter[KVBLK_TENANT_COUNTERS];
 	uint32_t weight;
+	uint64_t openers;
 	uint64_t quota_bytes;
 	uint64_t quota_bytes_soft;
 	uint64_t quota_blocks;

@@ -15,6 +15,8 @@ static const struct {
 	{ EDQUOT,	KVBLK_DO_SKIP,		"the tenant's quota is used up" },
 	{ ENOSPC,	KVBLK_DO_SKIP,
 	  "no space in the pool, and none can be made now" },
+	{ ENOKEY,	KVBLK_DO_SKIP,		"the key of the encrypted tenant is missing" },
+	{ EBADMSG,	KVBLK_DO_REPORT,	"the block differs from its checksums" },
 	{ EFBIG,	KVBLK_DO_REPORT,
 	  "the block is longer than a segment of the pool, or than staged memory's block_max" },
 	{ EMSGSIZE,	KVBLK_DO_REPORT,	"the block is longer than the buffer" },

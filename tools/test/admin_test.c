@@ -141,6 +141,7 @@ TEST(test_tenant_spec)
 	const struct kvblk_tenant_spec defaults = { .size = sizeof(defaults), .name = "t" };
 	struct kvblk_tenant_spec spec = {
 		.size = sizeof(spec), .name = "t", .mode = 0600, .uid = 5, .gid = UINT32_MAX - 1,
+		.key = -3,
 	};
 	struct nlattr *tb[KVBLK_A_TENANT_MAX + 1];
 	struct nl_msg *msg = nlmsg_alloc();
@@ -152,6 +153,7 @@ TEST(test_tenant_spec)
 	assert_null(tb[KVBLK_A_TENANT_MODE]);
 	assert_null(tb[KVBLK_A_TENANT_UID]);
 	assert_null(tb[KVBLK_A_TENANT_GID]);
+	assert_null(tb[KVBLK_A_TENANT_KEY]);
 	nlmsg_free(msg);
 
 	msg = nlmsg_alloc();
@@ -160,6 +162,7 @@ TEST(test_tenant_spec)
 	assert_int_equal(nla_get_u32(tb[KVBLK_A_TENANT_MODE]), 0600);
 	assert_int_equal(nla_get_u32(tb[KVBLK_A_TENANT_UID]), 5);
 	assert_int_equal(nla_get_u32(tb[KVBLK_A_TENANT_GID]), UINT32_MAX - 1);
+	assert_int_equal(nla_get_s32(tb[KVBLK_A_TENANT_KEY]), -3);
 	spec.mode = 01000;
 	assert_int_equal(put_tenant_spec(msg, "p", &spec), -EINVAL);
 	spec = defaults;
@@ -168,6 +171,14 @@ TEST(test_tenant_spec)
 	assert_int_equal(put_tenant_spec(msg, "p", &spec), -EINVAL);
 	assert_int_equal(put_tenant(msg, "p", NULL, false), -EINVAL);
 	assert_int_equal(put_tenant(msg, NULL, "t", false), -EINVAL);
+	nlmsg_free(msg);
+
+	msg = nlmsg_alloc();
+	assert_int_equal(put_key(msg, "p", NULL, 7), -EINVAL);
+	assert_int_equal(put_key(msg, "p", "t", 7), 0);
+	assert_int_equal(nlmsg_parse(nlmsg_hdr(msg), 0, tb, KVBLK_A_TENANT_MAX, NULL), 0);
+	assert_string_equal(nla_get_string(tb[KVBLK_A_TENANT_NAME]), "t");
+	assert_int_equal(nla_get_s32(tb[KVBLK_A_TENANT_KEY]), 7);
 	nlmsg_free(msg);
 
 	for (int force = 0; force < 2; force++) {
@@ -287,6 +298,8 @@ static void add_tenant(struct replies *replies, uint32_t id, bool monitor, bool 
 		nla_put_u32(msg, KVBLK_A_TENANT_MODE, 0600);
 		nla_put_u32(msg, KVBLK_A_TENANT_UID, 5);
 		nla_put_u32(msg, KVBLK_A_TENANT_GID, 6);
+		nla_put_flag(msg, KVBLK_A_TENANT_ENCRYPTED);
+		nla_put_flag(msg, KVBLK_A_TENANT_LOCKED);
 	}
 	if (monitor)
 		nla_put_u64(msg, KVBLK_A_TENANT_OPENERS, 1ull << 32);
@@ -314,6 +327,8 @@ TEST(test_tenant_state)
 		assert_int_equal(tenant->mode, nr ? 0600 : 0);
 		assert_int_equal(tenant->uid, nr ? 5 : 0);
 		assert_int_equal(tenant->gid, nr ? 6 : 0);
+		assert_int_equal(tenant->encrypted, nr);
+		assert_int_equal(tenant->locked, nr);
 		assert_int_equal(tenant->has_use, !nr);
 		assert_int_equal(tenant->openers, nr ? 0 : 1ull << 32);
 	}

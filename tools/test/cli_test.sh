@@ -154,6 +154,18 @@ for verb in create set remove clear; do
 	usage 'pool name "a b": must be' tenant $verb 'a b' blue
 	usage '1 to 31 letters' tenant $verb kv0 "$(printf 'x%.0s' {1..32})"
 done
+usage 'missing --key-file' tenant key kv0 blue
+usage '--key-file needs --encrypt' tenant create kv0 blue --key-file "$dir/key"
+(umask 77; for n in 0 31 33 32; do head -c $n /dev/zero >"$dir/key-$n"; done)
+chmod 640 "$dir/key-32"
+for verb in 'create --encrypt' key; do
+	# shellcheck disable=SC2086 # several words
+	for n in 0 31 33; do expect 1 'a key has 32 bytes' tenant $verb kv0 blue --key-file "$dir/key-$n"; done
+	# shellcheck disable=SC2086
+	expect 1 'chmod 600' tenant $verb kv0 blue --key-file "$dir/key-32"
+	# shellcheck disable=SC2086
+	expect 1 'No such file' tenant $verb kv0 blue --key-file "$dir/none"
+done
 for verb in create set; do
 	for mode in '' 8 0x1ff 0 00 1000 -1 ' 660' 660x rw 7777777777777777777777777; do
 		usage "--mode $mode: must be octal permission bits from 1 to 0777, like 0660" tenant $verb kv0 blue "--mode=$mode"
@@ -373,7 +385,7 @@ usage 'each rank must be below' keyspace --runtime a --model b --dtype c --layou
 usage 'must be a number from 1 to' keyspace --runtime a --model b --dtype c --layout d --block-tokens 0
 
 echo "# help and version"
-verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' 'tenant create' 'tenant set' 'tenant remove' 'tenant clear' 'tenant list' put get exists rm prefetch hint keyspace status stat iostat top
+verbs=('pool create' 'pool import' 'pool adopt' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member follow' 'member unfollow' 'member remove' 'member wipe' 'member list' 'tenant create' 'tenant set' 'tenant key' 'tenant remove' 'tenant clear' 'tenant list' put get exists rm prefetch hint keyspace status stat iostat top
 	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
 for noun in '' pool member tenant policy; do

@@ -411,6 +411,8 @@ static void fill_tenant(struct kvblk_tenant_state *tenant, const json_t *json)
 		tenant->has_counter[i] = json_object_get(counters, name);
 		tenant->counter[i] = number(counters, name);
 	}
+	tenant->encrypted = json_is_true(json_object_get(json, "encrypted"));
+	tenant->locked = json_is_true(json_object_get(json, "locked"));
 }
 
 int kvblk_tenant_list(struct kvblk_admin *admin, const char *pool,
@@ -441,8 +443,13 @@ int kvblk_tenant_list(struct kvblk_admin *admin, const char *pool,
 int kvblk_tenant_create(struct kvblk_admin *admin, const char *pool,
 			const struct kvblk_tenant_spec *spec)
 {
-	return changed(admin, "tenant create %s %s %04o %u:%u", pool, spec->name, spec->mode,
-		       spec->uid, spec->gid);
+	return changed(admin, "tenant create %s %s %04o %u:%u%s", pool, spec->name, spec->mode,
+		       spec->uid, spec->gid, spec->key > 0 ? " key" : "");
+}
+
+int kvblk_tenant_key(struct kvblk_admin *admin, const char *pool, const char *name, int32_t key)
+{
+	return changed(admin, "tenant key %s %s%s", pool, name, key > 0 ? " key" : "");
 }
 
 int kvblk_tenant_set(struct kvblk_admin *admin, const char *pool, const char *name,

@@ -212,7 +212,7 @@ cp state state.none
 state 'd["tenants"] = [
 	{"pool": "kv0", "name": "default", "id": 0, "openers": 2},
 	{"pool": "kv0", "name": "blue", "id": 7, "mode": "0600", "uid": 0, "gid": 4294967294, "openers": 1,
-	 "weight": 300, "quota_bytes": 10737418240, "quota_bytes_soft": 10, "quota_blocks": 11, "quota_blocks_soft": 12, "quota_dram": 13,
+	 "encrypted": True, "locked": True, "weight": 300, "quota_bytes": 10737418240, "quota_bytes_soft": 10, "quota_blocks": 11, "quota_blocks_soft": 12, "quota_dram": 13,
 	 "shared": "common", "used_bytes": 1610612736, "used_blocks": 14, "used_dram": 15,
 	 "counters": {"puts": 16, "put_bytes": 17, "hits": 18, "hit_bytes": 19, "misses": 20, "over_quota": 0, "quota_drops": 22}},
 	{"pool": "kv0", "name": "common", "id": 8, "mode": "0660", "uid": 0, "gid": 0, "weight": 100, "shared": ""},
@@ -232,7 +232,7 @@ python3 -c 'import json; d = json.load(open("out"))
 limits = {"weight", "quota_bytes", "quota_bytes_soft", "quota_blocks", "quota_blocks_soft", "quota_dram", "shared"}
 used = {"used_bytes", "used_blocks", "used_dram", "counters"}
 assert d[0] == {"pool": "kv0", "name": "default", "id": 0, "mode": None, "uid": None, "gid": None, "openers": 2, "node": "/dev/kvblk/kv0/default",
-	**dict.fromkeys(limits | used)}, d[0]
+	"encrypted": False, "locked": False, **dict.fromkeys(limits | used)}, d[0]
 state = next(t for t in json.load(open("state"))["tenants"] if t["name"] == "blue")
 assert d[1] == {**state, "node": "/dev/kvblk/kv0/blue"}, d[1]
 assert {k for k in d[2] if d[2][k] is None} == used | {"openers"}, d[2]

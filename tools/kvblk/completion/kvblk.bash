@@ -29,7 +29,7 @@ _kvblk() {
 		if [ "$COMP_CWORD" = 2 ]; then
 			[ "$command" = pool ] && _kvblk_words 'create import adopt destroy list show plan clear get set --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add follow unfollow remove wipe list --help' "$cur"
-			[ "$command" = tenant ] && _kvblk_words 'create set remove clear list --help' "$cur"
+			[ "$command" = tenant ] && _kvblk_words 'create set key remove clear list --help' "$cur"
 			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
 		fi
@@ -140,7 +140,9 @@ _kvblk() {
 	'member wipe') options='--yes --force' ;;
 	'tenant create' | 'tenant set')
 		options='--mode --owner --group --quota-bytes --quota-bytes-soft --quota-blocks --quota-blocks-soft --quota-dram --weight --shared'
+		[ "$command" = 'tenant set' ] || options+=' --encrypt --key-file'
 		;;
+	'tenant key') options='--key-file' ;;
 	'tenant remove' | 'tenant clear') options='--yes --force' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
@@ -181,7 +183,7 @@ _kvblk() {
 		words=$(_kvblk_pools)
 		[ "$arguments" = 0 ] || words=$(kvblk member list "${COMP_WORDS[3]}" 2> /dev/null | awk 'NR > 1 { print $2 }')
 		;;
-	'tenant remove' | 'tenant clear')
+	'tenant key' | 'tenant remove' | 'tenant clear')
 		words=$(_kvblk_pools)
 		[ "$arguments" = 0 ] || words=$(kvblk tenant list -H "${COMP_WORDS[3]}" 2> /dev/null | awk '$2 != "default" { print $2 }')
 		;;

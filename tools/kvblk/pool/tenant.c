@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/confirm.h"
 #include "cli/options.h"
+#include "pool/tenant_key.h"
 
 #define MODE_DEFAULT	0660
 #define MODE_MAX	0777
@@ -21,6 +22,8 @@ struct tenant_args {
 	struct cli_list list;
 	bool yes;
 	bool force;
+	bool encrypt;
+	const char *key_file;
 	const char *pool;
 	const char *name;
 	struct kvblk_tenant_change change;
@@ -119,8 +122,17 @@ static const struct cli_option change_options[] = {
 	{ 0 },
 };
 
+static const struct cli_option create_options[] = {
+	{ .rows = change_options },
+	{ "encrypt", 0, CLI_FLAG, AT(encrypt), NULL, "Encrypt the payloads of blocks on members" },
+	{ "key-file", 0, CLI_STRING, AT(key_file), "FILE",
+	  "Key of 32 bytes; without it a random one, which ends with the pool's activation",
+	  .with = "encrypt" },
+	{ 0 },
+};
+
 static const struct cli_syntax create_syntax = {
-	.options = change_options,
+	.options = create_options,
 	.arguments = arguments,
 	.usage = "POOL TENANT",
 	.doc = "Create TENANT, an empty key space of POOL. Its device node is /dev/kvblk/POOL/TENANT.\v"
@@ -197,14 +209,19 @@ static int create_main(int argc, char **argv)
 	struct kvblk_tenant_spec spec;
 	struct kvblk_admin *admin;
 	int ret, limited;
+	int32_t key;
 
 	cli_parse(&create_syntax, argc, argv, &args);
+	key = args.encrypt ? tenant_key_add(args.key_file) : 0;
+	if (args.encrypt && !key)
+		return CLI_ERROR;
 	spec = (struct kvblk_tenant_spec){
 		.size = sizeof(spec),
 		.mode = args.change.mode,
 		.uid = args.change.uid,
 		.gid = args.change.gid,
 		.name = args.name,
+		.key = key,
 	};
 	admin = cli_open_admin();
 	ret = report(admin, &args, "created", kvblk_tenant_create(admin, args.pool, &spec));
@@ -226,6 +243,36 @@ static int set_main(int argc, char **argv)
 	admin = cli_open_admin();
 	ret = report(admin, &args, "set",
 		     kvblk_tenant_set(admin, args.pool, args.name, &args.change));
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static const struct cli_option key_options[] = {
+	{ "key-file", 0, CLI_STRING, AT(key_file), "FILE", "Key of 32 bytes", .required = true },
+	{ 0 },
+};
+
+static const struct cli_syntax key_syntax = {
+	.options = key_options,
+	.arguments = arguments,
+	.usage = "POOL TENANT",
+	.doc = "Give the key of an encrypted tenant, because the pool was imported since. Without it gets are misses, and puts fail.\v"
+	       "Example:\n  kvblk tenant key kv0 blue --key-file /run/keys/blue",
+};
+
+static int key_main(int argc, char **argv)
+{
+	struct tenant_args args = { 0 };
+	struct kvblk_admin *admin;
+	int32_t key;
+	int ret;
+
+	cli_parse(&key_syntax, argc, argv, &args);
+	key = tenant_key_add(args.key_file);
+	if (!key)
+		return CLI_ERROR;
+	admin = cli_open_admin();
+	ret = report(admin, &args, "unlocked", kvblk_tenant_key(admin, args.pool, args.name, key));
 	kvblk_admin_close(admin);
 	return ret;
 }
@@ -403,7 +450,7 @@ static json_t *json_tenants(const struct kvblk_tenant_state *tenant)
 		const bool used = tenant->has_used;
 
 		snprintf(mode, sizeof(mode), "%04" PRIo32, tenant->mode);
-		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:s?, s:o, s:o, s:o, s:s+,"
+		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:s?, s:o, s:o, s:o, s:b, s:b, s:s+,"
 			" s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o}",
 			"pool", tenant->pool,
 			"name", tenant->name,
@@ -412,6 +459,8 @@ static json_t *json_tenants(const struct kvblk_tenant_state *tenant)
 			"uid", cli_json_use(known, tenant->uid),
 			"gid", cli_json_use(known, tenant->gid),
 			"openers", cli_json_use(tenant->has_use, tenant->openers),
+			"encrypted", tenant->encrypted,
+			"locked", tenant->locked,
 			"node", "/dev/", tenant->devnode,
 			"weight", cli_json_use(limits, tenant->weight),
 			"quota_bytes", cli_json_use(limits, tenant->quota_bytes),
@@ -456,6 +505,7 @@ int tenant_main(int argc, char **argv)
 	static const struct cli_verb verbs[] = {
 		{ "create", create_main, "create a tenant" },
 		{ "set", set_main, "change limits, weight and device node of a tenant" },
+		{ "key", key_main, "give the key of an encrypted tenant" },
 		{ "remove", remove_main, "remove a tenant and its blocks" },
 		{ "rm", remove_main, NULL },
 		{ "delete", remove_main, NULL },

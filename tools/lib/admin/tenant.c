@@ -24,7 +24,8 @@ static int put_tenant_spec(struct nl_msg *msg, const char *pool,
 	    nla_put_string(msg, KVBLK_A_TENANT_NAME, spec->name) ||
 	    (spec->mode && nla_put_u32(msg, KVBLK_A_TENANT_MODE, spec->mode)) ||
 	    (spec->uid && nla_put_u32(msg, KVBLK_A_TENANT_UID, spec->uid)) ||
-	    (spec->gid && nla_put_u32(msg, KVBLK_A_TENANT_GID, spec->gid)))
+	    (spec->gid && nla_put_u32(msg, KVBLK_A_TENANT_GID, spec->gid)) ||
+	    (spec->key && nla_put_s32(msg, KVBLK_A_TENANT_KEY, spec->key)))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -128,6 +129,22 @@ int kvblk_tenant_clear(struct kvblk_admin *admin, const char *pool, const char *
 	return end_blocks(admin, KVBLK_CMD_TENANT_CLEAR, pool, name, force);
 }
 
+static int put_key(struct nl_msg *msg, const char *pool, const char *name, int32_t key)
+{
+	int err = put_tenant(msg, pool, name, false);
+
+	if (err)
+		return err;
+	return nla_put_s32(msg, KVBLK_A_TENANT_KEY, key) ? -EMSGSIZE : 0;
+}
+
+int kvblk_tenant_key(struct kvblk_admin *admin, const char *pool, const char *name, int32_t key)
+{
+	struct nl_msg *msg = kvblk_request_new(admin, KVBLK_CMD_TENANT_KEY, NLM_F_ACK);
+
+	return msg ? kvblk_request_run(admin, msg, put_key(msg, pool, name, key)) : -ENOMEM;
+}
+
 static int parse_tenant(struct nlmsghdr *hdr, void *replies)
 {
 	struct nlattr *tb[KVBLK_A_TENANT_MAX + 1];
@@ -146,6 +163,8 @@ static int parse_tenant(struct nlmsghdr *hdr, void *replies)
 	kvblk_nl_u32(&tenant->uid, tb[KVBLK_A_TENANT_UID]);
 	kvblk_nl_u32(&tenant->gid, tb[KVBLK_A_TENANT_GID]);
 	kvblk_nl_string(tenant->devnode, sizeof(tenant->devnode), tb[KVBLK_A_TENANT_DEVNODE]);
+	tenant->encrypted = tb[KVBLK_A_TENANT_ENCRYPTED];
+	tenant->locked = tb[KVBLK_A_TENANT_LOCKED];
 	tenant->has_use = kvblk_nl_uint(&tenant->openers, tb[KVBLK_A_TENANT_OPENERS]);
 	tenant->has_limits = tb[KVBLK_A_TENANT_WEIGHT];
 	kvblk_nl_u32(&tenant->weight, tb[KVBLK_A_TENANT_WEIGHT]);
