@@ -20,7 +20,7 @@
 
 #define MIB			0x100000u
 #define SEGMENT_UNITS		65536u
-#define HEADER_MAX		(2 * KVBLK_UNIT)	/* of a record that is not encrypted */
+#define HEADER_MAX		(2 * KVBLK_UNIT)	/* of a plain record */
 
 /* A test of headers, run for both forms. */
 #define TEST_FORMS(test)						\
@@ -288,7 +288,7 @@ TEST_FORMS(plain_record_has_no_subkey)
 	free(buf);
 }
 
-/* The seq and the number of the chunk, so that no two chunks of an activation share a nonce. */
+/* Seq and number of the chunk: two chunks of an activation never share a nonce. */
 TEST(nonce)
 {
 	struct kvblk_d_nonce nonce;
