@@ -319,8 +319,10 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 	/* all members must know the epoch, or else the next activation could reuse its seqs */
 	kvblk_for_each_member(pool, member)
 		all_current &= !member_records(member) || !member_behind(member);
-	if (all_current)
-		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
+	next = pool->epoch << KVBLK_SEQ_EPOCH_SHIFT;
+	/* never back, or else a nonce of an encrypted record could repeat */
+	while (all_current && seq < next && !atomic64_try_cmpxchg(&pool->seq, (s64 *)&seq, next))
+		;
 	mutex_unlock(&pool->admin);
 }
 
