@@ -92,8 +92,10 @@ static bool lookup_present(const struct lookup *lu, const struct kvblk_slot *slo
 {
 	const struct lookup_shared *shared = lu->shared;
 
-	return kvblk_slot_present(lu->file->pool, unlikely(shared) && slot->tenant == shared->tenant ?
-				  shared->tenant : lu->file->tenant, slot);
+	const u16 tenant = unlikely(shared) && slot->tenant == shared->tenant ? shared->tenant :
+										lu->file->tenant;
+
+	return kvblk_slot_present(lu->file->pool, tenant, slot);
 }
 
 /* Collects the missing ones of keys @from to @n - 1 of @ids, looked up in an entered pool. */

@@ -165,7 +165,8 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 /*
  * Return whether @hdr, kvblk_header_bytes(@encrypted, @length), is the valid header of the record
  * of @id and @length bytes at @place. An index entry must name them: this replaces the MAC, because
- * the id is secret and a record begins there. Make nothing else of the header: use kvblk_record_unpack().
+ * the id is secret and a record begins there. Make nothing else of the header: use
+ * kvblk_record_unpack().
  */
 bool kvblk_record_named(const struct kvblk_d_record *hdr, struct kvblk_place place,
 			struct kvblk_id id, bool encrypted, u32 length);

@@ -278,8 +278,8 @@ static void copy_write(struct copy *copy)
 	if (!copy->err)
 		copy->err = copy_check(copy);
 	if (!copy->err)
-		copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, rec->tenant, rec->length),
-					 &copy->resv);
+		copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, rec->tenant,
+								   rec->length), &copy->resv);
 	if (copy->err)
 		return;
 	/* the victim's seal proves the payload; the new segment's may be lost in a crash */

@@ -356,7 +356,8 @@ static u64 share_window(const struct kvblk_member *member)
 {
 	u64 rate = READ_ONCE(member->flash.bandwidth.rate);
 
-	return rate ? clamp_t(u64, rate >> SHARE_RATE_SHIFT, SHARE_LEAST, SHARE_MOST) : SHARE_UNKNOWN;
+	return rate ? clamp_t(u64, rate >> SHARE_RATE_SHIFT, SHARE_LEAST, SHARE_MOST) :
+		      SHARE_UNKNOWN;
 }
 
 /* Serves an I/O of @share unless the window is full. A device that does not respond has none. */

@@ -28,8 +28,8 @@ struct kvblk_key {
 
 /* ---- keys ---- */
 
-static int hmac(const u8 bytes[KVBLK_KEY_BYTES], const void *data, size_t size,
-		u8 digest[KVBLK_KEY_BYTES])
+static int hash_keyed(const u8 bytes[KVBLK_KEY_BYTES], const void *data, size_t size,
+		      u8 digest[KVBLK_KEY_BYTES])
 {
 	struct crypto_shash *shash = crypto_alloc_shash("hmac(sha256)", 0, 0);
 	int err;
@@ -45,7 +45,7 @@ static int hmac(const u8 bytes[KVBLK_KEY_BYTES], const void *data, size_t size,
 int kvblk_key_check(const u8 bytes[KVBLK_KEY_BYTES], const void *data, size_t size, __le64 *check)
 {
 	u8 digest[KVBLK_KEY_BYTES];
-	int err = hmac(bytes, data, size, digest);
+	int err = hash_keyed(bytes, data, size, digest);
 
 	if (!err)
 		memcpy(check, digest, sizeof(*check));
@@ -67,7 +67,7 @@ static int subkey_derive(const u8 bytes[KVBLK_KEY_BYTES], u64 activation, u16 ep
 		.epoch = cpu_to_le16(epoch),
 	};
 
-	return hmac(bytes, &input, sizeof(input), subkey);
+	return hash_keyed(bytes, &input, sizeof(input), subkey);
 }
 
 static struct kvblk_cipher *cipher_new(const struct kvblk_key *key, u64 activation, u16 epoch)

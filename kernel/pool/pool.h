@@ -227,6 +227,7 @@ static inline int kvblk_tenant_shared(const struct kvblk_pool *pool, u16 tenant)
 
 	return likely(shared < 0) || !test_bit(shared, pool->tenants.live) ? -1 : shared;
 }
+
 /* Copy the name of the tenant that @tenant reads, too. Returns false if there is none. */
 bool kvblk_tenant_shared_name(struct kvblk_pool *pool, u16 tenant, char name[KVBLK_NAME_MAX]);
 

@@ -55,7 +55,7 @@ static struct kvblk_key *key_new(struct kvblk_pool *pool, const u8 *bytes,
 
 	if (key == ERR_PTR(-ENOENT))
 		return ERR_PTR(kvblk_refuse(extack, -EOPNOTSUPP,
-					    "the kernel lacks gcm(aes) or hmac(sha256): load their modules"));
+					    "the kernel lacks gcm(aes) or hmac(sha256)"));
 	if (IS_ERR(key))
 		return ERR_PTR(kvblk_refuse(extack, PTR_ERR(key),
 					    "the key cannot be set up (error %ld)", PTR_ERR(key)));

@@ -1,20 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=25 kernels=newest,6.12,debug check=debug leaks=1
-# What other tenants put, had declined or never requested changes no answer to a tenant's puts, whatever declines them:
-# second offers, sparing admission, or a kind of chains that is not requested again. A tenant that is removed amid its
-# puts, and while reclaim drops its blocks, takes its admission with it.
+# Puts, declined blocks and requests of other tenants change no answer to a tenant's puts, whatever declines puts:
+# second offers, sparing admission, or a kind of chains that is not requested again. The admission of a tenant ends with
+# the tenant, also amid puts and while reclaim drops blocks.
 . "${0%/*}/pool.bash"
 llm=/dev/kvblk/$pool/llm chat=/dev/kvblk/$pool/chat
 # a number that no block had yet; few blocks, or else two could have the same print
 key=1 few=20
-
-# of NODE VERB ARGUMENT...: blocks() of a tenant
-of() {
-	local node=$1
-	shift
-	blocks "$@"
-}
 
 # flood NODE: put more new blocks than the pool's memory of declined ones holds
 flood() {

@@ -2,19 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=240 takes=40 kernels=newest,6.12,debug,debug-smp check=debug leaks=1
 # Quotas of tenants. Usage is exactly what the tenant has on members, whatever way blocks come and leave. A hard limit
-# fails puts and is never exceeded. Above a soft limit the tenant's own coldest blocks go, and nobody else's.
+# fails puts and is never exceeded. Above a soft limit the tenant's own coldest blocks go, and no other tenant's.
 # slow: floods, and a pool that is filled, on an emulated CPU.
 . "${0%/*}/pool.bash"
 llm=/dev/kvblk/$pool/llm chat=/dev/kvblk/$pool/chat
 # bytes of a block's record on a member: a header of 4 KiB, and the payload in units of 4 KiB
 size=50000 record=57344
-
-# of NODE VERB ARGUMENT...: blocks() of a tenant
-of() {
-	local node=$1
-	shift
-	blocks "$@"
-}
 
 # show TENANT FIELD...: print fields of a tenant in one line; counters by their names
 show() {

@@ -1,17 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 takes=20 kernels=newest,6.12,debug check=debug leaks=1
-# A tenant that others may read, for system prompts: their gets, lookups, leases and prefetches find its blocks behind
-# their own; their puts and deletes do not touch them. Who reads it is the administrator's choice, and ends with it.
+# A tenant that other tenants may read, for system prompts: gets, lookups, leases and prefetches find the shared blocks
+# behind own blocks; puts and deletes do not touch shared blocks. The administrator chooses the readers, until a removal.
 . "${0%/*}/pool.bash"
 sys=/dev/kvblk/$pool/sys llm=/dev/kvblk/$pool/llm chat=/dev/kvblk/$pool/chat
-
-# of NODE VERB ARGUMENT...: blocks() of a tenant
-of() {
-	local node=$1
-	shift
-	blocks "$@"
-}
 
 # shared_of TENANT: print the name of the tenant that it reads, too
 shared_of() {

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=35 kernels=newest,debug check=debug leaks=1
-# Tenants that ask for more than a member can do share its bytes by weight, gets as well as puts. What waits for a share ends
-# with its deadline, its caller, its member and its pool.
+# Tenants that ask for more than a member can do share the member's bytes by weight, gets as well as puts. An operation that
+# waits for a share ends with the deadline, the caller, the member and the pool.
 # slow: a member of 20 MB/s.
 . "${0%/*}/pool.bash"
 b=/dev/kvblk/$pool/b
@@ -14,13 +14,13 @@ done_by() {
 print(*(t["counters"][sys.argv[1]] for t in json.load(sys.stdin) if t["name"] in "ab"))' "$1")
 }
 
-# done_both COUNTER BYTES: both have done so much more than $start_a and $start_b together; for wait_for
+# done_both COUNTER BYTES: both tenants have done so much more than $start_a and $start_b together; for wait_for
 done_both() {
 	done_by "$1"
 	[ $((done_a + done_b - start_a - start_b)) -ge "$2" ]
 }
 
-# greedy OP: both tenants do more than the member can do, until they are killed
+# greedy OP: both tenants do more than the member can do, until killed
 greedy() {
 	local t
 	for t in a b; do
@@ -51,7 +51,7 @@ shares() {
 	[ $percent -ge $(($2 * 9 / 10)) ] && [ $percent -le $(($2 * 11 / 10)) ] || fail "$1: a did $percent % of b's bytes, not $2 %"
 }
 
-# done_more COUNTER: each of them has done more than at the start, which takes a second of shares; for wait_for
+# done_more COUNTER: each tenant has done more than at the start, which takes a second of shares; for wait_for
 done_more() {
 	done_by "$1"
 	[ $((done_a - start_a)) -gt $((4 << 20)) ] && [ $((done_b - start_b)) -gt $((4 << 20)) ]

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 takes=15 kernels=debug check=debug
-# "kvblk apply" creates the tenants of the configuration file and sets what differs, again after an import, because
-# limits are not on media. It changes nothing twice, and removes no tenant.
+# "kvblk apply" creates the tenants of the configuration file and sets limits that differ, again after an import, because
+# limits are not on media. A second run changes nothing, and no tenant is removed.
 . "${0%/*}/pool.bash"
 conf=$tmp/kvblkd.conf
 

@@ -7,13 +7,6 @@
 . "${0%/*}/pool.bash"
 llm=/dev/kvblk/$pool/llm chat=/dev/kvblk/$pool/chat
 
-# of NODE VERB ARGUMENT...: blocks() of a tenant
-of() {
-	local node=$1
-	shift
-	blocks "$@"
-}
-
 # tenants: print "NAME ID" of each tenant, in one line
 tenants() {
 	kvblk tenant list $pool -o json | python3 -c 'import json, sys; print(*(t[k] for t in json.load(sys.stdin) for k in ("name", "id")))'

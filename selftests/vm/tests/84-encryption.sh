@@ -1,20 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=60 kernels=newest,6.12,debug check=debug leaks=1
-# Encrypted tenants: members have no plaintext of theirs; what was changed on a member is a miss; without the key, or with
-# another one, nothing is read. Reclaim moves their records without the key.
+# Encrypted tenants: members have no plaintext of the blocks. A changed record is a miss. Without the key, or with another
+# key, nothing is read. Reclaim moves the records without the key.
+# slow: blocks of 64 MiB, and segments that are written several times.
 . "${0%/*}/pool.bash"
 blue=/dev/kvblk/$pool/blue
 marker=plaintext-of-a-block-that-nobody-else-may-see
 
-# of NODE VERB ARGUMENT...: blocks() of a tenant
-of() {
-	local node=$1
-	shift
-	blocks "$@"
-}
-
-# seen PATTERN: print how often members have the pattern
+# seen PATTERN: print how often the members have the pattern
 seen() {
 	python3 - "$1" /dev/flash0 /dev/flash1 <<-'END'
 		import mmap, os, sys
@@ -85,7 +79,7 @@ umask 77
 head -c 32 /dev/urandom >"$tmp/key"
 
 echo "-- blocks of all sizes"
-# its memory is allocated when written
+# the device allocates memory when written
 nullb_create big 1100
 pool_create --format --yes --segment-size 128M /dev/big
 check kvblk tenant create $pool blue --encrypt --key-file "$tmp/key"
@@ -161,7 +155,7 @@ of $blue get 1 60 70000
 expect "hits with the key" "$hits $bad" "60 0"
 check kvblk get $pool/blue marked "$tmp/back"
 check cmp "$tmp/marked" "$tmp/back"
-# given again: it is the same
+# the same key again changes nothing
 check kvblk tenant key $pool blue --key-file "$tmp/key"
 
 echo "-- reclaim moves records"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=75 kernels=newest,6.12,debug check=debug mem=1G
 # Tenants of two pools of a pod, of which the second follows the first. A tenant that both have by the same name and id is
-# shared: its node finds, gets and touches the other's blocks, by hints, too. Others are apart. A new tenant gets the id that it has on the
-# other node, or one that neither gave. Tables in conflict are refused, and what conflicts later is neither found nor
-# served, is logged once, and is found again when the tables agree.
+# shared: the node of the second pool finds, gets and touches the first one's blocks, by hints, too. Other tenants are
+# apart. A new tenant gets the id of the tenant on the other node, or an id that neither node gave. Tables in conflict are
+# refused. Blocks of a tenant that conflicts later are neither found nor served until the tables agree; the log says so once.
 # slow: sweeps of the index take half a minute, and superblocks are read each 5 seconds.
 . "${0%/*}/pool.bash"
 

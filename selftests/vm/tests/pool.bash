@@ -167,6 +167,13 @@ blocks() {
 	eval "$line"
 }
 
+# of NODE VERB ARGUMENT...: blocks() of a tenant
+of() {
+	local node=$1
+	shift
+	blocks "$@"
+}
+
 expect() {
 	[ "$2" = "$3" ] || fail "$1: $2, should be $3"
 }
