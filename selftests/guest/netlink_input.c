@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/genetlink.h>
+#include <linux/keyctl.h>
 #include <linux/netlink.h>
 #include <sched.h>
 #include <stdint.h>
@@ -461,8 +462,19 @@ static const struct {
 	{ KVBLK_CMD_TENANT_REMOVE, KVBLK_A_TENANT_POOL, 0, "remove a tenant" },
 	{ KVBLK_CMD_TENANT_CLEAR, KVBLK_A_TENANT_POOL, 0, "clear a tenant" },
 	{ KVBLK_CMD_TENANT_SET, KVBLK_A_TENANT_POOL, 0, "set a tenant" },
+	{ KVBLK_CMD_TENANT_KEY, KVBLK_A_TENANT_POOL, 0, "give a tenant's key" },
 	{ KVBLK_CMD_TENANT_GET, KVBLK_A_TENANT_POOL, NLM_F_DUMP, "dump of tenants" },
 };
+
+/* Add a key of @bytes to the process keyring. Returns its serial number. */
+static int32_t new_key(size_t bytes)
+{
+	long serial = syscall(SYS_add_key, "user", "kvblk:test", repeat('k', bytes), bytes,
+			      KEY_SPEC_PROCESS_KEYRING);
+
+	ASSERT(serial > 0, "no key of %zu bytes: %s", bytes, strerror(errno));
+	return (int32_t)serial;
+}
 
 /* Append all attributes that such a request needs, except for the pool's name. */
 static void put_rest(struct req *req, int cmd, int flags)
@@ -479,6 +491,10 @@ static void put_rest(struct req *req, int cmd, int flags)
 	else if (cmd == KVBLK_CMD_TENANT_CREATE || cmd == KVBLK_CMD_TENANT_REMOVE ||
 		 cmd == KVBLK_CMD_TENANT_CLEAR || cmd == KVBLK_CMD_TENANT_SET)
 		put_str(req, KVBLK_A_TENANT_NAME, "newtenant");
+	if (cmd == KVBLK_CMD_TENANT_KEY) {
+		put_str(req, KVBLK_A_TENANT_NAME, "newtenant");
+		put_u32(req, KVBLK_A_TENANT_KEY, (uint32_t)new_key(32));
+	}
 }
 
 TEST(unknown_pools)
@@ -771,6 +787,60 @@ TEST(tenant_limits)
 		put_u32(&req, replies[i], 0);
 		refused(&req, EINVAL, "set with attribute %d", replies[i]);
 	}
+}
+
+TEST(tenant_keys)
+{
+	static const int cmds[] = { KVBLK_CMD_TENANT_CREATE, KVBLK_CMD_TENANT_KEY };
+	static const size_t lens[] = { 1, 16, 31, 33, 64 };
+	static const char zeroes[16];
+	static struct req req;
+	int32_t serial;
+
+	settle();
+	for (int i = 0; i < 2; i++) {
+		for (size_t n = 0; n < 9; n++) {
+			if (n == 4)
+				continue;
+			about_tenant(&req, cmds[i], "newtenant");
+			put(&req, KVBLK_A_TENANT_KEY, zeroes, n);
+			refused(&req, EINVAL, "serial of %zu bytes", n);
+		}
+		for (size_t n = 0; n < sizeof(lens) / sizeof(*lens); n++) {
+			about_tenant(&req, cmds[i], "newtenant");
+			put_u32(&req, KVBLK_A_TENANT_KEY, (uint32_t)new_key(lens[n]));
+			refused(&req, EINVAL, "key of %zu bytes", lens[n]);
+		}
+		about_tenant(&req, cmds[i], "newtenant");
+		put_u32(&req, KVBLK_A_TENANT_KEY, 0);
+		refused(&req, EINVAL, "key 0");
+		about_tenant(&req, cmds[i], "newtenant");
+		put_u32(&req, KVBLK_A_TENANT_KEY, INT32_MAX);
+		refused(&req, ENOKEY, "a key that is not there");
+		about_tenant(&req, cmds[i], "newtenant");
+		put_u32(&req, KVBLK_A_TENANT_KEY, (uint32_t)KEY_SPEC_PROCESS_KEYRING);
+		refused(&req, EINVAL, "a keyring");
+		serial = new_key(32);
+		syscall(SYS_keyctl, KEYCTL_REVOKE, serial);
+		about_tenant(&req, cmds[i], "newtenant");
+		put_u32(&req, KVBLK_A_TENANT_KEY, (uint32_t)serial);
+		refused(&req, EKEYREVOKED, "a revoked key");
+	}
+	serial = new_key(32);
+	about_tenant(&req, KVBLK_CMD_TENANT_KEY, "newtenant");
+	refused(&req, EINVAL, "no key");
+	about_tenant(&req, KVBLK_CMD_TENANT_KEY, "newtenant");
+	put_u32(&req, KVBLK_A_TENANT_KEY, (uint32_t)serial);
+	refused(&req, ENOENT, "a key of an unknown tenant");
+	about_tenant(&req, KVBLK_CMD_TENANT_KEY, "default");
+	put_u32(&req, KVBLK_A_TENANT_KEY, (uint32_t)serial);
+	refused(&req, EINVAL, "a key of a tenant that is not encrypted");
+	about_tenant(&req, KVBLK_CMD_TENANT_SET, "default");
+	put_u32(&req, KVBLK_A_TENANT_KEY, (uint32_t)serial);
+	refused(&req, EINVAL, "set with a key");
+	about_tenant(&req, KVBLK_CMD_TENANT_CREATE, "nvme-kv");
+	put_u32(&req, KVBLK_A_TENANT_KEY, (uint32_t)serial);
+	refused(&req, EEXIST, "a reserved name with a key");
 }
 
 TEST(member_names)
