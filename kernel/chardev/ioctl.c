@@ -313,6 +313,9 @@ static noinline const struct kvblk_id *lookup_pick(struct lookup *lu, const stru
 	struct kvblk_slot slot;
 	u32 i;
 
+	/* the tenant may have been removed during a long lookup */
+	if (!test_bit(shared->tenant, pool->tenants.live))
+		return ids;
 	for (i = 0; i < n; i++)
 		shared->picked[i] = kvblk_block_present(pool, ids[i], lu->file->tenant, &slot) ||
 				    !kvblk_block_present(pool, theirs[i], shared->tenant, &slot) ?

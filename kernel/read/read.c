@@ -82,8 +82,12 @@ static noinline bool read_share(struct kvblk_req *req)
 
 int kvblk_read_find(struct kvblk_req *req, const struct kvblk_source *const *sources)
 {
-	int err = read_find(req, sources);
+	int err;
 
+	/* entries of a shared tenant that was removed since an earlier try remain a while */
+	if (unlikely(req->read.shared) && !test_bit(req->tenant, req->pool->tenants.live))
+		return kvblk_read_miss(req, KVBLK_C_MISS_ABSENT);
+	err = read_find(req, sources);
 	return unlikely(err == -ENOENT) && read_share(req) ? read_find(req, sources) : err;
 }
 
