@@ -73,8 +73,13 @@ static bool delete_is_gone(const struct kvblk_req *req)
 /* Returns whether the entry that was found is one that the request may delete. */
 static bool delete_may(const struct kvblk_req *req)
 {
-	return req->erase.own_only ? test_bit(req->slot.tenant, req->pool->tenants.live) :
-				     req->slot.tenant == req->tenant;
+	const struct kvblk_pool *pool = req->pool;
+	const u16 tenant = req->slot.tenant;
+
+	/* no other node has blocks of encrypted tenants */
+	return req->erase.own_only ? test_bit(tenant, pool->tenants.live) &&
+				     !kvblk_tenant_encrypted(pool, tenant) :
+				     tenant == req->tenant;
 }
 
 static int delete_begun(struct kvblk_req *req)
