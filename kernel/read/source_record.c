@@ -102,11 +102,19 @@ static noinline void record_enter(struct kvblk_req *req)
 		.given_up = &req->canceled,
 		.submit = record_go,
 	};
-	/* foreign members have no throttle; bounces and trials read on in the caller's task */
-	if (req->media.foreign || req->media.bounce || req->media.trial)
-		record_go(queued);
-	else
-		kvblk_throttle_enter(queued, req->media.member);
+	kvblk_throttle_enter(queued, req->media.member);
+}
+
+/*
+ * Returns whether the read waits for its tenant's share: not of a foreign member, which has no
+ * throttle, nor of bounces and trials, which read on in the caller's task.
+ */
+static bool record_shares(const struct kvblk_req *req)
+{
+	const struct kvblk_media *media = &req->media;
+
+	return unlikely(kvblk_flash_shares(media->flash, req->account)) && !media->foreign &&
+	       !media->bounce && !media->trial;
 }
 
 int kvblk_record_start(struct kvblk_req *req)
@@ -128,7 +136,8 @@ int kvblk_record_start(struct kvblk_req *req)
 	record_tell_throttle(req->media.flash, req->read.want);
 	kvblk_media_submit(req, req->media.flash);
 	req->media.io.alone = req->read.alone;
-	if (unlikely(kvblk_flash_shares(req->media.flash, req->account))) {
+	req->read.unread = false;
+	if (record_shares(req)) {
 		record_enter(req);
 		return 0;
 	}
