@@ -270,6 +270,7 @@ struct kvblk_write_throttle {
 	u64 bytes;			/* of @counted, without those of shares */
 	unsigned long looked;		/* jiffies of the last throttle_look() */
 	u64 done;			/* I/O of the member completed at @looked */
+	unsigned long answered;		/* jiffies at which @done changed last */
 	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES]; /* released I/O */
 	struct kvblk_share shares[KVBLK_SHARES];
 	struct list_head waiting_shares;	/* shares that may have waiting I/O */
@@ -354,6 +355,7 @@ struct kvblk_flash {
 	struct kvblk_stats stats_before; /* values of @stats when the member was added */
 	/* of the only tenant that has I/O lately, or NULL: I/O takes shares; READ_ONCE() */
 	const struct kvblk_account *payer;
+	bool limited;			/* I/O waits for shares; log/write_throttle.c */
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
 	unsigned long burst_since;	/* jiffies */
 	u64 burst;			/* most get_bytes of a CPU since @burst_since, about */

@@ -57,9 +57,12 @@ static inline u64 kvblk_bandwidth_rate(const struct kvblk_bandwidth *bw, u64 now
 	return fades < KVBLK_BANDWIDTH_FADES ? READ_ONCE(bw->rate) << fades : 0;
 }
 
-/* Takes a sample at @now: bytes @submitted to the device so far, and @done. */
+/*
+ * Takes a sample at @now: bytes @submitted to the device so far, and @done. @limited: I/O waits for
+ * what is in flight, so the device could do more, unless nothing else is known.
+ */
 static inline void kvblk_bandwidth_sample(struct kvblk_bandwidth *bw, u64 now, u64 submitted,
-					  u64 done)
+					  u64 done, bool limited)
 {
 	u64 queued = submitted - done, bytes = done - bw->start_done;
 	u64 us = div64_u64(now - bw->start_ns, 1000), rate;
@@ -75,7 +78,7 @@ static inline void kvblk_bandwidth_sample(struct kvblk_bandwidth *bw, u64 now, u
 		     bytes < KVBLK_BANDWIDTH_QUEUES * bw->start_queued))
 			return;
 		rate = div64_u64(bytes * 1000000, us);
-		if (bw->least_queued && (!late || bw->late) &&
+		if (bw->least_queued && (!late || bw->late) && !(limited && bw->rate) &&
 		    bw->least_queued * 1000000 >= rate * KVBLK_BANDWIDTH_BUSY_US) {
 			if (bw->rate && now - bw->busy_ns < KVBLK_BANDWIDTH_FADE_NS)
 				rate = (bw->rate + rate) / 2;

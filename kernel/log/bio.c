@@ -134,7 +134,8 @@ void kvblk_flash_look(struct kvblk_flash *flash, u64 now)
 	if (kvblk_bandwidth_due(bw, now)) {
 		kvblk_flash_inflight(flash, &ios);
 		/* @now may be long ago */
-		kvblk_bandwidth_sample(bw, ktime_get_ns(), ios.bytes, ios.bytes_done);
+		kvblk_bandwidth_sample(bw, ktime_get_ns(), ios.bytes, ios.bytes_done,
+				       READ_ONCE(flash->limited));
 	}
 	spin_unlock(&flash->bandwidth_lock);
 }

@@ -37,7 +37,7 @@
 #define THROTTLE_IDLE	16		/* put windows of prefetches without gets */
 #define HOLD_MOST	64		/* I/Os examined in one hold of the lock */
 #define SHARE_TIME	HZ		/* time after I/O of another tenant with shares */
-#define SHARE_RATE_SHIFT	11	/* window of shares: half a millisecond of the bandwidth */
+#define SHARE_RATE_SHIFT	9	/* window of shares: two milliseconds of the bandwidth */
 #define SHARE_LEAST	SZ_256K	/* least window of shares, bytes */
 #define SHARE_MOST	SZ_16M
 #define SHARE_UNKNOWN	SZ_1M	/* while the bandwidth is unknown */
@@ -191,13 +191,15 @@ static struct kvblk_queued_io *throttle_any(struct kvblk_write_throttle *throttl
 }
 
 /*
- * Stops counting puts after too long. @answers: the device responds, so a cgroup is over budget.
+ * Stops counting I/O after too long. @answers: the device responds, so a cgroup is over budget.
  * @mixed: I/Os of several cgroups wait.
  */
 static void throttle_forget(struct kvblk_member *member, bool answers, bool mixed)
 {
 	struct kvblk_write_throttle *throttle = &member->log.throttle;
 	struct kvblk_queued_io *queued, *next, *first = throttle_any(throttle);
+	/* all I/O waits while that of an exhausted cgroup fills the window of shares */
+	bool answered = time_before(jiffies, throttle->answered + 2 * THROTTLE_PATIENCE);
 	struct kvblk_cgroup_queue *queue;
 
 	list_for_each_entry_safe(queued, next, &throttle->counted, counted) {
@@ -207,7 +209,8 @@ static void throttle_forget(struct kvblk_member *member, bool answers, bool mixe
 		if (time_before(jiffies, queued->since + THROTTLE_PATIENCE +
 				(unsigned long)(queued->bytes * HZ >> THROTTLE_RATE_SHIFT)))
 			continue;
-		if (answers && first && (mixed || first->cgroup != queued->cgroup)) {
+		if ((answers || (queued->share && answered)) && first &&
+		    (mixed || first->cgroup != queued->cgroup)) {
 			queue = cgroup_queue_of(member, queued->cgroup, true);
 			if (queue)
 				queue->poor_until = jiffies + THROTTLE_POOR;
@@ -416,6 +419,7 @@ static bool share_enter(struct kvblk_member *member, struct kvblk_queued_io *que
 	throttle_wait(member, queued, queued->get ? &share->gets : &share->writes_queued);
 	if (list_empty(&share->link))
 		list_add_tail(&share->link, &throttle->waiting_shares);
+	WRITE_ONCE(member->flash.limited, true);
 	return false;
 }
 
@@ -589,6 +593,8 @@ static void throttle_look(struct kvblk_member *member, struct list_head *go)
 		cgroup_queue_look(member, &throttle->cgroup_queues[i], go);
 	kvblk_flash_inflight(&member->flash, &ios);
 	guard(spinlock_irq)(&throttle->lock);
+	if (ios.done != throttle->done)
+		throttle->answered = jiffies;
 	throttle_forget(member, recent && ios.done != throttle->done, first && mixed);
 	throttle->done = ios.done;
 	throttle->looked = jiffies;
@@ -638,6 +644,7 @@ static void throttle_work(struct work_struct *work)
 		cond_resched();
 	scoped_guard(spinlock_irq, &throttle->lock) {
 		shares = share_next(throttle);
+		WRITE_ONCE(member->flash.limited, shares);
 		if (throttle->nr_waiting)
 			queue_delayed_work(member->flash.pool->wq, &throttle->work, THROTTLE_LOOK);
 	}

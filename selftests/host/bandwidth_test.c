@@ -18,6 +18,7 @@ static struct device {
 	u64 submitted, done;
 	u64 rate, bio;
 	u64 left;			/* ns of work that did not complete a bio */
+	bool limited;			/* as of kvblk_bandwidth_sample() */
 } device;
 
 static int setup(void **state)
@@ -45,7 +46,7 @@ static void pass(u64 ms, u64 every, u64 depth)
 			device.left = 0;
 		if (!(i % every) && kvblk_bandwidth_due(&device.bw, device.now))
 			kvblk_bandwidth_sample(&device.bw, device.now, device.submitted,
-					       device.done);
+					       device.done, device.limited);
 	}
 }
 
@@ -134,6 +135,23 @@ TEST_WITH(the_bandwidth_follows_the_device, setup, NULL)
 }
 
 /* The first window without a completion is no bandwidth of 0. */
+/* While I/O waits for what is in flight, only a higher rate counts, or a first one. */
+TEST_WITH(a_limited_device_is_no_measure, setup, NULL)
+{
+	device.limited = true;
+	pass(3000, 10, 1);
+	assert_about(rate(), 32 * MIB);
+	device.rate = 2048 * MIB;
+	pass(3000, 10, 32);
+	assert_about(rate(), 2048 * MIB);
+	device.rate = 32 * MIB;
+	pass(3000, 10, 1);
+	assert_about(rate(), 2048 * MIB);
+	device.limited = false;
+	pass(8000, 10, 1);
+	assert_about(rate(), 32 * MIB);
+}
+
 TEST_WITH(a_stall_is_no_measure, setup, NULL)
 {
 	pass(5000, 10, 8);
