@@ -247,7 +247,8 @@ static int copy_check(struct copy *copy)
 	}
 	/* or else a damaged record would get a valid new header */
 	if (!kvblk_record_identify(&place, copy_encrypted(copy), slot->len, copy->header,
-				   &v->pool->secret, &copy->rec))
+				   &v->pool->secret, &copy->rec) ||
+	    copy->rec.tenant != slot->tenant)
 		goto damaged;
 	verdict = kvblk_segment_judge(v->pool, v->seg, (struct kvblk_proof_case) {
 		.integrity = copy->rec.integrity,
@@ -278,8 +279,8 @@ static void copy_write(struct copy *copy)
 	if (!copy->err)
 		copy->err = copy_check(copy);
 	if (!copy->err)
-		copy->err = copy_reserve(member, kvblk_flash_units(&member->flash, rec->tenant,
-								   rec->length), &copy->resv);
+		copy->err = copy_reserve(member, kvblk_slot_units(&member->flash,
+								  &copy->vrec->slot), &copy->resv);
 	if (copy->err)
 		return;
 	/* the victim's seal proves the payload; the new segment's may be lost in a crash */
