@@ -815,10 +815,11 @@ static void slot_changed(struct kvblk_index *idx, const struct kvblk_slot *old,
 
 	if (was && is && kvblk_same_record(old, new) && old->len == new->len)
 		return;
-	if (was)
-		slot_account(idx, old, false);
+	/* the new one first, or else a put could pass a hard limit between the two */
 	if (is)
 		slot_account(idx, new, true);
+	if (was)
+		slot_account(idx, old, false);
 }
 
 static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id, const struct kvblk_slot *old,

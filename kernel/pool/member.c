@@ -406,9 +406,11 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state, struct netlink_
 		err = kvblk_super_wipe_all(member) ? 0 : -EIO;
 		for (i = 0; !err && i < member->flash.nr_segs; i += KVBLK_TABLE_ENTRIES)
 			err = kvblk_table_write(member, i);
-		for (i = 0; !err && i < member->flash.nr_segs; i++)
+		for (i = 0; !err && i < member->flash.nr_segs; i++) {
 			kvblk_segment_gen_set(pool, member->flash.seg_base + i,
 					      (u16)member->log.segs[i].gen);
+			cond_resched();
+		}
 	}
 	/* a returning member's superblock must stay outdated until restore_settle() */
 	if (!err && !member->log.missing)
