@@ -442,7 +442,7 @@ static bool share_release(struct kvblk_member *member)
 	return nr == HOLD_MOST;
 }
 
-/* ---- */
+/* ---- entering, leaving and release ---- */
 
 void kvblk_throttle_enter(struct kvblk_queued_io *queued, struct kvblk_member *member)
 {
