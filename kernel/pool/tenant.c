@@ -5,8 +5,9 @@
  *   in another one: neither from members, nor from a put that was in flight.
  * - Superblocks carry the table of tenants with the member list. An id is used only after all
  *   members in use have recorded that it is given, or else a crash could make it free again.
- * - A block is dead if its id is not in use. Gets need not check that, because only open files of
- *   the tenant find the block, and these end. The index's sweep frees the entry.
+ * - A block is dead if its id is not in use. Gets of the tenant need not check that, because only
+ *   its open files find the block, and these end. Reads of a shared tenant check it, because the
+ *   readers' files stay. The index's sweep frees the entry.
  * - To clear a tenant is to give it a new id, with a new account of the same limits.
  * "default" (id 0) and the tenant of the node for NVMe commands always exist. They have no struct
  * kvblk_tenant: their nodes are the pool's.
@@ -349,7 +350,7 @@ static int pool_gone(struct netlink_ext_ack *extack)
 	return kvblk_refuse(extack, -ENODEV, "the pool is being destroyed");
 }
 
-/* Returns the slot of a tenant that may be removed, or an ERR_PTR() with a message. */
+/* Returns the slot of a tenant, or an ERR_PTR() with a message. */
 static struct kvblk_d_tenant *tenant_find(struct kvblk_pool *pool, const char *name,
 					  struct netlink_ext_ack *extack)
 {
@@ -360,7 +361,16 @@ static struct kvblk_d_tenant *tenant_find(struct kvblk_pool *pool, const char *n
 		return ERR_PTR(err);
 	if (!slot)
 		return ERR_PTR(kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s", name));
-	if (!slot->id)
+	return slot;
+}
+
+/* tenant_find() for a tenant to be removed. */
+static struct kvblk_d_tenant *tenant_find_mortal(struct kvblk_pool *pool, const char *name,
+						 struct netlink_ext_ack *extack)
+{
+	struct kvblk_d_tenant *slot = tenant_find(pool, name, extack);
+
+	if (!IS_ERR(slot) && !slot->id)
 		return ERR_PTR(kvblk_refuse(extack, -EINVAL,
 					    "\"default\" can neither be removed nor cleared"));
 	return slot;
@@ -455,16 +465,14 @@ int kvblk_tenant_key(struct kvblk_pool *pool, const struct kvblk_tenant_spec *sp
 {
 	struct kvblk_pool *entered __free(kvblk_pool_leave) = kvblk_pool_enter(pool);
 	struct kvblk_d_tenant *slot;
-	int err = name_check(spec->name, extack);
+	int err;
 
-	if (err)
-		return err;
 	guard(mutex)(&pool->tenants.lock);
 	if (!entered || READ_ONCE(pool->dying))
 		return pool_gone(extack);
-	slot = table_find(pool, spec->name);
-	if (!slot)
-		return kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s", spec->name);
+	slot = tenant_find(pool, spec->name, extack);
+	if (IS_ERR(slot))
+		return PTR_ERR(slot);
 	if (!entry_encrypted(slot))
 		return kvblk_refuse(extack, -EINVAL, "the tenant %.31s is not encrypted",
 				    spec->name);
@@ -485,7 +493,7 @@ int kvblk_tenant_remove(struct kvblk_pool *pool, const char *name, bool force,
 	guard(mutex)(&pool->tenants.lock);
 	if (!entered || READ_ONCE(pool->dying))
 		return pool_gone(extack);
-	slot = tenant_find(pool, name, extack);
+	slot = tenant_find_mortal(pool, name, extack);
 	err = PTR_ERR_OR_ZERO(slot) ?: tenant_end(pool, slot, force, extack);
 	if (err)
 		return err;
@@ -510,7 +518,7 @@ int kvblk_tenant_clear(struct kvblk_pool *pool, const char *name, bool force,
 	guard(mutex)(&pool->tenants.lock);
 	if (!entered || READ_ONCE(pool->dying))
 		return pool_gone(extack);
-	slot = tenant_find(pool, name, extack);
+	slot = tenant_find_mortal(pool, name, extack);
 	if (IS_ERR(slot))
 		return PTR_ERR(slot);
 	/* before the tenant ends, because a member may fail */
@@ -625,12 +633,13 @@ static int owner_set(struct kvblk_pool *pool, struct kvblk_d_tenant *slot,
 static int shared_find(struct kvblk_pool *pool, const struct kvblk_d_tenant *slot,
 		       const char *name, struct netlink_ext_ack *extack)
 {
-	const struct kvblk_d_tenant *shared = *name ? table_find(pool, name) : NULL;
+	const struct kvblk_d_tenant *shared;
 
 	if (!*name)
 		return 0;
-	if (!shared)
-		return kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s", name);
+	shared = tenant_find(pool, name, extack);
+	if (IS_ERR(shared))
+		return PTR_ERR(shared);
 	if (shared == slot)
 		return kvblk_refuse(extack, -EINVAL, "a tenant reads its own blocks anyway: name another one");
 	return le16_to_cpu(shared->id) + 1;
@@ -648,13 +657,10 @@ int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set
 	guard(mutex)(&pool->tenants.lock);
 	if (!entered || READ_ONCE(pool->dying))
 		return pool_gone(extack);
-	slot = table_find(pool, set->spec.name);
-	err = name_check(set->spec.name, extack) ?: owner_check(&set->spec, extack);
+	slot = tenant_find(pool, set->spec.name, extack);
+	err = PTR_ERR_OR_ZERO(slot) ?: owner_check(&set->spec, extack);
 	if (err)
 		return err;
-	if (!slot)
-		return kvblk_refuse(extack, -ENOENT, "the pool has no tenant %.31s",
-				    set->spec.name);
 	if (!slot->id && set->given & KVBLK_TENANT_NODE)
 		return kvblk_refuse(extack, -EINVAL, "the node of \"default\" is the pool's: change it by udev rules");
 	account = tenant_account(pool, slot->id);
