@@ -713,6 +713,21 @@ int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
 	return 0;
 }
 
+bool kvblk_nl_put_uints(struct sk_buff *skb, int type, int first, const u64 *values, int nr,
+			const bool *wanted)
+{
+	struct nlattr *nest = nla_nest_start(skb, type);
+	bool full = !nest;
+	int i;
+
+	for (i = 0; i < nr && !full; i++)
+		if (!wanted || wanted[i])
+			full = nla_put_uint(skb, first + i, values[i]);
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
+}
+
 static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 			struct kvblk_pool *pool, int *part, bool monitor)
 {
@@ -1022,39 +1037,20 @@ int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 			     nl_dump_members);
 }
 
-/* Put the counters of a tenant. Returns whether the message is full. */
-static bool nl_put_counters(struct sk_buff *skb, const struct kvblk_account *account)
-{
-	const u64 __percpu *counters = (const u64 __percpu *)account->counters;
-	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_TENANT_COUNTERS);
-	u32 i, nr = sizeof(*account->counters) / sizeof(u64);
-	bool full = !nest;
-	u64 sum;
-	int cpu;
-
-	static_assert(sizeof(*account->counters) / sizeof(u64) == KVBLK_A_TENANT_COUNTER_MAX);
-	for (i = 0; i < nr && !full; i++) {
-		sum = 0;
-		for_each_possible_cpu(cpu)
-			sum += READ_ONCE(per_cpu_ptr(counters, cpu)[i]);
-		full = nla_put_uint(skb, KVBLK_A_TENANT_COUNTER_PUTS + i, sum);
-	}
-	if (!full)
-		nla_nest_end(skb, nest);
-	return full;
-}
-
 /* Put limits and, for a @monitor, usage of tenant @id. Returns whether the message is full. */
 static bool nl_put_account(struct sk_buff *skb, struct kvblk_pool *pool, u16 id, bool monitor)
 {
 	const struct kvblk_tenant_limits *limits;
+	struct kvblk_tenant_counters counters;
 	struct kvblk_account *account;
 
+	static_assert(sizeof(counters) == KVBLK_A_TENANT_COUNTER_MAX * sizeof(u64));
 	guard(rcu)();
 	account = rcu_dereference(pool->tenants.account[id]);
 	/* the tenant is being removed */
 	if (!account)
 		return false;
+	kvblk_stats_tenant(account, &counters);
 	limits = &account->limits;
 	if (nla_put_uint(skb, KVBLK_A_TENANT_QUOTA_BYTES, READ_ONCE(limits->bytes)) ||
 	    nla_put_uint(skb, KVBLK_A_TENANT_QUOTA_BYTES_SOFT, READ_ONCE(limits->bytes_soft)) ||
@@ -1071,7 +1067,8 @@ static bool nl_put_account(struct sk_buff *skb, struct kvblk_pool *pool, u16 id,
 			     kvblk_account_used(account, KVBLK_ACCOUNT_BLOCKS)) ||
 		nla_put_uint(skb, KVBLK_A_TENANT_USED_DRAM,
 			     percpu_counter_sum_positive(&account->dram)) ||
-		nl_put_counters(skb, account));
+		kvblk_nl_put_uints(skb, KVBLK_A_TENANT_COUNTERS, KVBLK_A_TENANT_COUNTER_PUTS,
+				   (const u64 *)&counters, KVBLK_A_TENANT_COUNTER_MAX, NULL));
 }
 
 static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,

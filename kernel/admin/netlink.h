@@ -31,6 +31,13 @@ extern struct genl_family *kvblk_nl;
  */
 int kvblk_keyring_read(s32 serial, u8 *bytes, struct netlink_ext_ack *extack);
 
+/*
+ * Put a nest of @nr values, whose attributes begin with @first. @wanted: which ones; NULL: all.
+ * Returns whether @skb is full.
+ */
+bool kvblk_nl_put_uints(struct sk_buff *skb, int type, int first, const u64 *values, int nr,
+			const bool *wanted);
+
 /* Return 0, or -EPERM with a message if the requester may not monitor. */
 int kvblk_nl_refuse_user(const struct sk_buff *request, struct netlink_ext_ack *extack);
 

@@ -61,22 +61,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 	gauges[GAUGE_DRAM_BYTES] = percpu_counter_sum_positive(&pool->dram.bytes);
 }
 
-/* The put_*() functions return true if @skb is full. @wanted: values to put; NULL: all. */
-static bool put_uints(struct sk_buff *skb, int type, int first, const u64 *values, int nr,
-		      const bool *wanted)
-{
-	struct nlattr *nest = nla_nest_start(skb, type);
-	bool full = !nest;
-	int i;
-
-	for (i = 0; i < nr && !full; i++)
-		if (!wanted || wanted[i])
-			full = nla_put_uint(skb, first + i, values[i]);
-	if (!full)
-		nla_nest_end(skb, nest);
-	return full;
-}
-
+/* The put_*() functions return true if @skb is full. */
 static const int latency_attrs[KVBLK_HISTS] = {
 #define X(name, NAME) \
 	[KVBLK_H_##NAME] = KVBLK_A_LATENCY_##NAME,
@@ -137,10 +122,10 @@ static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 		kvblk_stats_pool(pool, sum);
 		gauges_of_pool(pool, gauges);
 	}
-	return put_uints(skb, KVBLK_A_STATS_COUNTERS, KVBLK_A_COUNTER_PUTS, sum->counters,
-			 KVBLK_COUNTERS, member ? member_counters : NULL) ||
-	       put_uints(skb, KVBLK_A_STATS_GAUGES, KVBLK_A_GAUGE_INFLIGHT, gauges,
-			 member ? MEMBER_GAUGES : GAUGES, NULL) ||
+	return kvblk_nl_put_uints(skb, KVBLK_A_STATS_COUNTERS, KVBLK_A_COUNTER_PUTS, sum->counters,
+				  KVBLK_COUNTERS, member ? member_counters : NULL) ||
+	       kvblk_nl_put_uints(skb, KVBLK_A_STATS_GAUGES, KVBLK_A_GAUGE_INFLIGHT, gauges,
+				  member ? MEMBER_GAUGES : GAUGES, NULL) ||
 	       /* members have latencies of puts and gets only */
 	       put_latencies(skb, sum, member ? KVBLK_SIZED_HISTS : KVBLK_HISTS);
 }

@@ -27,6 +27,8 @@ void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *
 void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum);
 void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
 		      struct kvblk_size_stats *sum);
+/* Sum up all CPUs. Does not sleep. */
+void kvblk_stats_tenant(const struct kvblk_account *account, struct kvblk_tenant_counters *sum);
 u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter);
 /* Begin to count errors anew. May sleep. */
 void kvblk_stats_clear(struct kvblk_pool *pool);

@@ -168,6 +168,13 @@ void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 s
 		    sizeof(*sum) / sizeof(u64), (u64 *)sum);
 }
 
+void kvblk_stats_tenant(const struct kvblk_account *account, struct kvblk_tenant_counters *sum)
+{
+	memset(sum, 0, sizeof(*sum));
+	numbers_add((const u64 __percpu *)account->counters, sizeof(*sum) / sizeof(u64),
+		    (u64 *)sum);
+}
+
 u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter)
 {
 	const struct kvblk_stats __percpu *stats = &pool->stats->own;
