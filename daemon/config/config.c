@@ -4,10 +4,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <glob.h>
-#include <grp.h>
 #include <inttypes.h>
 #include <libgen.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +14,7 @@
 
 #include <linux/kvblk.h>
 
+#include "common/owner.h"
 #include "config/config.h"
 
 #define DISCOVERY_PORT	8009
@@ -161,37 +160,18 @@ static const struct setting pod_rows[] = {
 	{ 0 },
 };
 
-/* Returns the number @text of a user or group, -1 if it is none. */
-static int64_t id_number(const char *text)
-{
-	size_t digits = strspn(text, "0123456789");
-	int64_t number = digits && digits <= 10 && !text[digits] ? strtoll(text, NULL, 10) : -1;
-
-	return number < UINT32_MAX ? number : -1;
-}
-
-static int64_t user_id(const char *text)
-{
-	const struct passwd *user = getpwnam(text);
-
-	return user ? (int64_t)user->pw_uid : id_number(text);
-}
-
-static int64_t group_id(const char *text)
-{
-	const struct group *group = getgrnam(text);
-
-	return group ? (int64_t)group->gr_gid : id_number(text);
-}
-
 static bool is_user(const char *text)
 {
-	return user_id(text) >= 0;
+	uint32_t id;
+
+	return owner_user(text, &id);
 }
 
 static bool is_group(const char *text)
 {
-	return group_id(text) >= 0;
+	uint32_t id;
+
+	return owner_group(text, &id);
 }
 
 static bool is_tenant_name(const char *text)
@@ -264,9 +244,10 @@ static void check_tenant(const config_setting_t *group, const struct groups *for
 {
 	const struct config_tenant *others = former->item;
 	struct config_tenant *tenant = item;
+	uint32_t id;
 
-	tenant->uid = tenant->owner ? user_id(tenant->owner) : -1;
-	tenant->gid = tenant->group ? group_id(tenant->group) : -1;
+	tenant->uid = tenant->owner && owner_user(tenant->owner, &id) ? (int64_t)id : -1;
+	tenant->gid = tenant->group && owner_group(tenant->group, &id) ? (int64_t)id : -1;
 	if (!tenant->name)
 		return;
 	for (size_t i = 0; i < former->nr; i++) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* kvblk tenant: key spaces of a pool, each with a device node of its own. */
-#include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <pwd.h>
@@ -11,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/confirm.h"
 #include "cli/options.h"
+#include "common/owner.h"
 #include "pool/tenant_key.h"
 
 #define MODE_DEFAULT	0660
@@ -48,36 +48,15 @@ static void take_mode(struct argp_state *state, const char *text, void *field)
 	*(uint32_t *)field = (uint32_t)mode;
 }
 
-/* Read a number of a user or group. Returns false unless @text is one; -1 means none. */
-static bool take_id(const char *text, uint32_t *id)
-{
-	unsigned long long number;
-
-	if (!*text || strspn(text, "0123456789") != strlen(text))
-		return false;
-	errno = 0;
-	number = strtoull(text, NULL, 10);
-	*id = (uint32_t)number;
-	return !errno && number < UINT32_MAX;
-}
-
 static void take_owner(struct argp_state *state, const char *text, void *field)
 {
-	const struct passwd *user = getpwnam(text);
-
-	if (user)
-		*(uint32_t *)field = user->pw_uid;
-	else if (!take_id(text, field))
+	if (!owner_user(text, field))
 		cli_usage(state, "--owner %s: there is no such user", text);
 }
 
 static void take_group(struct argp_state *state, const char *text, void *field)
 {
-	const struct group *group = getgrnam(text);
-
-	if (group)
-		*(uint32_t *)field = group->gr_gid;
-	else if (!take_id(text, field))
+	if (!owner_group(text, field))
 		cli_usage(state, "--group %s: there is no such group", text);
 }
 
