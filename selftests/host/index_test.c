@@ -1060,21 +1060,25 @@ TEST(sweeps_expired)
 	kvblk_index_destroy(&idx);
 }
 
+/* Entries of three tenants, of which sweeps free the first and the third if tenant 7 ends. */
+static const struct kvblk_slot of_tenants[6] = {
+	{ .state = KVBLK_SLOT_LIVE, .tenant = 7 },
+	{ .state = KVBLK_SLOT_MOVING, .tenant = 7 },
+	{ .state = KVBLK_SLOT_LIVE, .tenant = 7, .leased = true },
+	{ .state = KVBLK_SLOT_WRITING, .tenant = 7 },
+	{ .state = KVBLK_SLOT_LIVE },
+	{ .state = KVBLK_SLOT_LIVE, .tenant = 8, .expiry = 9 },
+};
+
 TEST(sweeps_removed_tenants)
 {
-	struct kvblk_slot slots[6] = {
-		{ .state = KVBLK_SLOT_LIVE, .tenant = 7 },
-		{ .state = KVBLK_SLOT_MOVING, .tenant = 7 },
-		{ .state = KVBLK_SLOT_LIVE, .tenant = 7, .leased = true },
-		{ .state = KVBLK_SLOT_WRITING, .tenant = 7 },
-		{ .state = KVBLK_SLOT_LIVE },
-		{ .state = KVBLK_SLOT_LIVE, .tenant = 8, .expiry = 9 },
-	};
+	struct kvblk_slot slots[6];
 	unsigned long tenants[BITS_TO_LONGS(1 << KVBLK_INDEX_TENANT_BITS)] = {
 		BIT(0) | BIT(7) | BIT(8)
 	};
 	struct kvblk_index idx;
 
+	memcpy(slots, of_tenants, sizeof(slots));
 	fill_six(&idx, slots);
 	idx.expired = count_expired;
 	idx.tenants = tenants;
@@ -1095,16 +1099,10 @@ static bool unshared(const struct kvblk_index *idx, u32 seg, u16 tenant)
 
 TEST(sweeps_unshared_foreign_entries)
 {
-	struct kvblk_slot slots[6] = {
-		{ .state = KVBLK_SLOT_LIVE, .tenant = 7 },
-		{ .state = KVBLK_SLOT_MOVING, .tenant = 7 },
-		{ .state = KVBLK_SLOT_LIVE, .tenant = 7, .leased = true },
-		{ .state = KVBLK_SLOT_WRITING, .tenant = 7 },
-		{ .state = KVBLK_SLOT_LIVE },
-		{ .state = KVBLK_SLOT_LIVE, .tenant = 8, .expiry = 9 },
-	};
+	struct kvblk_slot slots[6];
 	struct kvblk_index idx;
 
+	memcpy(slots, of_tenants, sizeof(slots));
 	fill_six(&idx, slots);
 	idx.unshared = unshared;
 	idx.own_segs = SEGS;
