@@ -668,7 +668,7 @@ struct kvblk_opener {
 	bool ended;			/* the tenant was removed; READ_ONCE() without the lock */
 };
 
-/* What a tenant may use, as an administrator has set it; 0: no limit. */
+/* Limits of a tenant, as an administrator has set them; 0: none. */
 struct kvblk_tenant_limits {
 	u64 bytes;			/* on members */
 	u64 bytes_soft;
@@ -689,7 +689,7 @@ struct kvblk_tenant_counters {
 	u64 quota_drops;
 };
 
-/* What is limited: records on members, in units, and their number. */
+/* Kinds of usage that are limited: units of records on members, and number of records. */
 enum kvblk_account_kind {
 	KVBLK_ACCOUNT_UNITS,
 	KVBLK_ACCOUNT_BLOCKS,

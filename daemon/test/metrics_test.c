@@ -223,7 +223,7 @@ TEST(test_foreign)
 	theirs.state = KVBLK_MEMBER_STATUS_UP;
 }
 
-/* What the module does not report of a tenant is missing, as is a limit of 0. */
+/* Values that the module does not report of a tenant are missing, as are limits of 0. */
 TEST(test_tenants)
 {
 #define OF(metric, tenant)	"kvblk_tenant_" metric "{pool=\"kv0\",tenant=\"" tenant "\"}"
@@ -281,7 +281,7 @@ TEST(test_all_tenants)
 			snprintf(number, sizeof(number), "%llu", (unsigned long long)(UINT64_MAX - i));
 			expect(name, number);
 		}
-		/* what follows is there, too */
+		/* later metrics are there, too */
 		expect("process_open_fds", "9");
 	}
 	metrics.snapshot.tenants = &blue;

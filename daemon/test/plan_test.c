@@ -516,7 +516,7 @@ TEST(test_tenants)
 	       "create tenant blue of pool kv0\n"
 	       "set tenant default of pool kv0: weight from 100 to 50\n"
 	       "note: tenant other of pool kv0 is not in the file; it stays unchanged\n");
-	/* what was created */
+	/* the tenant that was created */
 	now[3].next = &now[4];
 	expect(tenants, &state,
 	       "set tenant blue of pool kv0: mode from 0660 to 0600, owner from 1 to 5, group from 0 to 6, quota_bytes from 0 to 1048576, quota_bytes_soft from 0 to 7, quota_blocks from 3 to 0, quota_blocks_soft from 0 to 8, quota_dram from 0 to 9, weight from 100 to 300, shared from \"\" to \"common\"\n"

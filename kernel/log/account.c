@@ -200,7 +200,7 @@ static void account_limit(struct kvblk_account *account, enum kvblk_account_kind
 	if (soft)
 		soft >>= shift;
 	else
-		/* one block may stay */
+		/* or else a quota of one block would hold none */
 		soft = hard && most ? max(most - DIV_ROUND_UP_ULL(most, 16), 1ull) : most;
 	WRITE_ONCE(account->hard[kind], most);
 	WRITE_ONCE(account->soft[kind], soft);

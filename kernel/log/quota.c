@@ -17,7 +17,7 @@ struct quota {
 	struct kvblk_pool *pool;
 	struct kvblk_account *account;
 	u16 id;				/* of the tenant */
-	u64 ranks[KVBLK_INDEX_RANKS][KVBLK_ACCOUNT_KINDS]; /* what there is */
+	u64 ranks[KVBLK_INDEX_RANKS][KVBLK_ACCOUNT_KINDS]; /* usage by rank */
 	u32 last;			/* last rank to drop, and how much of it */
 	u64 some[KVBLK_ACCOUNT_KINDS];
 	u64 dropped;

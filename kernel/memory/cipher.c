@@ -12,7 +12,7 @@
 
 struct kvblk_cipher {
 	struct list_head link;		/* in key->ciphers */
-	refcount_t refs;		/* one for @link */
+	refcount_t refs;		/* @link has one */
 	u64 activation;
 	u16 epoch;
 	struct crypto_aead *aead;

@@ -8,7 +8,7 @@
 #include "memory/cipher.h"
 #include "pool/pool.h"
 
-/* What kvblk_d_tenant.key_check is an HMAC of. */
+/* Input of the HMAC in kvblk_d_tenant.key_check. */
 struct check_input {
 	char label[16];
 	u8 pool[16];

@@ -150,7 +150,7 @@ TEST_WITH(a_change_of_weight_takes_effect_at_once, setup, NULL)
 	tenants[0].weight = 10000;
 	tenants[0].bytes = 0;
 	tenants[1].bytes = 0;
-	/* one I/O at the former weight may be paid for first */
+	/* an I/O at the former weight may be paid for first */
 	serve_bytes(30000 * MIB);
 	assert_true(tenants[0].bytes >= 9000 * MIB);
 }
