@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=25 check=debug
 # A runtime needs the node's group, not root. Without the group it has no access, and only root administers. Counters,
-# routes, events and fill levels are for root and the group of the parameter monitor_gid; so are change feeds.
+# routes, events and fill levels are for root and the group of the parameter monitor_gid; so are change feeds. A container
+# that got the node may use it, and nothing else.
 . "${0%/*}/pool.bash"
 nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all --bounding-set -all)
 member=(setpriv --reuid 65534 --regid 65534 --groups 4242 --inh-caps -all --bounding-set -all)
@@ -87,6 +88,24 @@ refuse "${member[@]}" kvblk member remove --yes $pool flash0
 refuse "${member[@]}" sh -c "echo 5 >$sysfs/suspect_ms"
 check "${member[@]}" kvblk pool list
 check "${member[@]}" guest_blocks $node put 1 5 1000
+
+echo "-- a container without capabilities that got the node"
+# as runtimes start it: root by number, in no user namespace
+container=(setpriv --inh-caps -all --bounding-set -all)
+expect "capabilities" "$("${container[@]}" sh -c 'id -u; grep CapEff /proc/self/status' | xargs)" "0 CapEff: 0000000000000000"
+check "${container[@]}" guest_blocks $node put 11 5 1000
+check "${container[@]}" guest_blocks $node get 11 5 1000
+for verb in "pool destroy $pool" "pool clear $pool" "member remove --yes $pool flash0" "tenant create $pool mine" "tenant set $pool default --weight 200" \
+	"stat $pool" events; do
+	# shellcheck disable=SC2086 # words
+	code 1 'root' "${container[@]}" kvblk $verb
+done
+read -r major minor < <(stat -c "%Hr %Lr" /dev/kvblk/$pool/changes)
+code 1 'Operation not permitted' "${container[@]}" mknod "$tmp/changes" c "$major" "$minor"
+# the files are root's: only a read-only /sys keeps the container from them
+was=$(cat $sysfs/suspect_ms)
+check "${container[@]}" sh -c "echo 500 >$sysfs/suspect_ms"
+put $sysfs/suspect_ms "$was"
 
 echo "-- who may monitor"
 expect "monitor_gid of a module just loaded" "$(cat $monitor_gid)" 4294967295
