@@ -33,6 +33,8 @@ static const struct kvblk_upper_ops upper_ops = {
 	.pool_down = kvblk_sysfs_pool_exit,
 	.member_up = kvblk_sysfs_member_add,
 	.member_down = kvblk_sysfs_member_del,
+	.tenant_up = kvblk_sysfs_tenant_add,
+	.tenant_down = kvblk_sysfs_tenant_del,
 };
 
 static int monitor_gid_set(const char *text, const struct kernel_param *param)

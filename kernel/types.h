@@ -748,6 +748,7 @@ struct kvblk_tenants {
 	/* by id: encrypted, also of removed tenants; set before the id is in use, never cleared */
 	DECLARE_BITMAP(encrypted, KVBLK_TENANT_IDS);
 	struct xarray keys;		/* by id: struct kvblk_key; changed under @lock */
+	struct kobject *dir;		/* sysfs tenants/, from pool_up() to pool_down() */
 };
 
 /* Change feeds of a pool; see report/changelog.c. */

@@ -30,6 +30,10 @@ void kvblk_sysfs_pool_exit(struct kvblk_pool *pool);
 int kvblk_sysfs_member_add(struct kvblk_member *member);
 /* Remove the member's directory and wait for its readers. */
 void kvblk_sysfs_member_del(struct kvblk_member *member);
+/* Returns 0 or an error. pool->tenants.lock, as for the next one. */
+int kvblk_sysfs_tenant_add(struct kvblk_pool *pool, const char *name, u16 tenant);
+/* Remove the tenant's directory, if any, and wait for its readers. */
+void kvblk_sysfs_tenant_del(struct kvblk_pool *pool, u16 tenant);
 /* Give the monitors' files to kvblk_monitor_gid(), which has changed. */
 void kvblk_sysfs_monitor(void);
 

@@ -228,13 +228,22 @@ const struct attribute_group *kvblk_pool_groups[] = {
 	&pool_group, &pool_use_group, &tunable_group, &counter_group, NULL
 };
 
-/* ---- members/ ---- */
+/* ---- directories ---- */
 
-/* members/ or members/<name>/. An open directory keeps the kobject beyond the member. */
+/* members/, members/<name>/, ... An open directory keeps the kobject beyond the object. */
 struct dir {
 	struct kobject kobj;
 	struct list_head link;		/* dirs; dirs_lock */
-	struct kvblk_member *member;	/* NULL of members/ */
+	struct kvblk_pool *pool;
+	struct kvblk_member *member;	/* of members/<name>/ */
+	u16 tenant;			/* of tenants/<name>/ */
+};
+
+/* A kind of directory. */
+struct dir_kind {
+	const struct kobj_type ktype;
+	const struct attribute_group **use; /* files for monitors, or NULL */
+	bool of_pool;			/* @use is in the directory above */
 };
 
 static LIST_HEAD(dirs);
@@ -245,6 +254,18 @@ static void dir_release(struct kobject *kobj)
 {
 	kfree(container_of(kobj, struct dir, kobj));
 }
+
+#define DIR_KIND(_groups, _use, _of_pool) {					\
+	.ktype = {								\
+		.release = dir_release,						\
+		.sysfs_ops = &kobj_sysfs_ops,					\
+		.default_groups = (_groups),					\
+	},									\
+	.use = (_use),								\
+	.of_pool = (_of_pool),							\
+}
+
+/* ---- members/ ---- */
 
 /* X(name, mode, format, value of a struct kvblk_member *member) */
 #define MEMBER_VALUES(X)								\
@@ -301,32 +322,124 @@ static struct attribute *member_use_attrs[] = {
 static const struct attribute_group member_group = { .attrs = member_attrs };
 static const struct attribute_group member_use_group = { .attrs = member_use_attrs };
 static const struct attribute_group *member_groups[] = { &member_group, &member_use_group, NULL };
+static const struct attribute_group *of_pool[] = { &pool_use_group, &counter_group, NULL };
+static const struct attribute_group *of_member[] = { &member_use_group, NULL };
 
-static const struct kobj_type member_ktype = {
-	.release = dir_release,
-	.sysfs_ops = &kobj_sysfs_ops,
-	.default_groups = member_groups,
+static const struct dir_kind members_kind = DIR_KIND(NULL, of_pool, true);
+static const struct dir_kind member_kind = DIR_KIND(member_groups, of_member, false);
+
+/* ---- tenants/ ---- */
+
+/* Prints a value of the tenant's account. A clear that failed halfway leaves no account. */
+#define TENANT_ACCOUNT_SHOW(_name, _format, _value)			\
+static ssize_t tenant_##_name##_show(struct kobject *kobj,		\
+				     struct kobj_attribute *attr, char *buf) \
+{									\
+	const struct dir *dir = container_of(kobj, struct dir, kobj);	\
+	struct kvblk_account *account;					\
+									\
+	guard(rcu)();							\
+	account = rcu_dereference(dir->pool->tenants.account[dir->tenant]); \
+	return account ? sysfs_emit(buf, _format "\n", _value) : -ENODEV; \
+}
+
+/* X(name, mode, format, value of a struct kvblk_account *account) */
+#define TENANT_LIMITS(X)								\
+	X(quota_bytes, 0444, "%llu", READ_ONCE(account->limits.bytes))			\
+	X(quota_bytes_soft, 0444, "%llu", READ_ONCE(account->limits.bytes_soft))		\
+	X(quota_blocks, 0444, "%llu", READ_ONCE(account->limits.blocks))			\
+	X(quota_blocks_soft, 0444, "%llu", READ_ONCE(account->limits.blocks_soft))	\
+	X(quota_dram, 0444, "%llu", READ_ONCE(account->limits.dram))			\
+	X(weight, 0444, "%u", READ_ONCE(account->limits.weight))
+
+/* likewise, for monitors */
+#define TENANT_USE_VALUES(X)								\
+	X(used_bytes, 0440, "%llu",							\
+	  kvblk_account_used(account, KVBLK_ACCOUNT_UNITS) << KVBLK_UNIT_SHIFT)		\
+	X(used_blocks, 0440, "%llu", kvblk_account_used(account, KVBLK_ACCOUNT_BLOCKS))	\
+	X(used_dram, 0440, "%llu", percpu_counter_sum_positive(&account->dram))		\
+	X(openers, 0440, "%u", READ_ONCE(dir->pool->tenants.openers[dir->tenant]))
+
+/* Prints a value that needs no account. */
+#define TENANT_SHOW(_name, _format, _value)				\
+static ssize_t tenant_##_name##_show(struct kobject *kobj,		\
+				     struct kobj_attribute *attr, char *buf) \
+{									\
+	const struct dir *dir = container_of(kobj, struct dir, kobj);	\
+									\
+	return sysfs_emit(buf, _format "\n", _value);			\
+}
+
+/* X(name, mode, format, value of a const struct dir *dir) */
+#define TENANT_VALUES(X)								\
+	X(id, 0444, "%u", dir->tenant)							\
+	X(encrypted, 0444, "%d", kvblk_tenant_encrypted(dir->pool, dir->tenant))		\
+	X(locked, 0444, "%d", kvblk_tenant_locked(dir->pool, dir->tenant))
+
+static ssize_t tenant_shared_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	const struct dir *dir = container_of(kobj, struct dir, kobj);
+	char name[KVBLK_NAME_MAX] = "";
+
+	kvblk_tenant_shared_name(dir->pool, dir->tenant, name);
+	return sysfs_emit(buf, "%s\n", name);
+}
+
+/* dir->pool is valid, because kvblk_sysfs_tenant_del() waits for readers. */
+#define X(name, mode, format, value)	TENANT_ACCOUNT_SHOW(name, format, value)
+TENANT_LIMITS(X)
+TENANT_USE_VALUES(X)
+#undef X
+#define X(name, mode, format, value)	TENANT_SHOW(name, format, value)
+TENANT_VALUES(X)
+#undef X
+
+#define X(_name, _mode, _format, _value)				\
+static struct kobj_attribute tenant_attr_##_name =			\
+	__ATTR(_name, _mode, tenant_##_name##_show, NULL);
+TENANT_VALUES(X)
+TENANT_LIMITS(X)
+TENANT_USE_VALUES(X)
+#undef X
+static struct kobj_attribute tenant_attr_shared = __ATTR(shared, 0444, tenant_shared_show, NULL);
+
+#define X(name, mode, format, value)	&tenant_attr_##name.attr,
+static struct attribute *tenant_attrs[] = {
+	TENANT_VALUES(X)
+	TENANT_LIMITS(X)
+	X(shared, 0444, "%s", name)
+	NULL
 };
 
-static const struct kobj_type members_ktype = {
-	.release = dir_release,
-	.sysfs_ops = &kobj_sysfs_ops,
+static struct attribute *tenant_use_attrs[] = {
+	TENANT_USE_VALUES(X)
+	NULL
 };
+
+#undef X
+
+static const struct attribute_group tenant_group = { .attrs = tenant_attrs };
+static const struct attribute_group tenant_use_group = { .attrs = tenant_use_attrs };
+static const struct attribute_group *tenant_groups[] = { &tenant_group, &tenant_use_group, NULL };
+static const struct attribute_group *of_tenant[] = { &tenant_use_group, NULL };
+
+static const struct dir_kind tenants_kind = DIR_KIND(NULL, NULL, false);
+static const struct dir_kind tenant_kind = DIR_KIND(tenant_groups, of_tenant, false);
+
+/* ---- life of directories ---- */
 
 /* Give the files for monitors to their group. After an error they are root's alone. */
 static void dir_own(struct dir *dir)
 {
-	static const struct attribute_group *of_pool[] = { &pool_use_group, &counter_group, NULL };
-	static const struct attribute_group *of_member[] = { &member_use_group, NULL };
+	const struct dir_kind *kind = container_of(dir->kobj.ktype, struct dir_kind, ktype);
 	kgid_t gid = kvblk_monitor_gid();
 
 	lockdep_assert_held(&dirs_lock);
 	if (!gid_valid(gid))
 		gid = GLOBAL_ROOT_GID;
-	if (dir->member)
-		sysfs_groups_change_owner(&dir->kobj, of_member, GLOBAL_ROOT_UID, gid);
-	else
-		sysfs_groups_change_owner(dir->kobj.parent, of_pool, GLOBAL_ROOT_UID, gid);
+	if (kind->use)
+		sysfs_groups_change_owner(kind->of_pool ? dir->kobj.parent : &dir->kobj, kind->use,
+					  GLOBAL_ROOT_UID, gid);
 }
 
 void kvblk_sysfs_monitor(void)
@@ -338,26 +451,24 @@ void kvblk_sysfs_monitor(void)
 		dir_own(dir);
 }
 
-static int dir_add(struct kobject *parent, const char *name, struct kvblk_member *member,
-		   struct kobject **kobj)
+/* Adds a directory with the object of @of. Returns its kobject or an ERR_PTR(). */
+static struct kobject *dir_add(struct kobject *parent, const struct dir_kind *kind,
+			       const char *name, const struct dir *of)
 {
-	struct dir *dir = kzalloc(sizeof(*dir), GFP_KERNEL);
+	struct dir *dir = kmemdup(of, sizeof(*dir), GFP_KERNEL);
 	int err;
 
 	if (!dir)
-		return -ENOMEM;
-	dir->member = member;
-	err = kobject_init_and_add(&dir->kobj, member ? &member_ktype : &members_ktype, parent,
-				   "%s", name);
+		return ERR_PTR(-ENOMEM);
+	err = kobject_init_and_add(&dir->kobj, &kind->ktype, parent, "%s", name);
 	if (err) {
 		kobject_put(&dir->kobj);
-		return err;
+		return ERR_PTR(err);
 	}
 	guard(mutex)(&dirs_lock);
 	list_add_tail(&dir->link, &dirs);
 	dir_own(dir);
-	*kobj = &dir->kobj;
-	return 0;
+	return &dir->kobj;
 }
 
 /* Before the files of @kobj, or of the pool above it, are removed. */
@@ -367,9 +478,26 @@ static void dir_unlist(struct kobject *kobj)
 	list_del(&container_of(kobj, struct dir, kobj)->link);
 }
 
+/* Removes a directory and waits for its readers. */
+static void dir_del(struct kobject *kobj)
+{
+	dir_unlist(kobj);
+	kobject_del(kobj);
+	kobject_put(kobj);
+}
+
 int kvblk_sysfs_pool_init(struct kvblk_pool *pool)
 {
-	return dir_add(&pool->dev.kobj, "members", NULL, &pool->members_dir);
+	const struct dir of = { .pool = pool };
+
+	pool->tenants.dir = dir_add(&pool->dev.kobj, &tenants_kind, "tenants", &of);
+	if (IS_ERR(pool->tenants.dir))
+		return PTR_ERR(pool->tenants.dir);
+	pool->members_dir = dir_add(&pool->dev.kobj, &members_kind, "members", &of);
+	if (!IS_ERR(pool->members_dir))
+		return 0;
+	dir_del(pool->tenants.dir);
+	return PTR_ERR(pool->members_dir);
 }
 
 /* The directories of members may still be there: they keep the kobject. */
@@ -378,19 +506,53 @@ void kvblk_sysfs_pool_exit(struct kvblk_pool *pool)
 	dir_unlist(pool->members_dir);
 	kobject_put(pool->members_dir);
 	pool->members_dir = NULL;
+	dir_del(pool->tenants.dir);
+	pool->tenants.dir = NULL;
 }
 
 int kvblk_sysfs_member_add(struct kvblk_member *member)
 {
-	return dir_add(member->flash.pool->members_dir, member->flash.name, member, &member->kobj);
+	const struct dir of = { .pool = member->flash.pool, .member = member };
+	struct kobject *kobj = dir_add(of.pool->members_dir, &member_kind, member->flash.name, &of);
+
+	if (IS_ERR(kobj))
+		return PTR_ERR(kobj);
+	member->kobj = kobj;
+	return 0;
 }
 
 void kvblk_sysfs_member_del(struct kvblk_member *member)
 {
 	if (!member->kobj)
 		return;
-	dir_unlist(member->kobj);
-	kobject_del(member->kobj);
-	kobject_put(member->kobj);
+	dir_del(member->kobj);
 	member->kobj = NULL;
+}
+
+int kvblk_sysfs_tenant_add(struct kvblk_pool *pool, const char *name, u16 tenant)
+{
+	const struct dir of = { .pool = pool, .tenant = tenant };
+
+	return PTR_ERR_OR_ZERO(dir_add(pool->tenants.dir, &tenant_kind, name, &of));
+}
+
+/* Returns the tenant's directory, valid under tenants.lock, or NULL. */
+static struct dir *tenant_dir(const struct kvblk_pool *pool, u16 tenant)
+{
+	struct dir *dir;
+
+	guard(mutex)(&dirs_lock);
+	list_for_each_entry(dir, &dirs, link)
+		if (dir->kobj.ktype == &tenant_kind.ktype && dir->pool == pool &&
+		    dir->tenant == tenant)
+			return dir;
+	return NULL;
+}
+
+void kvblk_sysfs_tenant_del(struct kvblk_pool *pool, u16 tenant)
+{
+	struct dir *dir = tenant_dir(pool, tenant);
+
+	if (dir)
+		dir_del(&dir->kobj);
 }

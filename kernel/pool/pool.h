@@ -19,10 +19,14 @@ struct kvblk_upper_ops {
 	work_func_t report_stats;	/* of pool->stats_work */
 	int (*pool_init)(struct kvblk_pool *pool);	/* the upper layers' fields; 0 or -ENOMEM */
 	void (*pool_exit)(struct kvblk_pool *pool);	/* after the last reference is put */
-	int (*pool_up)(struct kvblk_pool *pool);	/* sysfs members/, after device_add() */
+	/* sysfs members/ and tenants/, after device_add() */
+	int (*pool_up)(struct kvblk_pool *pool);
 	void (*pool_down)(struct kvblk_pool *pool);	/* before device_del() */
 	int (*member_up)(struct kvblk_member *member);	/* sysfs members/<name>/ */
 	void (*member_down)(struct kvblk_member *member);
+	/* sysfs tenants/<name>/ */
+	int (*tenant_up)(struct kvblk_pool *pool, const char *name, u16 tenant);
+	void (*tenant_down)(struct kvblk_pool *pool, u16 tenant);
 };
 
 extern const struct kvblk_upper_ops *kvblk_upper_ops;

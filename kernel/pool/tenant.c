@@ -292,9 +292,14 @@ static int tenant_add(struct kvblk_pool *pool, const struct kvblk_d_tenant *entr
 		set_bit(id, pool->tenants.encrypted);
 	scoped_guard(spinlock, &pool->openers_lock)
 		set_bit(id, pool->tenants.live);
+	err = kvblk_upper_ops->tenant_up(pool, (const char *)entry->name, id);
+	if (err)
+		goto openers;
 	err = node_add(pool, entry);
 	if (!err)
 		return 0;
+	kvblk_upper_ops->tenant_down(pool, id);
+openers:
 	openers_end(pool, id, true, NULL);
 	admission_del(pool, id);
 account:
@@ -323,7 +328,7 @@ static struct kvblk_tenant *tenant_of(struct kvblk_pool *pool, __le16 id)
 	return NULL;
 }
 
-/* Removes node, admission and account of tenant @id. */
+/* Removes node, directory, admission and account of tenant @id. */
 static void tenant_del(struct kvblk_pool *pool, __le16 id)
 {
 	struct kvblk_account *account = tenant_account(pool, id);
@@ -331,6 +336,7 @@ static void tenant_del(struct kvblk_pool *pool, __le16 id)
 
 	if (tenant)
 		node_del(tenant);
+	kvblk_upper_ops->tenant_down(pool, le16_to_cpu(id));
 	admission_del(pool, le16_to_cpu(id));
 	if (account)
 		kvblk_account_close(pool, account);
@@ -719,6 +725,10 @@ int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 	guard(mutex)(&pool->tenants.lock);
 	if (admission_add(pool, KVBLK_NVME_TENANT))
 		return kvblk_refuse(extack, -ENOMEM, "no memory for the admission of NVMe commands");
+	err = kvblk_upper_ops->tenant_up(pool, "default", 0);
+	if (err)
+		return kvblk_refuse(extack, err, "the sysfs entry of \"default\" cannot be created (error %d)",
+				    err);
 	for (; entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++) {
 		err = entry_used(entry) ? tenant_add(pool, entry, NULL) : 0;
 		if (err)
@@ -730,11 +740,15 @@ int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 
 void kvblk_tenants_del(struct kvblk_pool *pool)
 {
+	const struct kvblk_d_tenant *entry;
 	struct kvblk_tenant *tenant, *next;
 
 	guard(mutex)(&pool->tenants.lock);
 	list_for_each_entry_safe(tenant, next, &pool->tenants.list, link)
 		node_del(tenant);
+	for (entry = pool->tenants.table; entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++)
+		if (entry_used(entry))
+			kvblk_upper_ops->tenant_down(pool, le16_to_cpu(entry->id));
 	kvblk_tenant_keys_drop(pool);
 }
 

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=20
-# Tunables accept their range and nothing else. Each file of a pool and its members is readable and documented, and
-# can be read while members and pools are added and removed.
+# Tunables accept their range and nothing else. Each file of a pool, its members and tenants is readable and documented,
+# and can be read while members, tenants and pools are added and removed.
 . "${0%/*}/pool.bash"
 
 abi=/kvblk/Documentation/ABI/testing/sysfs-class-kvblk
@@ -93,7 +93,7 @@ ranges() {
 # read_all DIRECTORY: read all files; errors are ignored, because files may be removed meanwhile
 read_all() {
 	local f text
-	for f in "$1"/* "$1"/counters/* "$1"/members/*/*; do
+	for f in "$1"/* "$1"/counters/* "$1"/members/*/* "$1"/tenants/*/*; do
 		[ ! -f "$f" ] || read -r text <"$f"
 	done 2>/dev/null || true
 	: "${text-}"
@@ -122,11 +122,33 @@ blocks put 1 10 5000
 expect "counters/puts" "$(cat $sysfs/counters/puts)" "$stored"
 expect "counters/put_bytes" "$(cat $sysfs/counters/put_bytes)" $((stored * 5000))
 
+# values TENANT FILE...: print these files of the tenant in one line
+values() {
+	(cd "$sysfs/tenants/$1" && cat "${@:2}" | xargs)
+}
+
+(umask 77 && head -c 32 /dev/urandom >"$tmp/key")
+check kvblk tenant create $pool llm --quota-bytes 32M --quota-bytes-soft 16M --quota-blocks 900 --quota-blocks-soft 800 --quota-dram 1M --weight 300
+check kvblk tenant create $pool blue --encrypt --key-file "$tmp/key"
+check kvblk tenant set $pool llm --shared default
+node=/dev/kvblk/$pool/llm blocks put 1 10 5000
+expect "tenants" "$(find $sysfs/tenants -mindepth 1 -maxdepth 1 -printf "%f\n" | sort | xargs)" "blue default llm"
+limits=(quota_bytes quota_bytes_soft quota_blocks quota_blocks_soft quota_dram weight)
+expect "limits" "$(values llm "${limits[@]}")" "$((32 << 20)) $((16 << 20)) 900 800 $((1 << 20)) 300"
+expect "no limits" "$(values default "${limits[@]}")" "0 0 0 0 0 100"
+expect "llm" "$(values llm id encrypted locked shared used_blocks openers)" "1 0 0 default $stored 0"
+expect "blue" "$(values blue id encrypted locked shared used_blocks)" "2 1 0 0"
+expect "used_bytes" "$(values llm used_bytes)" "$(kvblk tenant list $pool -o json | python3 -c 'import json, sys; print(*(t["used_bytes"] for t in json.load(sys.stdin) if t["name"] == "llm"))')"
+exec 8<$node
+expect "openers" "$(values default openers)" 1
+exec 8<&-
+
 # all files are documented and have one line
 for f in $(cd $sysfs && find . -type f ! -path './power/*' ! -name uevent ! -name dev -printf '%P\n'); do
 	mapfile -t lines <"$sysfs/$f"
 	expect "lines in $f" ${#lines[@]} 1
 	doc=${f/members\/flash[01]\//members/<member>/}
+	[[ $f != tenants/* ]] || doc="tenants/<tenant>/${f##*/}"
 	doc=${doc/counters\/*/counters/<counter>}
 	[[ $documented == *"/sys/class/kvblk/<pool>/$doc"$'\n'* ]] || fail "$f is not in ${abi##*/}"
 	[[ $documented =~ [^_a-z]${f##*/}[^_a-z] ]] || fail "$f is not in ${abi##*/}"
@@ -150,6 +172,19 @@ for _ in 1 2 3; do
 	check kvblk member remove --yes $pool flash2
 	wait_for 30 member_is flash2 gone
 done
+exec 8<$sysfs/tenants/llm/id
+for _ in 1 2 3; do
+	check kvblk tenant clear --yes $pool llm
+	check kvblk tenant set $pool llm --mode 0600
+	check kvblk tenant create $pool late
+	check kvblk tenant remove --yes $pool late
+done
+expect "what a cleared tenant keeps" "$(values llm weight shared)" "300 default"
+[ "$(values llm id)" -gt 2 ] || fail "a cleared tenant has id $(values llm id)"
+refuse cat <&8 2>/dev/null
+exec 8<&-
+check kvblk tenant remove --yes $pool llm
+[ ! -e $sysfs/tenants/llm ] || fail "the directory of a removed tenant is still there"
 for _ in 1 2 3; do
 	check kvblk pool destroy $pool
 	check kvblk pool import $pool

@@ -3,7 +3,7 @@
 # vm: timeout=120 takes=25 check=debug
 # A runtime needs the node's group, not root. Without the group it has no access, and only root administers. Counters,
 # routes, events and fill levels are for root and the group of the parameter monitor_gid; so are change feeds. A container
-# that got the node may use it, and nothing else.
+# with the node may use the pool, and do nothing else.
 . "${0%/*}/pool.bash"
 nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all --bounding-set -all)
 member=(setpriv --reuid 65534 --regid 65534 --groups 4242 --inh-caps -all --bounding-set -all)
@@ -12,7 +12,7 @@ both=(setpriv --reuid 65534 --regid 65534 --groups "4242,4343" --inh-caps -all -
 monitor_gid=/sys/module/kvblk/parameters/monitor_gid
 # files that move with the use of the pool
 use=(free leased_bytes dram_used duel_{winner,refs,first_hits,second_hits} index_used counters/{gets,get_misses,lookup_hits}
-	members/flash0/{free_segments,sealed_segments,inflight,restored,unread_segments})
+	members/flash0/{free_segments,sealed_segments,inflight,restored,unread_segments} tenants/default/{used_{bytes,blocks,dram},openers})
 
 # blind USER...: the user learns that there is a pool, and nothing of its use
 blind() {
@@ -89,7 +89,7 @@ refuse "${member[@]}" sh -c "echo 5 >$sysfs/suspect_ms"
 check "${member[@]}" kvblk pool list
 check "${member[@]}" guest_blocks $node put 1 5 1000
 
-echo "-- a container without capabilities that got the node"
+echo "-- a container without capabilities"
 # as runtimes start it: root by number, in no user namespace
 container=(setpriv --inh-caps -all --bounding-set -all)
 expect "capabilities" "$("${container[@]}" sh -c 'id -u; grep CapEff /proc/self/status' | xargs)" "0 CapEff: 0000000000000000"
@@ -102,7 +102,7 @@ for verb in "pool destroy $pool" "pool clear $pool" "member remove --yes $pool f
 done
 read -r major minor < <(stat -c "%Hr %Lr" /dev/kvblk/$pool/changes)
 code 1 'Operation not permitted' "${container[@]}" mknod "$tmp/changes" c "$major" "$minor"
-# the files are root's: only a read-only /sys keeps the container from them
+# the files are root's, so only a read-only /sys protects tunables
 was=$(cat $sysfs/suspect_ms)
 check "${container[@]}" sh -c "echo 500 >$sysfs/suspect_ms"
 put $sysfs/suspect_ms "$was"
