@@ -725,11 +725,16 @@ struct kvblk_tenant {
 	struct kvblk_d_tenant entry;	/* as in superblocks */
 };
 
+#define KVBLK_POOL_TENANTS	(KVBLK_SB_TENANTS + 1)
+
 /* Tenants of a pool; see pool/tenant.c. */
 struct kvblk_tenants {
 	struct mutex lock;		/* serializes changes, with their I/O; protects @list */
 	struct list_head list;
-	/* array of KVBLK_SB_TENANTS, as on media; member_list_lock, written under @lock, too */
+	/*
+	 * Array of KVBLK_POOL_TENANTS: KVBLK_SB_TENANTS as on media, then "nvme-kv";
+	 * member_list_lock, written under @lock, too.
+	 */
 	struct kvblk_d_tenant *table;
 	u32 next_id;			/* least id never given; as @table */
 	bool encrypts;			/* a tenant is or was encrypted; as @table */

@@ -166,7 +166,7 @@ void plan_tenants(const struct config_pool *wanted, const struct kvblk_pool_stat
 			plan_change(&want[i], now, steps);
 	}
 	for (now = state->tenants; now && wanted->tenants.nr; now = now->next) {
-		if (!strcmp(now->pool, pool->name) && strcmp(now->name, "default") != 0 &&
+		if (!strcmp(now->pool, pool->name) && now->has_mode &&
 		    !is_listed(wanted, now->name))
 			add_step(steps, STEP_NOTE, "tenant %s of pool %s is not in the file; it stays unchanged",
 				 now->name, pool->name);

@@ -176,8 +176,7 @@ static bool is_group(const char *text)
 
 static bool is_tenant_name(const char *text)
 {
-	return is_pool_name(text) && strcmp(text, "nvme-kv") != 0 &&
-	       strcmp(text, "changes") != 0 && strcmp(text, "peers") != 0;
+	return is_pool_name(text) && strcmp(text, "changes") != 0 && strcmp(text, "peers") != 0;
 }
 
 static bool is_tenant_or_none(const char *text)
@@ -204,7 +203,7 @@ static bool is_node_mode(const char *text)
 /* all vital: without one of them the tenant would be open to others, or take more than it may */
 static const struct setting tenant_rows[] = {
 	{ .name = "name", .type = SETTING_TEXT, TENANT(name), .vital = true, .required = true,
-	  .valid = is_tenant_name, .allowed = A_POOL_NAME "; not nvme-kv, changes or peers",
+	  .valid = is_tenant_name, .allowed = A_POOL_NAME "; not changes or peers",
 	  .doc = "Name of the tenant." },
 	{ .name = "mode", .type = SETTING_TEXT, TENANT(mode), .vital = true,
 	  .valid = is_node_mode, .allowed = "an octal mode except 0, such as 0660",
@@ -255,8 +254,10 @@ static void check_tenant(const config_setting_t *group, const struct groups *for
 			config_vital_error(errors, group, "duplicate: an earlier group of this list has the name %s",
 					   tenant->name);
 	}
-	if (!strcmp(tenant->name, "default") && (tenant->mode || tenant->owner || tenant->group))
-		config_vital_error(errors, group, "default must not have mode, owner or group: udev sets those of its node");
+	if ((!strcmp(tenant->name, "default") || !strcmp(tenant->name, "nvme-kv")) &&
+	    (tenant->mode || tenant->owner || tenant->group))
+		config_vital_error(errors, group, "%s must not have mode, owner or group: udev sets those of its node",
+				   tenant->name);
 	if (tenant->quota_bytes > 0 && tenant->quota_bytes_soft > tenant->quota_bytes)
 		config_vital_error(errors, group, "quota_bytes_soft %" PRId64 " must not exceed quota_bytes %" PRId64,
 				   tenant->quota_bytes_soft, tenant->quota_bytes);

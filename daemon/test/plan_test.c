@@ -491,6 +491,7 @@ TEST(test_tenants)
 		"  quota_bytes = \"1M\"; quota_bytes_soft = 7; quota_blocks = 0; quota_blocks_soft = 8; quota_dram = 9;\n"
 		"  weight = 300; shared = \"common\"; }, { name = \"common\"; mode = \"0640\"; },\n"
 		"  { name = \"default\"; weight = 50; } ); } );";
+	static struct kvblk_tenant_state nvme = { .pool = "kv0", .name = "nvme-kv", .has_limits = true };
 	static struct kvblk_tenant_state now[] = {
 		{ .next = &now[1], .pool = "kv0", .name = "default", .has_limits = true, .weight = 100 },
 		{ .next = &now[2], .pool = "kv0", .name = "other", .has_mode = true, .has_limits = true },
@@ -518,6 +519,7 @@ TEST(test_tenants)
 	       "note: tenant other of pool kv0 is not in the file; it stays unchanged\n");
 	/* the tenant that was created */
 	now[3].next = &now[4];
+	now[4].next = &nvme;
 	expect(tenants, &state,
 	       "set tenant blue of pool kv0: mode from 0660 to 0600, owner from 1 to 5, group from 0 to 6, quota_bytes from 0 to 1048576, quota_bytes_soft from 0 to 7, quota_blocks from 3 to 0, quota_blocks_soft from 0 to 8, quota_dram from 0 to 9, weight from 100 to 300, shared from \"\" to \"common\"\n"
 	       "set tenant default of pool kv0: weight from 100 to 50\n"

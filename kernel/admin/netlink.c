@@ -1087,10 +1087,11 @@ static int nl_fill_tenant(struct sk_buff *skb, const struct genl_info *info,
 		nla_put_string(skb, KVBLK_A_TENANT_DEVNODE, node) ||
 		(kvblk_tenant_shared_name(pool, id, shared) &&
 		 nla_put_string(skb, KVBLK_A_TENANT_SHARED, shared)) ||
-		/* udev decides on the node of "default" */
-		(id && (nla_put_u32(skb, KVBLK_A_TENANT_MODE, le16_to_cpu(entry->mode)) ||
-			nla_put_u32(skb, KVBLK_A_TENANT_UID, le32_to_cpu(entry->uid)) ||
-			nla_put_u32(skb, KVBLK_A_TENANT_GID, le32_to_cpu(entry->gid)))) ||
+		/* udev decides on the nodes of "default" and "nvme-kv" */
+		(!kvblk_tenant_common(id) &&
+		 (nla_put_u32(skb, KVBLK_A_TENANT_MODE, le16_to_cpu(entry->mode)) ||
+		  nla_put_u32(skb, KVBLK_A_TENANT_UID, le32_to_cpu(entry->uid)) ||
+		  nla_put_u32(skb, KVBLK_A_TENANT_GID, le32_to_cpu(entry->gid)))) ||
 		(encrypted && nla_put_flag(skb, KVBLK_A_TENANT_ENCRYPTED)) ||
 		(encrypted && kvblk_tenant_locked(pool, id) &&
 		 nla_put_flag(skb, KVBLK_A_TENANT_LOCKED)) ||
@@ -1105,7 +1106,7 @@ static int nl_dump_tenants(struct sk_buff *skb, const struct genl_info *info,
 	struct kvblk_d_tenant entry;
 	int err;
 
-	for (; *part < KVBLK_SB_TENANTS; (*part)++) {
+	for (; *part < KVBLK_POOL_TENANTS; (*part)++) {
 		err = kvblk_tenant_entry(pool, *part, &entry) ?
 		      nl_fill_tenant(skb, info, pool, &entry, monitor) : 0;
 		if (err)

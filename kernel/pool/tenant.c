@@ -9,8 +9,8 @@
  *   its open files find the block, and these end. Reads of a shared tenant check it, because the
  *   readers' files stay. The index's sweep frees the entry.
  * - To clear a tenant is to give it a new id, with a new account of the same limits.
- * "default" (id 0) and the tenant of the node for NVMe commands always exist. They have no struct
- * kvblk_tenant: their nodes are the pool's.
+ * "default" (id 0) and "nvme-kv" (KVBLK_NVME_TENANT) always exist. They have no struct
+ * kvblk_tenant: their nodes are the pool's. Superblocks do not have "nvme-kv".
  */
 #include <linux/netlink.h>
 #include <linux/slab.h>
@@ -28,6 +28,11 @@ static bool entry_used(const struct kvblk_d_tenant *entry)
 static bool entry_encrypted(const struct kvblk_d_tenant *entry)
 {
 	return le16_to_cpu(entry->flags) & KVBLK_TENANTF_ENCRYPTED;
+}
+
+static bool entry_common(const struct kvblk_d_tenant *entry)
+{
+	return kvblk_tenant_common(le16_to_cpu(entry->id));
 }
 
 static bool entry_named(const struct kvblk_d_tenant *entry, const char *name)
@@ -48,7 +53,7 @@ static struct kvblk_d_tenant *table_find(struct kvblk_pool *pool, const char *na
 	struct kvblk_d_tenant *entry = pool->tenants.table;
 
 	lockdep_assert_held(&pool->tenants.lock);
-	for (; entry - pool->tenants.table < KVBLK_SB_TENANTS; entry++)
+	for (; entry - pool->tenants.table < KVBLK_POOL_TENANTS; entry++)
 		if (name ? entry_named(entry, name) : !entry_used(entry))
 			return entry;
 	return NULL;
@@ -123,7 +128,7 @@ bool kvblk_tenant_shared_name(struct kvblk_pool *pool, u16 tenant, char name[KVB
 	if (shared < 0)
 		return false;
 	guard(spinlock)(&pool->member_list_lock);
-	for (; entry - pool->tenants.table < KVBLK_SB_TENANTS; entry++)
+	for (; entry - pool->tenants.table < KVBLK_POOL_TENANTS; entry++)
 		if (entry_used(entry) && le16_to_cpu(entry->id) == shared) {
 			strscpy(name, entry->name, KVBLK_NAME_MAX);
 			return true;
@@ -376,9 +381,9 @@ static struct kvblk_d_tenant *tenant_find_mortal(struct kvblk_pool *pool, const 
 {
 	struct kvblk_d_tenant *slot = tenant_find(pool, name, extack);
 
-	if (!IS_ERR(slot) && !slot->id)
+	if (!IS_ERR(slot) && entry_common(slot))
 		return ERR_PTR(kvblk_refuse(extack, -EINVAL,
-					    "\"default\" can neither be removed nor cleared"));
+					    "\"%.31s\" can neither be removed nor cleared", name));
 	return slot;
 }
 
@@ -643,6 +648,9 @@ static int shared_find(struct kvblk_pool *pool, const struct kvblk_d_tenant *slo
 
 	if (!*name)
 		return 0;
+	/* commands, like a list, know one tenant */
+	if (le16_to_cpu(slot->id) == KVBLK_NVME_TENANT)
+		return kvblk_refuse(extack, -EINVAL, "NVMe commands reach blocks of \"nvme-kv\" only");
 	shared = tenant_find(pool, name, extack);
 	if (IS_ERR(shared))
 		return PTR_ERR(shared);
@@ -667,8 +675,9 @@ int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set
 	err = PTR_ERR_OR_ZERO(slot) ?: owner_check(&set->spec, extack);
 	if (err)
 		return err;
-	if (!slot->id && set->given & KVBLK_TENANT_NODE)
-		return kvblk_refuse(extack, -EINVAL, "the node of \"default\" is the pool's: change it by udev rules");
+	if (entry_common(slot) && set->given & KVBLK_TENANT_NODE)
+		return kvblk_refuse(extack, -EINVAL, "the node of \"%.31s\" is the pool's: use udev rules",
+				    set->spec.name);
 	account = tenant_account(pool, slot->id);
 	if (!account)
 		return kvblk_refuse(extack, -ENODEV, "the tenant has no node since a clear: clear it again");
@@ -687,6 +696,13 @@ int kvblk_tenant_set(struct kvblk_pool *pool, const struct kvblk_tenant_set *set
 
 /* ---- life of a pool ---- */
 
+static void entry_common_init(struct kvblk_d_tenant *entry, const char *name, u16 id)
+{
+	entry->flags = cpu_to_le16(KVBLK_TENANTF_USED);
+	entry->id = cpu_to_le16(id);
+	strscpy((char *)entry->name, name, sizeof(entry->name));
+}
+
 int kvblk_tenants_init(struct kvblk_pool *pool)
 {
 	struct kvblk_tenants *tenants = &pool->tenants;
@@ -699,13 +715,13 @@ int kvblk_tenants_init(struct kvblk_pool *pool)
 	tenants->next_id = 1;
 	__set_bit(0, tenants->live);
 	__set_bit(KVBLK_NVME_TENANT, tenants->live);
-	tenants->table = kvcalloc(KVBLK_SB_TENANTS, sizeof(*tenants->table), GFP_KERNEL);
+	tenants->table = kvcalloc(KVBLK_POOL_TENANTS, sizeof(*tenants->table), GFP_KERNEL);
 	tenants->openers = kvcalloc(KVBLK_TENANT_IDS, sizeof(*tenants->openers), GFP_KERNEL);
 	tenants->shared = kvcalloc(KVBLK_TENANT_IDS, sizeof(*tenants->shared), GFP_KERNEL);
 	if (!tenants->table || !tenants->openers || !tenants->shared)
 		return -ENOMEM;
-	tenants->table->flags = cpu_to_le16(KVBLK_TENANTF_USED);
-	strscpy((char *)tenants->table->name, "default", sizeof(tenants->table->name));
+	entry_common_init(tenants->table, "default", 0);
+	entry_common_init(tenants->table + KVBLK_SB_TENANTS, "nvme-kv", KVBLK_NVME_TENANT);
 	return kvblk_accounts_init(pool);
 }
 
@@ -725,9 +741,10 @@ int kvblk_tenants_add(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 	guard(mutex)(&pool->tenants.lock);
 	if (admission_add(pool, KVBLK_NVME_TENANT))
 		return kvblk_refuse(extack, -ENOMEM, "no memory for the admission of NVMe commands");
-	err = kvblk_upper_ops->tenant_up(pool, "default", 0);
+	err = kvblk_upper_ops->tenant_up(pool, "default", 0) ?:
+	      kvblk_upper_ops->tenant_up(pool, "nvme-kv", KVBLK_NVME_TENANT);
 	if (err)
-		return kvblk_refuse(extack, err, "the sysfs entry of \"default\" cannot be created (error %d)",
+		return kvblk_refuse(extack, err, "sysfs entries of tenants cannot be created (error %d)",
 				    err);
 	for (; entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++) {
 		err = entry_used(entry) ? tenant_add(pool, entry, NULL) : 0;
@@ -746,7 +763,7 @@ void kvblk_tenants_del(struct kvblk_pool *pool)
 	guard(mutex)(&pool->tenants.lock);
 	list_for_each_entry_safe(tenant, next, &pool->tenants.list, link)
 		node_del(tenant);
-	for (entry = pool->tenants.table; entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++)
+	for (entry = pool->tenants.table; entry < pool->tenants.table + KVBLK_POOL_TENANTS; entry++)
 		if (entry_used(entry))
 			kvblk_upper_ops->tenant_down(pool, le16_to_cpu(entry->id));
 	kvblk_tenant_keys_drop(pool);

@@ -674,10 +674,13 @@ TEST(tenant_names)
 		if (cmd == KVBLK_CMD_TENANT_SET)
 			continue;
 		for (int force = 0; force < 2; force++) {
-			about_tenant(&req, cmd, "default");
-			if (force)
-				put(&req, KVBLK_A_TENANT_FORCE, NULL, 0);
-			refused(&req, EINVAL, "\"default\", command %d, force %d", cmd, force);
+			for (int i = 0; i < 2; i++) {
+				about_tenant(&req, cmd, reserved[i]);
+				if (force)
+					put(&req, KVBLK_A_TENANT_FORCE, NULL, 0);
+				refused(&req, EINVAL, "\"%s\", command %d, force %d",
+					reserved[i], cmd, force);
+			}
 		}
 		about_tenant(&req, cmd, "nosuchtenant");
 		put_u32(&req, KVBLK_A_TENANT_FORCE, 1);
@@ -1793,7 +1796,7 @@ TEST(answers)
 	begin_on(&req, KVBLK_CMD_TENANT_GET, NLM_F_DUMP, KVBLK_A_TENANT_POOL, pool);
 	talk(&req, &all);
 	ASSERT_EQ(all.err, 0, "tenant-get");
-	EXPECT_EQ(all.messages, 1, "dump of the tenants of %s", pool);
+	EXPECT_EQ(all.messages, 2, "dump of the tenants of %s", pool);
 	/* the mode and owner of this node are udev's */
 	for (int type = KVBLK_A_TENANT_POOL; type <= KVBLK_A_TENANT_OPENERS; type++)
 		EXPECT(!find(all.reply, all.len, type) ==

@@ -783,7 +783,7 @@ int kvblk_tenant_key(struct kvblk_admin *admin, const char *pool, const char *na
  * @name: name of the tenant
  * @id: number of the tenant in the pool, never given to another one; 0: "default"
  * @has_mode: @mode, @uid and @gid are known. If not, they are 0: udev decides who may open
- *	the node of "default"
+ *	the nodes of "default" and "nvme-kv"
  * @encrypted: payloads of the tenant's blocks are encrypted on members
  * @locked: the key of an encrypted tenant is missing, see kvblk_tenant_key()
  * @mode: permission bits of the device node, as created or set
@@ -848,8 +848,7 @@ struct kvblk_tenant_state {
  * @pool: name of the pool; NULL for all pools
  * @list: set to a list, or NULL if there is no pool; free the list with kvblk_list_free()
  *
- * The tenant "default" is the first one of each pool. The node nvme-kv is not listed. Since
- * version 1.1.
+ * The tenant "default" is the first one of each pool, "nvme-kv" the last one. Since version 1.1.
  *
  * Context: one thread at a time.
  * Return: as kvblk_pool_list(); -EOPNOTSUPP if the module knows no tenants.

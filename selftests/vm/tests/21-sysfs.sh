@@ -132,7 +132,7 @@ check kvblk tenant create $pool llm --quota-bytes 32M --quota-bytes-soft 16M --q
 check kvblk tenant create $pool blue --encrypt --key-file "$tmp/key"
 check kvblk tenant set $pool llm --shared default
 node=/dev/kvblk/$pool/llm blocks put 1 10 5000
-expect "tenants" "$(find $sysfs/tenants -mindepth 1 -maxdepth 1 -printf "%f\n" | sort | xargs)" "blue default llm"
+expect "tenants" "$(find $sysfs/tenants -mindepth 1 -maxdepth 1 -printf "%f\n" | sort | xargs)" "blue default llm nvme-kv"
 limits=(quota_bytes quota_bytes_soft quota_blocks quota_blocks_soft quota_dram weight)
 expect "limits" "$(values llm "${limits[@]}")" "$((32 << 20)) $((16 << 20)) 900 800 $((1 << 20)) 300"
 expect "no limits" "$(values default "${limits[@]}")" "0 0 0 0 0 100"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=30 kernels=newest,6.12,debug,debug-smp check=debug
 # NVMe key-value commands on a node of their own: each opcode, status and bad field through each path of the nvme
-# driver, and by nvme-cli.
+# driver, and by nvme-cli. The tenant of the node is listed, and has limits.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -34,6 +34,35 @@ grep -q "^mn *: kvblk $pool" "$tmp/ctrl" || fail "id-ctrl says: $(cat "$tmp/ctrl
 check nvme id-ns "$nvme_node" --namespace-id=1 >"$tmp/ns"
 check nvme ns-descs "$nvme_node" --namespace-id=1 >"$tmp/descs"
 grep -q "^csi *: 0x1" "$tmp/descs" || fail "ns-descs says: $(cat "$tmp/descs")"
+
+echo "-- a tenant that is listed, and has limits"
+# fields NAME...: print fields of the tenant in "kvblk tenant list -o json"
+fields() {
+	kvblk tenant list $pool -o json | python3 -c 'import json, sys
+print(*(t[k] for t in json.load(sys.stdin) if t["name"] == "nvme-kv" for k in sys.argv[1:]))' "$@"
+}
+
+expect "tenant" "$(fields id node mode used_blocks weight)" "16383 /dev/kvblk/$pool/nvme-kv None 0 100"
+check kvblk tenant set $pool nvme-kv --quota-blocks 1 --weight 300
+expect "limits" "$(fields quota_blocks weight)" "1 300"
+expect "limits in sysfs" "$(cat $sysfs/tenants/nvme-kv/{id,quota_blocks,weight} | xargs)" "16383 1 300"
+check kv 1 --data-len=10000 --cdw10=10000 --write --input-file="$tmp/value"
+expect "blocks of the tenant" "$(fields used_blocks)" 1
+# another key
+cdw11=3 code 1 0x81 kv 1 --data-len=10000 --cdw10=10000 --write --input-file="$tmp/value"
+check kv 0x14
+check kvblk tenant create $pool reader
+refuse kvblk get $pool/reader abcd "$tmp/copy" 2>/dev/null
+check kvblk tenant set $pool reader --shared nvme-kv
+check kvblk get $pool/reader abcd "$tmp/copy"
+cmp "$tmp/copy" "$tmp/value" || fail "the reader's block differs"
+check kv 0x10
+cdw11=3 check kv 1 --data-len=10000 --cdw10=10000 --write --input-file="$tmp/value"
+cdw11=3 check kv 0x10
+code 1 'NVMe commands reach blocks' kvblk tenant set $pool nvme-kv --shared default
+code 1 "node of \"nvme-kv\" is the pool's" kvblk tenant set $pool nvme-kv --mode 0600
+code 1 'is reserved' kvblk tenant create $pool nvme-kv
+check kvblk tenant remove --yes $pool reader
 no_failures
 
 echo "-- a node that is open keeps the pool's memory, and no more"

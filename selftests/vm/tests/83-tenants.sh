@@ -7,9 +7,9 @@
 . "${0%/*}/pool.bash"
 llm=/dev/kvblk/$pool/llm chat=/dev/kvblk/$pool/chat
 
-# tenants: print "NAME ID" of each tenant, in one line
+# tenants: print "NAME ID" of each tenant except "nvme-kv"
 tenants() {
-	kvblk tenant list $pool -o json | python3 -c 'import json, sys; print(*(t[k] for t in json.load(sys.stdin) for k in ("name", "id")))'
+	kvblk tenant list $pool -o json | python3 -c 'import json, sys; print(*(t[k] for t in json.load(sys.stdin) if t["name"] != "nvme-kv" for k in ("name", "id")))'
 }
 
 # crash: import the pool from copies of its members, as after a power cut
@@ -175,7 +175,9 @@ for name in default nvme-kv changes peers; do
 done
 code 1 "there is a tenant late already" kvblk tenant create $pool late
 for verb in remove clear; do
-	code 2 '"default" is part of each pool' kvblk tenant $verb --yes $pool default
+	for name in default nvme-kv; do
+		code 2 "\"$name\" is part of each pool" kvblk tenant $verb --yes $pool $name
+	done
 	code 1 none kvblk tenant $verb --yes $pool none
 	code 1 'no pool' kvblk tenant $verb --yes none late
 done

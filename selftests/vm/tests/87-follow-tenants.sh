@@ -14,9 +14,9 @@ of() {
 	"${@:3}"
 }
 
-# tenants: print "NAME ID" of each tenant of the pool, in one line
+# tenants: print "NAME ID" of each tenant of the pool except "nvme-kv"
 tenants() {
-	kvblk tenant list "$pool" -o json | python3 -c 'import json, sys; print(*(t[k] for t in json.load(sys.stdin) for k in ("name", "id")))'
+	kvblk tenant list "$pool" -o json | python3 -c 'import json, sys; print(*(t[k] for t in json.load(sys.stdin) if t["name"] != "nvme-kv" for k in ("name", "id")))'
 }
 
 # gets FIRST COUNT TAG: the second pool finds and gets these blocks of the first

@@ -132,7 +132,7 @@ static const struct cli_syntax set_syntax = {
 	.arguments = arguments,
 	.check = check_set,
 	.usage = "POOL TENANT",
-	.doc = "Change TENANT of POOL: what is given; the rest stays. \"default\" has limits, but udev decides about its device node.\v"
+	.doc = "Change TENANT of POOL: what is given; the rest stays. \"default\" and \"nvme-kv\" have limits, but udev decides about their device nodes.\v"
 	       "Limits, weight and --shared hold until the pool is destroyed; kvblkd.conf(5) sets them again.\n\n"
 	       "Example:\n  kvblk tenant set kv0 blue --quota-bytes 500G --weight 300",
 };
@@ -267,8 +267,9 @@ static void check_end(const struct argp_state *state, void *values)
 {
 	const struct tenant_args *args = values;
 
-	if (!strcmp(args->name, "default"))
-		cli_usage(state, "the tenant \"default\" is part of each pool: it cannot be removed or cleared");
+	if (!strcmp(args->name, "default") || !strcmp(args->name, "nvme-kv"))
+		cli_usage(state, "the tenant \"%s\" is part of each pool: it cannot be removed or cleared",
+			  args->name);
 }
 
 static const struct cli_syntax remove_syntax = {
@@ -347,7 +348,7 @@ static const struct cli_syntax list_syntax = {
 	.arguments = list_arguments,
 	.list = true,
 	.usage = "[POOL]",
-	.doc = "List the tenants of POOL, or of all pools. MODE, OWNER and GROUP are those of the device node; those of \"default\" are up to udev. OPENERS is how many times the node is open, USED and QUOTA are bytes on members. -o json has more limits, and counters.\v"
+	.doc = "List the tenants of POOL, or of all pools. MODE, OWNER and GROUP are those of the device node; those of \"default\" and \"nvme-kv\" are up to udev. OPENERS is how many times the node is open, USED and QUOTA are bytes on members. -o json has more limits, and counters.\v"
 	       "Example:\n  kvblk tenant list kv0 -H | cut -f 2",
 };
 
