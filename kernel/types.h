@@ -750,7 +750,7 @@ struct kvblk_tenants {
 	u16 *shared;
 	/* by id: admission of each tenant except "default"; RCU, written under @lock */
 	struct xarray admissions;
-	/* by id: encrypted, also of removed tenants; set before the id is in use, never cleared */
+	/* by id: encrypted, also of removed tenants; set before the id is in use, then constant */
 	DECLARE_BITMAP(encrypted, KVBLK_TENANT_IDS);
 	struct xarray keys;		/* by id: struct kvblk_key; changed under @lock */
 	struct kobject *dir;		/* sysfs tenants/, from pool_up() to pool_down() */

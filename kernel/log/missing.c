@@ -113,7 +113,7 @@ u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 	memcpy(sb->places, pool->places, pool->member_list_nr * sizeof(*sb->places));
 	memcpy(sb->tenants, pool->tenants.table, sizeof(sb->tenants));
 	/* for good: a member that an earlier version adds would not know which ids were given */
-	if (pool->tenants.next_id > 1) {
+	if (pool->tenants.next_id > 1 || sb->next_tenant) {
 		sb->next_tenant = cpu_to_le32(pool->tenants.next_id);
 		sb->incompat |= cpu_to_le32(KVBLK_SB_IN_TENANTS);
 	}

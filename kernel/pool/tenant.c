@@ -93,10 +93,10 @@ static u64 next_id_set(struct kvblk_pool *pool, u32 id)
 	return kvblk_member_list_changed(pool);
 }
 
-/* Makes an id free again that no record has. Not the first one, or else members could differ. */
+/* Makes an id free again that no record has, or else a pod could not use its name any more. */
 static void id_return(struct kvblk_pool *pool, u32 id)
 {
-	next_id_set(pool, max(id, 2u));
+	next_id_set(pool, id);
 	kvblk_pool_write_epoch(pool);
 }
 
@@ -463,6 +463,9 @@ int kvblk_tenant_create(struct kvblk_pool *pool, const struct kvblk_tenant_spec 
 	err = tenant_add(pool, &entry, NULL);
 	if (err) {
 		kvblk_tenant_key_drop(pool, id);
+		/* nobody had the node open, because this was the first one of its number */
+		clear_bit(id, pool->tenants.encrypted);
+		id_return(pool, id);
 		return kvblk_refuse(extack, err, "the tenant's node cannot be created (error %d)",
 				    err);
 	}

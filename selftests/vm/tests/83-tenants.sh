@@ -165,6 +165,17 @@ dm_flakey_set bad /dev/flash2 1 0
 wait_for 30 kvblk tenant create $pool late
 expect "tenants" "$(tenants)" "default 0 late 5 chat 2"
 
+echo "-- an id that no tenant got is given again, also the first one"
+check pool_destroy
+pool_create --format --yes --segment-size 8M /dev/mapper/bad
+dm_flakey_set bad /dev/flash2 0 3600 error_writes
+code 1 'cannot record the change' kvblk tenant create $pool late
+dm_flakey_set bad /dev/flash2 1 0
+wait_for 30 kvblk tenant create $pool late
+expect "tenants" "$(tenants)" "default 0 late 1"
+check kvblk tenant clear --yes $pool late
+expect "tenants" "$(tenants)" "default 0 late 2"
+
 echo "-- bad input"
 long=$(printf 'x%.0s' {1..32})
 for name in a/b .a "a b" "" "$long"; do
@@ -182,5 +193,5 @@ for verb in remove clear; do
 	code 1 'no pool' kvblk tenant $verb --yes none late
 done
 refuse kvblk tenant create $pool mode --mode 1777
-expect "tenants" "$(tenants)" "default 0 late 5 chat 2"
+expect "tenants" "$(tenants)" "default 0 late 2"
 no_failures
