@@ -28,6 +28,7 @@ struct lookup_times {
 struct lookup_shared {
 	siphash_key_t key;		/* of the tenant */
 	u16 tenant;
+	bool asks;			/* a daemon may know of missing blocks of the tenant */
 	struct kvblk_id picked[LOOKUP_STEP]; /* of each key in this step: the id to look up */
 	struct kvblk_id ids[];		/* as &lookup.ids, of the tenant */
 };
@@ -49,7 +50,7 @@ struct lookup {
 	bool full;			/* the file's budget is used up: lease no more entries */
 	u32 unserved;			/* keys whose member does not respond */
 	u32 foreign;			/* hits on other nodes' members */
-	bool asks;			/* a daemon may know of missing blocks */
+	bool asks;			/* a daemon may know of missing blocks, also if shared */
 	u32 hashed;			/* keys whose ids are in @ids */
 	struct kvblk_id *missing;	/* the first ones, KVBLK_ASK_IDS at most, if @asks */
 	u32 nr_missing;
@@ -98,14 +99,23 @@ static bool lookup_present(const struct lookup *lu, const struct kvblk_slot *slo
 	return kvblk_slot_present(lu->file->pool, tenant, slot);
 }
 
-/* Collects the missing ones of keys @from to @n - 1 of @ids, looked up in an entered pool. */
-static void lookup_miss(struct lookup *lu, const struct kvblk_id *ids, u64 entries, u32 from, u32 n)
+/*
+ * Collects the missing ones of keys @from to @n - 1, looked up by @ids in an entered pool. Key 0 is
+ * key @first of all.
+ */
+static void lookup_miss(struct lookup *lu, const struct kvblk_id *ids, u64 entries, u32 first,
+			u32 from, u32 n)
 {
+	const struct lookup_shared *shared = lu->shared;
 	u32 i;
 
-	for (i = from; i < n && lu->nr_missing < KVBLK_ASK_IDS; i++)
-		if (!(entries & BIT_ULL(i)) || !lookup_present(lu, &lu->slots[i]))
-			lu->missing[lu->nr_missing++] = ids[i];
+	for (i = from; i < n && lu->nr_missing < KVBLK_ASK_IDS; i++) {
+		if (entries & BIT_ULL(i) && lookup_present(lu, &lu->slots[i]))
+			continue;
+		lu->missing[lu->nr_missing++] = ids[i];
+		if (unlikely(shared) && shared->asks && lu->nr_missing < KVBLK_ASK_IDS)
+			lu->missing[lu->nr_missing++] = shared->ids[first + i];
+	}
 }
 
 /* Looks up the @n keys of @ids, from key @first on, in an entered pool. Returns 0 or -ENOMEM. */
@@ -152,7 +162,7 @@ static int lookup_find(struct lookup *lu, const struct kvblk_id *ids, u32 first,
 			return -ENOMEM;
 	}
 	if (lu->asks && lu->hole)
-		lookup_miss(lu, ids, entries, arg->flags & KVBLK_LOOKUP_PREFIX ? i : 0, n);
+		lookup_miss(lu, ids, entries, first, arg->flags & KVBLK_LOOKUP_PREFIX ? i : 0, n);
 	return 0;
 }
 
@@ -352,7 +362,10 @@ static void lookup_beyond(struct lookup *lu, u32 first)
 		ids = lookup_enter(lu, first, n);
 		if (IS_ERR(ids))
 			return;
-		lookup_miss(lu, ids, kvblk_index_find_many(&pool->index, ids, n, lu->slots), 0, n);
+		if (unlikely(lu->shared))
+			ids = lookup_pick(lu, ids, n);
+		lookup_miss(lu, ids, kvblk_index_find_many(&pool->index, ids, n, lu->slots), first,
+			    0, n);
 		kvblk_pool_leave(pool);
 		cond_resched();
 	}
@@ -420,7 +433,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 {
 	struct kvblk_lookup *arg = data;
 	struct kvblk_pool *pool = file->pool;
-	bool lease = arg->flags & KVBLK_LOOKUP_LEASE;
+	bool lease = arg->flags & KVBLK_LOOKUP_LEASE, shared_asks;
 	struct lookup lu = { .file = file, .arg = arg };
 	ktime_t start = ktime_get();
 	u32 nr = arg->nr_keys, nr_slots = min(nr, LOOKUP_STEP), nr_ids, i;
@@ -439,18 +452,21 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	arg->lease_end_ns = 0;
 
 	lu.keys = u64_to_user_ptr(arg->keys);
-	lu.asks = kvblk_tenant_in_pod(pool, file->tenant) && kvblk_peers_span(pool);
+	shared = kvblk_tenant_shared(pool, file->tenant);
+	shared_asks = shared >= 0 && kvblk_tenant_in_pod(pool, shared);
+	lu.asks = kvblk_peers_span(pool) &&
+		  (shared_asks || kvblk_tenant_in_pod(pool, file->tenant));
 	if (lu.asks)
 		lu.missing = kmalloc_array(KVBLK_ASK_IDS, sizeof(*lu.missing), gfp);
 	nr_ids = lu.asks ? nr : nr_slots;
 	if (arg->times)
 		lu.times = kmalloc(sizeof(*lu.times), gfp);
-	shared = kvblk_tenant_shared(pool, file->tenant);
 	if (unlikely(shared >= 0)) {
 		lu.shared = kvmalloc(struct_size(lu.shared, ids, nr_ids), gfp);
 		if (!lu.shared)
 			goto out;
 		lu.shared->tenant = shared;
+		lu.shared->asks = shared_asks;
 		kvblk_tenant_key_derive(&lu.shared->key, &pool->secret, shared);
 	}
 	/* lookup_pass() clears @found */

@@ -80,6 +80,22 @@ check guest_peers /dev/kvblk/tb/llm delete 1000 /dev/kvblk/ta/llm
 on tb check kvblk member unfollow tb flash0
 on tb check kvblk member unfollow tb flash1
 
+echo "-- hints about a tenant that another one reads"
+of ta llm blocks delete 1000 30 $len
+KV_CHAIN=1 of ta llm blocks put 2000 30 $len 7
+check kvblk member follow tb --hinted /dev/flash0
+check kvblk member follow tb --hinted /dev/flash1
+for name in flash0 flash1; do
+	wait_for 30 foreign_up $name
+done
+check kvblk tenant set tb default --shared llm
+check timeout $((60 * KVBLK_SLOW)) guest_peers /dev/kvblk/tb/default hints 2000 30 /dev/kvblk/ta/llm
+of tb default blocks get 2000 30 $len 7
+expect "hits, of them foreign" "$hits $foreign" "30 30"
+check kvblk tenant set tb default --shared none
+on tb check kvblk member unfollow tb flash0
+on tb check kvblk member unfollow tb flash1
+
 echo "-- the same name and id: shared; others are not"
 check kvblk tenant create ta solo
 of ta default blocks put 0 20 $len 6
