@@ -11,6 +11,8 @@
  * - An old copy is safe, because no node gives an id again: an id that agreed once means the same
  *   tenant on both nodes, or none.
  * - A new tenant gets the id that it has elsewhere, or else one that no followed node has given.
+ *   Ids of other nodes count in the lower half of all ids only, or else a broken node could use up
+ *   the ids of its followers. In the upper half tenants of two nodes may be in conflict.
  */
 #include <linux/netlink.h>
 #include <linux/slab.h>
@@ -18,6 +20,7 @@
 #include "pool/pool.h"
 
 #define REFRESH_TIME	(2 * HZ)	/* longest wait for the tables of other nodes */
+#define ID_FOLLOWED	(KVBLK_TENANT_IDS / 2)	/* ids below follow those of other nodes */
 
 struct comparison {
 	u64 seq;			/* member_list_seq of @own */
@@ -263,12 +266,16 @@ int kvblk_agree_id(struct kvblk_pool *pool, const char *name, bool clear,
 			where = foreign;
 		}
 	}
-	if (given >= next)
+	if (given >= next && (given < ID_FOLLOWED || given == next))
 		return given;
+	if (given > next && !clear)
+		return kvblk_refuse(extack, -ENOTUNIQ, "%.19s gave it id %u, too far from %u: use another name",
+				    where->flash.name, given, next);
 	if (given && !clear)
 		return kvblk_refuse(extack, -ENOTUNIQ, "%.19s has it with id %u, given here before: clear it there",
 				    where->flash.name, given);
 	list_for_each_entry_rcu(foreign, &pool->foreign.list, link)
-		next = max(next, foreign->next_tenant);
+		if (foreign->next_tenant <= ID_FOLLOWED)
+			next = max(next, foreign->next_tenant);
 	return next;
 }

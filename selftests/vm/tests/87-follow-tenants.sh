@@ -5,6 +5,7 @@
 # shared: the node of the second pool finds, gets and touches the first one's blocks, by hints, too. Other tenants are
 # apart. A new tenant gets the id of the tenant on the other node, or an id that neither node gave. Tables in conflict are
 # refused. Blocks of a tenant that conflicts later are neither found nor served until the tables agree; the log says so once.
+# A node that claims to have given nearly all ids uses up no ids of its followers.
 # slow: sweeps of the index take half a minute, and superblocks are read each 5 seconds.
 . "${0%/*}/pool.bash"
 
@@ -40,6 +41,32 @@ logged() {
 
 said() {
 	dmesg | grep -qE "$1"
+}
+
+# claim NEXT: the superblocks of /dev/flash0 say that the next tenant gets this id
+claim() {
+	python3 - "$1" /dev/flash0 <<-'END'
+		import mmap, os, struct, sys
+		def crc32c(data):
+		    crc = 0xffffffff
+		    for byte in data:
+		        crc = table[(crc ^ byte) & 255] ^ crc >> 8
+		    return crc ^ 0xffffffff
+		table = list(range(256))
+		for _ in range(8):
+		    table = [n >> 1 ^ (0x82f63b78 if n & 1 else 0) for n in table]
+		fd = os.open(sys.argv[2], os.O_RDWR | os.O_DIRECT)
+		for at in 0, 65536:
+		    copy = mmap.mmap(-1, 65536)
+		    os.preadv(fd, [copy], at)
+		    crc = copy[8:12]
+		    copy[8:12] = bytes(4)
+		    if struct.pack("<I", crc32c(copy[:])) != crc:
+		        sys.exit("a superblock is damaged")
+		    copy[3976:3980] = struct.pack("<I", int(sys.argv[1]))
+		    copy[8:12] = struct.pack("<I", crc32c(copy[:]))
+		    os.pwritev(fd, [copy], at)
+	END
 }
 
 # foreign_up NAME: the second pool follows this member
@@ -199,6 +226,17 @@ of ta solo blocks put 0 20 $len 12
 of tb solo gets 0 20 12
 of tb llm blocks put 200 20 $len 13
 of ta llm gets 200 20 13
+
+echo "-- a node that claims to have given nearly all ids"
+check kvblk tenant create ta solo2
+check claim 16383
+check kvblk tenant create tb next
+[[ "$(on tb tenants)" =~ next\ ([0-9]+) ]] || fail "tenants: $(on tb tenants)"
+[ "${BASH_REMATCH[1]}" -lt 20 ] || fail "the new tenant has id ${BASH_REMATCH[1]}"
+check claim 4000
+check kvblk tenant clear --yes tb next
+[[ "$(on tb tenants)" =~ next\ 4000 ]] || fail "tenants: $(on tb tenants)"
+check kvblk tenant remove --yes tb next
 
 echo "-- after a restart"
 on tb pool_destroy
