@@ -801,10 +801,13 @@ static int nl_fill_foreign(struct sk_buff *skb, const struct genl_info *info,
 {
 	void *hdr = kvblk_nl_begin(skb, info);
 	struct kvblk_foreign_stats stats;
+	char conflict[KVBLK_NAME_MAX];
 	bool full = !hdr || nl_put_flash(skb, &foreign->flash) ||
 		    nla_put_string(skb, KVBLK_A_MEMBER_OWNER, foreign->owner) ||
 		    nla_put(skb, KVBLK_A_MEMBER_OWNER_NODE, sizeof(foreign->node), foreign->node) ||
-		    (foreign->hinted && nla_put_flag(skb, KVBLK_A_MEMBER_HINTED));
+		    (foreign->hinted && nla_put_flag(skb, KVBLK_A_MEMBER_HINTED)) ||
+		    (kvblk_agree_conflict(foreign, conflict) &&
+		     nla_put_string(skb, KVBLK_A_MEMBER_CONFLICT, conflict));
 
 	if (full || !monitor)
 		return kvblk_nl_end(skb, hdr, full);

@@ -148,6 +148,20 @@ static void conflict_log(struct kvblk_foreign *foreign, const struct comparison 
 			 cmp->here->name, conflict, le16_to_cpu(cmp->there->id), foreign->owner);
 }
 
+bool kvblk_agree_conflict(const struct kvblk_foreign *foreign, char name[KVBLK_NAME_MAX])
+{
+	struct kvblk_pool *pool = foreign->flash.pool;
+	const struct kvblk_d_tenant *entry = pool->tenants.table;
+
+	guard(spinlock)(&pool->member_list_lock);
+	for (; foreign->conflict && entry < pool->tenants.table + KVBLK_SB_TENANTS; entry++)
+		if (entry->flags && le16_to_cpu(entry->id) == foreign->conflict) {
+			strscpy(name, entry->name, KVBLK_NAME_MAX);
+			return true;
+		}
+	return false;
+}
+
 bool kvblk_agree_update(struct kvblk_foreign *foreign)
 {
 	struct kvblk_pool *pool = foreign->flash.pool;

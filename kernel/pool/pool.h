@@ -309,6 +309,8 @@ int kvblk_agree_check(const struct kvblk_foreign *foreign, struct netlink_ext_ac
  */
 int kvblk_agree_id(struct kvblk_pool *pool, const char *name, bool clear,
 		   struct netlink_ext_ack *extack);
+/* Copy the name of a tenant in conflict with the member's node. Returns false if there is none. */
+bool kvblk_agree_conflict(const struct kvblk_foreign *foreign, char name[KVBLK_NAME_MAX]);
 /* Return whether a block of @tenant in a foreign segment is one of this pool's tenant. */
 bool kvblk_foreign_agrees(struct kvblk_pool *pool, u32 seg, u16 tenant);
 /* &kvblk_index.unshared: not kvblk_foreign_agrees(). Does not sleep. */

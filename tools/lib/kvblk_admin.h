@@ -515,6 +515,8 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
  * @gets: blocks delivered from the foreign member
  * @get_bytes: bytes of these
  * @get_misses: gets of its blocks that missed
+ * @conflict: tenant of the pool that @owner has with another id, or whose id it gave to another
+ *	tenant: its blocks are not shared; "" if there is none
  *
  * A KVBLK_MEMBER_STATUS_MISSING member has only @pool, @name, @uuid, @state and @place.
  * The pair @pool, @name is unique in a list. Only the library allocates this structure,
@@ -556,6 +558,7 @@ struct kvblk_member_state {
 	uint64_t gets;
 	uint64_t get_bytes;
 	uint64_t get_misses;
+	char conflict[KVBLK_NAME_LEN_MAX + 1];
 };
 
 /**

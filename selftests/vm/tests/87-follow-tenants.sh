@@ -183,6 +183,9 @@ check kvblk tenant clear --yes ta llm
 expect "tenants" "$(on ta tenants)" "default 0 llm 5 solo 2 more 3 late 4"
 wait_for 20 of tb llm finds 0 0 100
 wait_for 20 said 'tenant llm has id 1 here and 5 on node .* not shared'
+conflict='tenant llm differs on node .* not shared'
+check kvblk status tb | grep "$conflict"
+expect "conflicts" "$(kvblk member list tb --foreign -o json | grep -c '"conflict": "llm"')" 2
 of tb llm blocks get 0 20 $len
 expect "hits of what is not shared any more" "$hits $misses" "0 20"
 of tb llm blocks delete 20 10 $len
@@ -208,6 +211,8 @@ expect "tenants" "$(on ta tenants)" "default 0 llm 6 solo 2 more 3 late 4"
 of ta llm blocks put 50 50 $len 11
 check kvblk member follow tb /dev/flash0
 of tb llm gets 50 50 11
+check kvblk status tb >"$tmp/status"
+refuse grep "$conflict" "$tmp/status"
 of tb llm blocks get 0 50 $len
 expect "hits of what was cleared" "$hits" 0
 for line in 'id 4 is tenant mine here and late on node' 'tenant llm has id 1 here and 5 on node'; do

@@ -159,6 +159,21 @@ static void check_lacks(const struct kvblk_member_state *foreign, struct health_
 		 "destroy the pool, and import it with more --index-slots than all nodes have blocks");
 }
 
+static void check_conflict(const struct kvblk_member_state *foreign, struct health_report *report)
+{
+	struct finding *finding;
+
+	if (!*foreign->conflict)
+		return;
+	finding = add(report, HEALTH_NOTE, foreign->name);
+	snprintf(finding->what, sizeof(finding->what),
+		 "tenant %s differs on node %s: its blocks are not shared", foreign->conflict,
+		 foreign->owner);
+	snprintf(finding->act, sizeof(finding->act),
+		 "see dmesg, which has both ids and names, and run on one of the nodes: kvblk tenant clear %s %s",
+		 foreign->pool, foreign->conflict);
+}
+
 uint64_t index_needs(const struct kvblk_pool_state *pool)
 {
 	return (pool->index_slots + pool->index_lacks) / 8 * 9;
@@ -245,5 +260,6 @@ void health_of(const struct kvblk_pool_state *pool, const struct snapshot *snaps
 			continue;
 		check_foreign(member, report);
 		check_lacks(member, report);
+		check_conflict(member, report);
 	}
 }

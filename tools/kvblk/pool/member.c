@@ -524,13 +524,14 @@ static json_t *foreign_json(const struct kvblk_member_state *member)
 		const bool use = member->has_use;
 
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s,"
-			" s:b, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
+			" s:s*, s:b, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
 			"pool", member->pool,
 			"name", member->name,
 			"path", member->path,
 			"uuid", uuid_format(member->uuid, uuid),
 			"owner", member->owner,
 			"state", kvblk_name(KVBLK_NAME_MEMBER_STATUS, member->state),
+			"conflict", *member->conflict ? member->conflict : NULL,
 			"suspect", (int)member->suspect,
 			"failing", (int)member->failing,
 			"hinted", (int)member->hinted,

@@ -722,6 +722,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&member->get_bytes, tb[KVBLK_A_MEMBER_GET_BYTES]);
 	kvblk_nl_uint(&member->get_misses, tb[KVBLK_A_MEMBER_GET_MISSES]);
 	member->hinted = tb[KVBLK_A_MEMBER_HINTED];
+	kvblk_nl_string(member->conflict, sizeof(member->conflict), tb[KVBLK_A_MEMBER_CONFLICT]);
 	return 0;
 }
 
