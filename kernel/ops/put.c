@@ -380,8 +380,6 @@ static bool put_refused(struct kvblk_req *req)
 {
 	if (kvblk_pool_too_long(req->pool, kvblk_req_encrypted(req), req->bytes))
 		return kvblk_req_over(req, -EFBIG);
-	if (kvblk_req_encrypted(req) && kvblk_tenant_locked(req->pool, req->tenant))
-		return kvblk_req_over(req, -ENOKEY);
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
 	if (kvblk_req_crowded(req))
@@ -545,6 +543,9 @@ static enum put_step put_look(struct kvblk_req *req, struct kvblk_slot *old)
 
 	if (!put_begin(req))
 		return kvblk_req_over(req, -ENODEV);
+	/* even if the block is present, because without the key no get returns it */
+	if (kvblk_req_encrypted(req) && kvblk_tenant_locked(pool, req->tenant))
+		return kvblk_req_over(req, -ENOKEY);
 	req->throttled = false;
 	req->write.replaces = false;
 	req->space_seq = atomic_read(&pool->space_seq);

@@ -72,6 +72,7 @@ no_key() {
 	of $blue lookup 1 40 70000
 	expect "blocks found without the key" "$present" 40
 	code 1 'key of the encrypted tenant is missing' kvblk put $pool/blue new "$tmp/marked"
+	code 1 'key of the encrypted tenant is missing' kvblk put $pool/blue marked "$tmp/marked"
 }
 
 kv_load
