@@ -14,7 +14,8 @@
  *   past the caches.
  * - The payload of an encrypted tenant is copied, and encrypted in place once for a reservation,
  *   whose seq is the nonce. A reservation that is not used, or fails, leaves nothing to try again
- *   with: the payload is copied again.
+ *   with: the payload is copied again. An entry is taken over only after the encryption, which may
+ *   fail; a put that removes a block before is of an NVMe command, whose tenant is not encrypted.
  */
 #include "memory/cipher.h"
 #include "request.h"
@@ -241,7 +242,7 @@ static int put_memory(struct kvblk_req *req)
 	return 0;
 }
 
-/* Encrypts the payload for the reservation. Returns 0, -ENOKEY, -ENOMEM or an errno. */
+/* Encrypts the payload for the reservation. Returns 0, -ENOKEY, -ENOMEM or -EIO. */
 static noinline int put_encrypt(struct kvblk_req *req)
 {
 	const struct kvblk_rec rec = put_rec(req);
@@ -249,14 +250,16 @@ static noinline int put_encrypt(struct kvblk_req *req)
 	int err;
 
 	cipher = kvblk_tenant_cipher(req->pool, req->tenant, rec.activation, rec.key_epoch);
-	if (IS_ERR(cipher))
-		return PTR_ERR(cipher);
-	/* even after an error, because some of the payload may be encrypted */
-	req->write.sealed = true;
-	err = kvblk_cipher_seal(cipher, &rec, 0, req->mem.bv, kvblk_mem_payload(&req->mem),
-				kvblk_header_tags(req->header));
-	kvblk_cipher_put(cipher);
-	return err;
+	err = PTR_ERR_OR_ZERO(cipher);
+	if (!err) {
+		/* even after an error, because some of the payload may be encrypted */
+		req->write.sealed = true;
+		err = kvblk_cipher_seal(cipher, &rec, 0, req->mem.bv, kvblk_mem_payload(&req->mem),
+					kvblk_header_tags(req->header));
+		kvblk_cipher_put(cipher);
+	}
+	/* others, of the crypto layer, mean something else to callers, as -ENOENT */
+	return err && err != -ENOKEY && err != -ENOMEM ? -EIO : err;
 }
 
 static void put_submit(struct kvblk_queued_io *queued)
