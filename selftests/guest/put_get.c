@@ -781,6 +781,41 @@ TEST(checksums)
 	       res.res == -ENOENT ? "a miss" : "for the caller to see");
 }
 
+/*
+ * Producers' checksums are of the plaintext: a put checks them, and a get returns none.
+ * KV_ENCRYPTED: the node's tenant is encrypted.
+ */
+TEST(checksums_of_an_encrypted_tenant)
+{
+	static const size_t sizes[] = { 1, 65536, 100000 };
+
+	if (!getenv("KV_ENCRYPTED"))
+		SKIP("the node's tenant is not encrypted");
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		uint64_t nr = new_keys(1);
+		struct kvblk_result res;
+		struct kvblk_op op;
+		size_t n;
+
+		kv_fill(kv_seed(nr, 0), 0, put_area(0), sizes[i]);
+		n = sums_of(put_area(0), sizes[i], ws.sums);
+		op = sums_op(KVBLK_OP_PUT, nr, put_area(0), sizes[i], n);
+		/* of the last chunk */
+		ws.sums[n - 1] ^= 1;
+		EXPECT_EQ(kv_one(fd, &op).res, -EBADMSG, "put with a wrong checksum");
+		EXPECT_EQ(kv_size(fd, nr), 0, "lookup of it");
+		ws.sums[n - 1] ^= 1;
+		EXPECT_EQ(kv_one(fd, &op).res, sizes[i], "put with checksums");
+		memset(ws.sums, KV_UNTOUCHED, sizeof(ws.sums));
+		op = sums_op(KVBLK_OP_GET, nr, get_area(0), sizes[i], n);
+		res = kv_one(fd, &op);
+		EXPECT_EQ(res.res, sizes[i], "get");
+		EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, get_area(0), sizes[i]), -1, "bytes");
+		EXPECT(!(res.flags & KVBLK_RES_CHECKSUMS), "the get has checksums");
+	}
+	PASSED("checked, and not stored");
+}
+
 /* A block whose checksums are wrong: only a get whose caller checks has it, in whole chunks. */
 TEST(caller_checks)
 {
