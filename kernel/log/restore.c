@@ -121,6 +121,7 @@ static bool seq_given(struct kvblk_pool *pool, u64 seq)
 static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
 	bool encrypted = kvblk_tenant_encrypted(pool, slot->tenant);
+	u32 bytes = kvblk_header_bytes(encrypted, slot->len);
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
 	struct kvblk_place place;
@@ -135,14 +136,15 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	if (!seg)
 		return 0;
 	if (kvblk_flash_may_read(&member->flash)) {
-		header = kvblk_header_alloc(encrypted, slot->len, GFP_KERNEL | __GFP_NOFAIL);
+		/* up to five pages, which need not be contiguous */
+		header = kvmalloc(bytes, GFP_KERNEL | __GFP_NOFAIL);
 		place = kvblk_slot_place(&member->flash, slot, gen);
 		if (!kvblk_io_read(&member->flash, kvblk_slot_pos(&member->flash, slot), header,
-				   kvblk_header_bytes(encrypted, slot->len)))
+				   bytes))
 			seq = kvblk_record_identify(&place, encrypted, slot->len, header,
 						    &pool->secret, &rec) &&
 			      seq_given(pool, rec.seq) ? rec.seq : 0;
-		kvblk_header_free(header, encrypted, slot->len);
+		kvfree(header);
 	}
 	kvblk_segment_put(member, seg);
 	return seq;
