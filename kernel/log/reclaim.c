@@ -16,6 +16,7 @@
 #include <linux/vmalloc.h>
 
 #include "log/log.h"
+#include "memory/cipher.h"
 #include "memory/memory.h"
 #include "trace.h"
 
@@ -233,6 +234,29 @@ static void copies_wait_reads(struct victim *v, u32 nr)
 	copies_wait(v);
 }
 
+/*
+ * Decrypts a payload, and encrypts it again, which gives the same bytes. Only a match proves the
+ * payload of a segment that was open at a crash, and puts take copies for proven. Returns 0,
+ * -EBADMSG, or -ENODATA if nothing is known now, as without the key.
+ */
+static int copy_prove(struct copy *copy)
+{
+	const struct bvec_iter payload = kvblk_mem_payload(&copy->mem);
+	const struct kvblk_rec *rec = &copy->rec;
+	u8 *tags = kvblk_header_tags(copy->header);
+	struct kvblk_cipher *cipher;
+	int err;
+
+	cipher = kvblk_keys_cipher(&copy->victim->pool->tenants.keys, rec->tenant, rec->activation,
+				   rec->key_epoch);
+	if (IS_ERR(cipher))
+		return -ENODATA;
+	err = kvblk_cipher_open(cipher, rec, 0, copy->mem.bv, payload, tags) ?:
+	      kvblk_cipher_seal(cipher, rec, 0, copy->mem.bv, payload, tags);
+	kvblk_cipher_put(cipher);
+	return err && err != -EBADMSG ? -ENODATA : err;
+}
+
 static int copy_check(struct copy *copy)
 {
 	struct victim *v = copy->victim;
@@ -240,6 +264,7 @@ static int copy_check(struct copy *copy)
 	const struct kvblk_slot *slot = &copy->vrec->slot;
 	struct kvblk_place place = kvblk_slot_place(flash, slot, v->seg->gen);
 	enum kvblk_verdict verdict;
+	int err;
 
 	if (copy->io.status) {
 		kvblk_flash_error(flash, KVBLK_ERROR_READ, place.segment);
@@ -257,8 +282,14 @@ static int copy_check(struct copy *copy)
 	/* no get would trust the copy */
 	if (verdict == KVBLK_REFUSE)
 		return -ENODATA;
-	/* ciphertext and tags are copied as they are, because the key may be missing */
-	if (verdict == KVBLK_SERVE || kvblk_rec_encrypted(&copy->rec) ||
+	/* elsewhere, ciphertext and tags are copied as they are, because the key may be missing */
+	if (kvblk_rec_encrypted(&copy->rec)) {
+		err = v->seg->flags & KVBLK_SEGF_UNPROVEN ? copy_prove(copy) : 0;
+		if (err == -EBADMSG)
+			goto damaged;
+		return err;
+	}
+	if (verdict == KVBLK_SERVE ||
 	    kvblk_payload_open(&copy->mem, NULL, copy->rec.integrity, copy->rec.crcs))
 		return 0;
 	if (kvblk_proofs[copy->rec.integrity].by_caller) {

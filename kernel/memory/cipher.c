@@ -5,6 +5,7 @@
 #include <linux/bvec.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
+#include <linux/xarray.h>
 
 #include "memory/cipher.h"
 
@@ -176,6 +177,31 @@ void kvblk_key_put(struct kvblk_key *key)
 	list_for_each_entry_safe(cipher, next, &key->ciphers, link)
 		cipher_drop(key, cipher);
 	kfree_sensitive(key);
+}
+
+/* Returns the key of @tenant with a reference, or NULL. */
+static struct kvblk_key *key_of(struct xarray *keys, u16 tenant)
+{
+	struct kvblk_key *key;
+
+	xa_lock(keys);
+	key = xa_load(keys, tenant);
+	if (key)
+		kvblk_key_get(key);
+	xa_unlock(keys);
+	return key;
+}
+
+struct kvblk_cipher *kvblk_keys_cipher(struct xarray *keys, u16 tenant, u64 activation, u16 epoch)
+{
+	struct kvblk_key *key = key_of(keys, tenant);
+	struct kvblk_cipher *cipher;
+
+	if (!key)
+		return ERR_PTR(-ENOKEY);
+	cipher = kvblk_cipher_get(key, activation, epoch);
+	kvblk_key_put(key);
+	return cipher;
 }
 
 /* ---- chunks ---- */

@@ -16,6 +16,7 @@
 
 struct bio_vec;
 struct bvec_iter;
+struct xarray;
 
 /* Key of a tenant, with the ciphers of its records. */
 struct kvblk_key;
@@ -38,6 +39,8 @@ void kvblk_key_put(struct kvblk_key *key);
 
 /* Returns the cipher of a record, with a reference, or an ERR_PTR(). May sleep. */
 struct kvblk_cipher *kvblk_cipher_get(struct kvblk_key *key, u64 activation, u16 epoch);
+/* kvblk_cipher_get() of the key of @tenant in @keys, or -ENOKEY if there is none. */
+struct kvblk_cipher *kvblk_keys_cipher(struct xarray *keys, u16 tenant, u64 activation, u16 epoch);
 void kvblk_cipher_put(struct kvblk_cipher *cipher);
 /*
  * Seal or open whole chunks of @rec's payload in place, from chunk @first on; @part is memory that

@@ -15,19 +15,6 @@ struct check_input {
 	u8 name[KVBLK_NAME_MAX];
 } __packed;
 
-/* Returns the key of @tenant with a reference, or NULL. */
-static struct kvblk_key *key_of(struct kvblk_pool *pool, u16 tenant)
-{
-	struct kvblk_key *key;
-
-	xa_lock(&pool->tenants.keys);
-	key = xa_load(&pool->tenants.keys, tenant);
-	if (key)
-		kvblk_key_get(key);
-	xa_unlock(&pool->tenants.keys);
-	return key;
-}
-
 bool kvblk_tenant_locked(struct kvblk_pool *pool, u16 tenant)
 {
 	return kvblk_tenant_encrypted(pool, tenant) && !xa_load(&pool->tenants.keys, tenant);
@@ -36,14 +23,7 @@ bool kvblk_tenant_locked(struct kvblk_pool *pool, u16 tenant)
 struct kvblk_cipher *kvblk_tenant_cipher(struct kvblk_pool *pool, u16 tenant, u64 activation,
 					 u16 epoch)
 {
-	struct kvblk_key *key = key_of(pool, tenant);
-	struct kvblk_cipher *cipher;
-
-	if (!key)
-		return ERR_PTR(-ENOKEY);
-	cipher = kvblk_cipher_get(key, activation, epoch);
-	kvblk_key_put(key);
-	return cipher;
+	return kvblk_keys_cipher(&pool->tenants.keys, tenant, activation, epoch);
 }
 
 /* Returns a key of @bytes for new records of @entry, or an ERR_PTR() with a message. */
