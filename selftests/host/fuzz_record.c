@@ -32,6 +32,9 @@ enum target {
 	LONG_RECORD_HEAD,	/* header of 2 units, only the first one read */
 	SHORT_CRC,		/* header of 1 unit with KVBLK_RECF_SHORT_CRC */
 	LONG_SHORT_CRC,		/* header of 2 units with KVBLK_RECF_SHORT_CRC */
+	ENCRYPTED,		/* header of 1 unit with tags */
+	LONG_ENCRYPTED,		/* header of 2 units with tags */
+	ENCRYPTED_SHORT_CRC,	/* header of 1 unit with tags and KVBLK_RECF_SHORT_CRC */
 	FILLER,
 	SUMMARY,
 	TABLE,
@@ -72,14 +75,15 @@ static u8 *image_new(enum target target, size_t size)
 	return images[target];
 }
 
-static void record_image(enum target target, u32 length, bool short_crc)
+static void record_image(enum target target, u32 length, u8 integrity, bool short_crc)
 {
 	struct kvblk_rec rec = {
 		.id = { 1, 2 }, .seq = 3, .layout_tag = 4, .caller_tag = 5,
 		.parent = 6, .length = length, .expiry = 7, .tenant = 8,
-		.key_len = 9, .priority = 1, .integrity = 1, .key = "ninebytes",
+		.key_len = 9, .priority = 1, .integrity = integrity, .activation = 10,
+		.key = "ninebytes",
 	};
-	size_t size = (size_t)kvblk_header_units(false, length) * KVBLK_UNIT;
+	size_t size = kvblk_header_bytes(kvblk_rec_encrypted(&rec), length);
 
 	kvblk_record_encode(image_new(target, size), &rec, &place, &secret, short_crc);
 }
@@ -157,11 +161,14 @@ static void images_make(void)
 	static const u8 seed[32] = { 1, 2, 3 };
 
 	kvblk_secret_derive(&secret, seed);
-	record_image(RECORD, 300000, false);
-	record_image(LONG_RECORD, 60 << 20, false);
-	record_image(LONG_RECORD_HEAD, 60 << 20, false);
-	record_image(SHORT_CRC, 300000, true);
-	record_image(LONG_SHORT_CRC, 60 << 20, true);
+	record_image(RECORD, 300000, KVBLK_INTEGRITY_CRC32C, false);
+	record_image(LONG_RECORD, 60 << 20, KVBLK_INTEGRITY_CRC32C, false);
+	record_image(LONG_RECORD_HEAD, 60 << 20, KVBLK_INTEGRITY_CRC32C, false);
+	record_image(SHORT_CRC, 300000, KVBLK_INTEGRITY_CRC32C, true);
+	record_image(LONG_SHORT_CRC, 60 << 20, KVBLK_INTEGRITY_CRC32C, true);
+	record_image(ENCRYPTED, 300000, KVBLK_INTEGRITY_AES_GCM, false);
+	record_image(LONG_ENCRYPTED, 20 << 20, KVBLK_INTEGRITY_AES_GCM, false);
+	record_image(ENCRYPTED_SHORT_CRC, 300000, KVBLK_INTEGRITY_AES_GCM, true);
 	image_sizes[LONG_RECORD_HEAD] = KVBLK_UNIT;
 	kvblk_filler_encode(image_new(FILLER, KVBLK_UNIT), 12, &place, &secret);
 	summary_image();

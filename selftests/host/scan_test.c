@@ -29,6 +29,7 @@
 #define LENGTH		5000u
 #define GENERATION	7u
 #define INCARNATION	0x1122334455667788ull
+#define ACTIVATION	0x8877665544332211ull
 
 static u8 *image;
 static struct kvblk_secret secret;
@@ -62,6 +63,9 @@ static struct kvblk_rec rec_of(u32 segment, u32 nr)
 	static char key[32];
 	struct kvblk_rec rec = {
 		.seq = 1000 * segment + nr + 1, .length = LENGTH, .key = key,
+		/* records of encrypted tenants and of others share segments */
+		.integrity = nr % 3 ? KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_AES_GCM,
+		.activation = nr % 3 ? 0 : ACTIVATION,
 	};
 
 	rec.key_len = snprintf(key, sizeof(key), "block %u of segment %u", nr, segment);
