@@ -230,6 +230,10 @@ int kvblk_pool_import(struct kvblk_admin *admin,
  * @pod_uuid: identity of the pod
  * @node: identity of @owner; zeroes: unknown
  * @own: this host is @owner: by @node, or by the hosts' names if an identity is unknown
+ * @nr_tenants: number of tenants of the pool, with "default". Since version 1.1
+ * @tenants: name, id, and whether payloads are encrypted, as recorded on this member. Since
+ *	version 1.1
+ * @seq: number of this superblock, which grows with each write. Since version 1.1
  *
  * Only the library allocates this structure, which may grow at its end. The fields report
  * what is on media; the kernel decides what is valid.
@@ -259,6 +263,13 @@ struct kvblk_found {
 	uint8_t pod_uuid[16];
 	uint8_t node[16];
 	bool own;
+	uint32_t nr_tenants;
+	struct {
+		char name[KVBLK_NAME_LEN_MAX + 1];
+		uint16_t id;
+		bool encrypted;
+	} tenants[704];
+	uint64_t seq;
 };
 
 /**

@@ -107,6 +107,20 @@ static bool given_away(const struct kvblk_d_super *place, const struct kvblk_d_s
 	return true;
 }
 
+static void take_tenants(struct kvblk_found *found, const struct kvblk_d_super *sb)
+{
+	const struct kvblk_d_tenant *entry = sb->tenants;
+
+	for (; entry < sb->tenants + KVBLK_SB_TENANTS; entry++) {
+		if (!entry->flags)
+			continue;
+		take_name(found->tenants[found->nr_tenants].name, entry->name, sizeof(entry->name));
+		found->tenants[found->nr_tenants].id = le16toh(entry->id);
+		found->tenants[found->nr_tenants++].encrypted =
+			le16toh(entry->flags) & KVBLK_TENANTF_ENCRYPTED;
+	}
+}
+
 static struct kvblk_found *found_new(const char *path, const struct kvblk_d_super *sb)
 {
 	struct kvblk_found *found = found_at(path);
@@ -127,6 +141,7 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 	}
 	found->epoch = le64toh(sb->epoch);
 	found->roster_seq = le64toh(sb->list_seq);
+	found->seq = le64toh(sb->seq);
 	found->clean = le16toh(sb->state) == KVBLK_SB_CLEAN;
 	found->nr_members = le32toh(sb->nr_members);
 	found->data_start = le64toh(sb->data_start);
@@ -142,6 +157,7 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 			       sb->places[i].parts[part].text, KVBLK_SB_PLACE_PART);
 		clean_text(found->places[i], sizeof(found->places[i]));
 	}
+	take_tenants(found, sb);
 	return found;
 }
 
