@@ -22,6 +22,8 @@ static const char *const kinds[] = {
 	[STEP_ADD] = "add",
 	[STEP_FOLLOW] = "follow",
 	[STEP_SET] = "set",
+	[STEP_TENANT] = "tenant",
+	[STEP_TENANT_SET] = "tenant",
 };
 
 static const char *const outcomes[] = {

@@ -53,6 +53,9 @@ expect "limits" "$(limits)" "0640 65534 67108864 33554432 900 800 1048576 300 co
 echo "-- only what differs is set; a removed tenant is created again"
 check kvblk tenant set $pool blue --mode 0600 --quota-dram 0
 applied "set tenant blue of pool $pool: mode from 0600 to 0640, quota_dram from 0 to 1048576: done" "$note"
+check kvblk tenant set $pool blue --mode 0600
+kvblk apply --config "$conf" -o json >"$tmp/applied" || fail "exit code $?: $(cat "$tmp/applied")"
+expect "steps in JSON" "$(python3 -c 'import json, sys; print(*(s["step"] for s in json.load(sys.stdin)))' <"$tmp/applied")" "tenant note"
 check kvblk tenant remove $pool common --yes
 kvblk apply --config "$conf" >"$tmp/applied" || fail "exit code $?: $(cat "$tmp/applied")"
 grep -qx "create tenant common of pool $pool: done" "$tmp/applied" || fail "no tenant was created"
