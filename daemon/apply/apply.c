@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/signature.h"
 #include "host/fabrics.h"
+#include "host/kept.h"
 
 #define WHY_LEN		512
 #define LONGEST_SHIFT	6
@@ -295,9 +296,104 @@ static int open_admin(struct kvblk_admin **admin, char *why)
 	return err;
 }
 
+static struct kept_key key_of(const struct step *step)
+{
+	struct kept_key key;
+
+	memcpy(key.pool_uuid, step->pool_uuid, sizeof(key.pool_uuid));
+	snprintf(key.tenant, sizeof(key.tenant), "%s", step->value);
+	return key;
+}
+
+/* Take the lock of the kept files. Returns the lock, or a negative errno described in @why. */
+static int lock_kept(char *why)
+{
+	char path[KEPT_PATH_LEN];
+	int lock = kept_lock();
+
+	if (lock < 0)
+		snprintf(why, WHY_LEN, "%s: %s", kept_path("lock", path), strerror(-lock));
+	return lock;
+}
+
+/* Returns 0 if the tenant is absent now, -EEXIST if present, or another negative errno. */
+static int tenant_is_absent(struct kvblk_admin *admin, const struct step *step, char *why)
+{
+	struct kvblk_tenant_state *list = NULL;
+	int err = kvblk_tenant_list(admin, step->pool, &list);
+
+	if (!err && !list)
+		err = -ENOENT;
+	for (const struct kvblk_tenant_state *now = list; !err && now; now = now->next) {
+		if (!strcmp(now->name, step->value))
+			err = -EEXIST;
+	}
+	kvblk_list_free(list);
+	if (err)
+		snprintf(why, WHY_LEN, "%s", err == -EEXIST ? "the tenant is there again" :
+			 strerror(-err));
+	return err;
+}
+
+/*
+ * Create an encrypted tenant with a new key. The lock keeps other processes from removing the key
+ * before the tenant exists.
+ */
+static int create_encrypted(struct kvblk_admin *admin, const struct step *step,
+			    struct kvblk_tenant_spec *spec, char *why)
+{
+	const struct kept_key key = key_of(step);
+	int err, lock = lock_kept(why);
+
+	if (lock < 0)
+		return lock;
+	err = tenant_is_absent(admin, step, why);
+	if (!err) {
+		spec->key = tenant_key_make(&key, step->master, why, WHY_LEN);
+		err = spec->key ? 0 : -ENOKEY;
+	}
+	if (spec->key) {
+		err = admin_result(admin, kvblk_tenant_create(admin, step->pool, spec), why);
+		tenant_key_drop(spec->key);
+	}
+	close(lock);
+	return err;
+}
+
+static int give_key(struct kvblk_admin *admin, const struct step *step, char *why)
+{
+	const struct kept_key key = key_of(step);
+	int32_t serial = tenant_key_load(&key, why, WHY_LEN);
+	int err;
+
+	if (!serial)
+		return -ENOKEY;
+	err = admin_result(admin, kvblk_tenant_key(admin, step->pool, step->value, serial), why);
+	tenant_key_drop(serial);
+	return err;
+}
+
+static int remove_key(struct kvblk_admin *admin, const struct step *step, char *why)
+{
+	const struct kept_key key = key_of(step);
+	int err, lock = lock_kept(why);
+
+	if (lock < 0)
+		return lock;
+	/* since the plan, another process may have created the tenant, with a new key */
+	err = tenant_is_absent(admin, step, why);
+	if (!err) {
+		err = tenant_key_remove(&key);
+		if (err)
+			snprintf(why, WHY_LEN, "%s", strerror(-err));
+	}
+	close(lock);
+	return err;
+}
+
 static int change_tenant(const struct step *step, char *why)
 {
-	const struct kvblk_tenant_spec spec = {
+	struct kvblk_tenant_spec spec = {
 		.size = sizeof(spec),
 		.mode = step->change.mode,
 		.uid = step->change.uid,
@@ -309,9 +405,17 @@ static int change_tenant(const struct step *step, char *why)
 
 	if (err)
 		return err;
-	err = step->kind == STEP_TENANT ? kvblk_tenant_create(admin, step->pool, &spec) :
-	      kvblk_tenant_set(admin, step->pool, step->value, &step->change);
-	err = admin_result(admin, err, why);
+	if (step->kind == STEP_TENANT_KEY)
+		err = give_key(admin, step, why);
+	else if (step->kind == STEP_KEY_REMOVE)
+		err = remove_key(admin, step, why);
+	else if (step->master)
+		err = create_encrypted(admin, step, &spec, why);
+	else if (step->kind == STEP_TENANT)
+		err = admin_result(admin, kvblk_tenant_create(admin, step->pool, &spec), why);
+	else
+		err = admin_result(admin, kvblk_tenant_set(admin, step->pool, step->value,
+							   &step->change), why);
 	kvblk_admin_close(admin);
 	return err;
 }
@@ -362,6 +466,8 @@ static int carry_out(const struct step *step, char *why)
 		return set_value(step, why);
 	case STEP_TENANT:
 	case STEP_TENANT_SET:
+	case STEP_TENANT_KEY:
+	case STEP_KEY_REMOVE:
 		return change_tenant(step, why);
 	case STEP_NOTE:
 		break;
@@ -478,6 +584,15 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 	return err;
 }
 
+static bool keeps_any(const struct config *config)
+{
+	for (size_t i = 0; i < config->nr_pools; i++) {
+		if (plan_keeps(&config->pools[i]))
+			return true;
+	}
+	return false;
+}
+
 /* Limit result->next to the earliest time at which a pool may be imported degraded. */
 static void wait_for_pools(const struct apply *apply, const struct config *config,
 			   struct apply_result *result)
@@ -520,6 +635,8 @@ int apply(struct apply *apply, const struct config *config, bool dry_run,
 			result->next = left;
 	}
 	wait_for_pools(apply, config, result);
+	if (keeps_any(config) && (result->next < 0 || result->next > PLAN_KEEP_GAP))
+		result->next = PLAN_KEEP_GAP;
 	if (apply->follows && (result->next < 0 || result->next > PLAN_FOLLOW_GAP))
 		result->next = PLAN_FOLLOW_GAP;
 	if (plan_needs_beats(config) && (result->next < 0 || result->next > BEATS_GAP))

@@ -24,6 +24,8 @@ static const char *const kinds[] = {
 	[STEP_SET] = "set",
 	[STEP_TENANT] = "tenant",
 	[STEP_TENANT_SET] = "tenant",
+	[STEP_TENANT_KEY] = "key",
+	[STEP_KEY_REMOVE] = "key",
 };
 
 static const char *const outcomes[] = {

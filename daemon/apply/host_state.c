@@ -221,6 +221,21 @@ static int read_links(const struct config *config, struct state *state)
 	return err;
 }
 
+/* List the kept keys of the running pools of @config. */
+static int read_kept(const struct config *config, struct state *state)
+{
+	const struct config_pool *want = config->pools;
+	int err = 0;
+
+	for (; want < config->pools + config->nr_pools; want++) {
+		for (const struct kvblk_pool_state *pool = state->pools; !err && pool; pool = pool->next) {
+			if (!strcmp(pool->name, want->name))
+				err = tenant_key_list(pool->uuid, &state->keys, &state->nr_keys);
+		}
+	}
+	return err;
+}
+
 int state_read(const struct config *config, struct state *state)
 {
 	int err = read_modules(config, state);
@@ -236,7 +251,7 @@ int state_read(const struct config *config, struct state *state)
 		err = read_links(config, state);
 	if (!err && plan_needs_scan(config, state))
 		err = kvblk_scan(NULL, 0, &state->found);
-	return err;
+	return err ? err : read_kept(config, state);
 }
 
 void state_free(struct state *state)
@@ -249,6 +264,7 @@ void state_free(struct state *state)
 	kvblk_list_free(state->foreign);
 	kvblk_list_free(state->tenants);
 	free(state->tunables);
+	free(state->keys);
 	kvblk_list_free(state->found);
 	for (size_t i = 0; i < state->nr_links; i++)
 		free(state->links[i].device);

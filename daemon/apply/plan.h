@@ -10,6 +10,7 @@
 
 #include "lib/kvblk_admin.h"
 #include "config/config.h"
+#include "host/tenant_keys.h"
 
 /**
  * struct state_controller - a connection to an NVMe-oF subsystem, as sysfs shows it
@@ -80,6 +81,8 @@ struct state_silence {
  * @tenants: tenants of all running pools
  * @tunables: tunables of all running pools
  * @nr_tunables: entries of @tunables
+ * @keys: tenants with kept keys, of running and found pools of the configuration
+ * @nr_keys: entries of @keys
  * @found: members found on devices; NULL: none, or no scan was needed
  * @links: resolved paths
  * @nr_links: entries of @links
@@ -103,6 +106,8 @@ struct state {
 	struct kvblk_tenant_state *tenants;
 	struct state_tunables *tunables;
 	size_t nr_tunables;
+	struct kept_key *keys;
+	size_t nr_keys;
 	struct kvblk_found *found;
 	struct state_link *links;
 	size_t nr_links;
@@ -123,8 +128,11 @@ struct state {
  * @STEP_FOLLOW: unfollow @replaced in @pool, then follow the only entry of @paths by the name
  *	@value
  * @STEP_SET: write @value to the only entry of @paths
- * @STEP_TENANT: create the tenant @value of @pool, with the node of @change
+ * @STEP_TENANT: create the tenant @value of @pool, with the node of @change; encrypted if there is
+ *	@master
  * @STEP_TENANT_SET: change the tenant @value of @pool as @change says
+ * @STEP_TENANT_KEY: give the kept key of the tenant @value of @pool
+ * @STEP_KEY_REMOVE: remove the kept keys of @value, a removed tenant of @pool
  */
 enum step_kind {
 	STEP_NOTE,
@@ -137,6 +145,8 @@ enum step_kind {
 	STEP_SET,
 	STEP_TENANT,
 	STEP_TENANT_SET,
+	STEP_TENANT_KEY,
+	STEP_KEY_REMOVE,
 };
 
 /**
@@ -147,6 +157,8 @@ enum step_kind {
  * @pool: name of the pool
  * @fabric: target of the connection; owned by configuration or state
  * @replaced: UUID of a foreign member, or NULL; owned by the state
+ * @pool_uuid: UUID of @pool, of steps that use keys
+ * @master: master key of a new encrypted tenant, or NULL; owned by the configuration
  * @paths: devices, or a file
  * @node: identity of the lost node
  * @degraded: import without the missing members
@@ -163,6 +175,8 @@ struct step {
 	char *pool;
 	struct config_fabric *fabric;
 	const uint8_t *replaced;
+	uint8_t pool_uuid[16];
+	const char *master;
 	struct texts paths;
 	uint8_t node[16];
 	bool degraded;
@@ -209,6 +223,11 @@ bool plan_needs_scan(const struct config *config, const struct state *state);
 
 /* Returns true if a pool of @config adopts pools of lost nodes, so that beats must be read. */
 bool plan_needs_beats(const struct config *config);
+
+/* Returns true if @pool has encrypted tenants by the file, so that its keys are kept. */
+bool plan_keeps(const struct config_pool *pool);
+
+#define PLAN_KEEP_GAP	30
 
 /* Plan the steps from @state to @config. Returns 0 or -ENOMEM; free with steps_free(). */
 int plan(const struct config *config, const struct state *state, struct step **steps);

@@ -41,7 +41,8 @@ void plan_following(const struct kvblk_pool_state *pool, const struct state *sta
 		    struct steps *steps);
 
 /* Plan the tenants of @pool, which is @wanted in the file. */
-void plan_tenants(const struct config_pool *wanted, const struct kvblk_pool_state *pool,
-		  const struct state *state, struct steps *steps);
+void plan_tenants(const struct config *config, const struct config_pool *wanted,
+		  const struct kvblk_pool_state *pool, const struct state *state,
+		  struct steps *steps);
 
 #endif

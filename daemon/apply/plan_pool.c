@@ -447,7 +447,7 @@ void plan_pools(const struct config *config, const struct state *state, struct s
 			if (*pool->pod && want->pod.follow)
 				plan_following(pool, state, config->directory.engine, steps);
 			plan_tunables(want, state, steps);
-			plan_tenants(want, pool, state, steps);
+			plan_tenants(config, want, pool, state, steps);
 		}
 	}
 	for (pool = state->pools; pool; pool = pool->next) {

@@ -16,6 +16,17 @@ char *plan_tenant(const char *pool, const char *name, char buf[PLAN_TENANT_LEN])
 	return buf;
 }
 
+bool plan_keeps(const struct config_pool *pool)
+{
+	const struct config_tenant *tenants = pool->tenants.item;
+
+	for (size_t i = 0; i < pool->tenants.nr; i++) {
+		if (tenants[i].encrypted)
+			return true;
+	}
+	return false;
+}
+
 static const struct kvblk_tenant_state *tenant_of(const struct state *state, const char *pool,
 						  const char *name)
 {
@@ -44,16 +55,47 @@ static struct kvblk_tenant_change change_to(const struct config_tenant *want)
 	};
 }
 
-static void plan_create(const struct config_tenant *want, const char *pool, struct steps *steps)
+static void plan_create(const struct config_tenant *want, const struct kvblk_pool_state *pool,
+			const char *master, struct steps *steps)
 {
-	struct step *step = add_step(steps, STEP_TENANT, "create tenant %s of pool %s", want->name,
-				     pool);
+	struct step *step = add_step(steps, STEP_TENANT, "create %stenant %s of pool %s",
+				     want->encrypted ? "encrypted " : "", want->name, pool->name);
 
 	if (!step)
 		return;
 	step->change = change_to(want);
-	keep_text(steps, &step->pool, pool);
+	step->master = want->encrypted ? master : NULL;
+	memcpy(step->pool_uuid, pool->uuid, sizeof(step->pool_uuid));
+	keep_text(steps, &step->pool, pool->name);
 	keep_text(steps, &step->value, want->name);
+}
+
+static void plan_key(enum step_kind kind, const char *what, const struct kvblk_pool_state *pool,
+		     const char *tenant, struct steps *steps)
+{
+	struct step *step = add_step(steps, kind, "%s of tenant %s of pool %s", what, tenant,
+				     pool->name);
+
+	if (!step)
+		return;
+	memcpy(step->pool_uuid, pool->uuid, sizeof(step->pool_uuid));
+	keep_text(steps, &step->pool, pool->name);
+	keep_text(steps, &step->value, tenant);
+}
+
+/* Plan to remove the kept keys of removed tenants. */
+static void plan_key_removals(const struct kvblk_pool_state *pool, const struct state *state,
+			      struct steps *steps)
+{
+	/* the list of an older module is empty */
+	if (!tenant_of(state, pool->name, "default"))
+		return;
+	for (size_t i = 0; i < state->nr_keys; i++) {
+		if (same_uuid(state->keys[i].pool_uuid, pool->uuid) &&
+		    !tenant_of(state, pool->name, state->keys[i].tenant))
+			plan_key(STEP_KEY_REMOVE, "remove the kept keys", pool,
+				 state->keys[i].tenant, steps);
+	}
 }
 
 /* Differences between the file and a tenant: as fields, and in words. */
@@ -143,12 +185,28 @@ static bool is_listed(const struct config_pool *wanted, const char *name)
 	return false;
 }
 
-void plan_tenants(const struct config_pool *wanted, const struct kvblk_pool_state *pool,
-		  const struct state *state, struct steps *steps)
+/* Plan the steps from the tenant @now to @want. */
+static void plan_tenant_now(const struct config_tenant *want, const struct kvblk_pool_state *pool,
+			    const struct kvblk_tenant_state *now, const struct state *state,
+			    struct steps *steps)
+{
+	char settled[PLAN_TENANT_LEN];
+
+	if (want->encrypted && now->locked)
+		plan_key(STEP_TENANT_KEY, "give the key", pool, now->name, steps);
+	if (!is_settled(state, plan_tenant(pool->name, now->name, settled)))
+		plan_change(want, now, steps);
+}
+
+void plan_tenants(const struct config *config, const struct config_pool *wanted,
+		  const struct kvblk_pool_state *pool, const struct state *state,
+		  struct steps *steps)
 {
 	const struct config_tenant *want = wanted->tenants.item;
 	const struct kvblk_tenant_state *now;
 	char settled[PLAN_TENANT_LEN];
+
+	plan_key_removals(pool, state, steps);
 
 	/* all of them first, because a change may name a tenant to share */
 	for (size_t i = 0; i < wanted->tenants.nr; i++) {
@@ -158,12 +216,12 @@ void plan_tenants(const struct config_pool *wanted, const struct kvblk_pool_stat
 			add_step(steps, STEP_NOTE, "tenant %s of pool %s was removed; to create it again, reload kvblkd or run: kvblk apply",
 				 want[i].name, pool->name);
 		else
-			plan_create(&want[i], pool->name, steps);
+			plan_create(&want[i], pool, config->master_key, steps);
 	}
 	for (size_t i = 0; i < wanted->tenants.nr; i++) {
 		now = tenant_of(state, pool->name, want[i].name);
-		if (now && !is_settled(state, plan_tenant(pool->name, want[i].name, settled)))
-			plan_change(&want[i], now, steps);
+		if (now)
+			plan_tenant_now(&want[i], pool, now, state, steps);
 	}
 	for (now = state->tenants; now && wanted->tenants.nr; now = now->next) {
 		if (!strcmp(now->pool, pool->name) && now->has_mode &&

@@ -37,6 +37,16 @@ static bool is_path_or_none(const char *text)
 	return !*text || is_path(text);
 }
 
+/* Accept what the kernel takes for the master key of a key of the type "encrypted". */
+static bool is_master_key(const char *text)
+{
+	const char *name = strchr(text, ':');
+
+	return name && name[1] && strlen(text) < 128 &&
+	       (!strncmp(text, "user:", 5) || !strncmp(text, "trusted:", 8)) &&
+	       !strpbrk(text, " \t\n");
+}
+
 static const struct setting root_rows[] = {
 	{ .name = "modules", .type = SETTING_LIST, ROOT(modules), .most = 64,
 	  .valid = is_module_name, .allowed = "the name of a kernel module",
@@ -50,6 +60,9 @@ static const struct setting root_rows[] = {
 	{ .name = "salt", .type = SETTING_TEXT, ROOT(salt),
 	  .valid = is_path_or_none, .allowed = A_PATH ", or an empty one",
 	  .doc = "File of the deployment's salt, which kvblkd makes when it starts if there is none. Connectors read the default path unless their option salt_file names another. Default: /etc/kvblk/salt. An empty string: none." },
+	{ .name = "master_key", .type = SETTING_TEXT, ROOT(master_key),
+	  .valid = is_master_key, .allowed = "user: or trusted:, and the name of a key without blanks",
+	  .doc = "Key of the kernel's keyrings that wraps the keys of encrypted tenants. It must be in a keyring of kvblkd whenever kvblkd creates an encrypted tenant or imports its pool; see kvblkd(8). Default: " CONFIG_MASTER_KEY "." },
 	{ 0 },
 };
 
@@ -235,6 +248,8 @@ static const struct setting tenant_rows[] = {
 	{ .name = "shared", .type = SETTING_TEXT, TENANT(shared), .vital = true,
 	  .valid = is_tenant_or_none, .allowed = "the name of another tenant of the pool, or an empty one",
 	  .doc = "Tenant whose blocks this one may read, too. An empty string: none." },
+	{ .name = "encrypted", .type = SETTING_BOOL, TENANT(encrypted), .vital = true,
+	  .doc = "Payloads are encrypted on members. kvblkd makes a random key for a new tenant, keeps it, wrapped by master_key, in /var/lib/kvblkd, and gives it to the pool after each import; see kvblkd(8). Default: false, a new tenant is not encrypted." },
 	{ 0 },
 };
 
@@ -244,6 +259,7 @@ static void check_tenant(const config_setting_t *group, const struct groups *for
 	const struct config_tenant *others = former->item;
 	struct config_tenant *tenant = item;
 	uint32_t id;
+	bool fixed;
 
 	tenant->uid = tenant->owner && owner_user(tenant->owner, &id) ? (int64_t)id : -1;
 	tenant->gid = tenant->group && owner_group(tenant->group, &id) ? (int64_t)id : -1;
@@ -254,8 +270,10 @@ static void check_tenant(const config_setting_t *group, const struct groups *for
 			config_vital_error(errors, group, "duplicate: an earlier group of this list has the name %s",
 					   tenant->name);
 	}
-	if ((!strcmp(tenant->name, "default") || !strcmp(tenant->name, "nvme-kv")) &&
-	    (tenant->mode || tenant->owner || tenant->group))
+	fixed = !strcmp(tenant->name, "default") || !strcmp(tenant->name, "nvme-kv");
+	if (fixed && tenant->encrypted)
+		config_vital_error(errors, group, "%s cannot be encrypted: create another tenant", tenant->name);
+	if (fixed && (tenant->mode || tenant->owner || tenant->group))
 		config_vital_error(errors, group, "%s must not have mode, owner or group: udev sets those of its node",
 				   tenant->name);
 	if (tenant->quota_bytes > 0 && tenant->quota_bytes_soft > tenant->quota_bytes)
@@ -1017,6 +1035,7 @@ static unsigned int finish(struct config *config, const struct config_errors *er
 {
 	inherit_all(config, config->subsystems, &config->nr_subsystems);
 	inherit_all(config, config->discovery, &config->nr_discovery);
+	set_text(&config->master_key, CONFIG_MASTER_KEY);
 	return errors->nr;
 }
 

@@ -6,6 +6,7 @@
 #include "common/tunables.h"
 #include "config/settings.h"
 
+#define CONFIG_MASTER_KEY	"user:kvblk"
 #define CONFIG_PATH	"/etc/kvblk/kvblkd.conf"
 #define CONFIG_DISCOVERY_NQN	"nqn.2014-08.org.nvmexpress.discovery"
 #define CONFIG_IP_LEN	64		/* an IP address with its interface ("%eth0") */
@@ -122,6 +123,7 @@ struct config_pod {
  * @quota_dram: most bytes in memory, 0: no limit
  * @weight: share of bandwidth
  * @shared: tenant whose blocks this one may read, too; "": none
+ * @encrypted: payloads are encrypted, with a key that kvblkd keeps
  * @uid: user id of @owner
  * @gid: group id of @group
  */
@@ -139,6 +141,7 @@ struct config_tenant {
 	char *shared;
 	int64_t uid;
 	int64_t gid;
+	bool encrypted;
 };
 
 /**
@@ -286,6 +289,7 @@ struct config_directory {
  * @modules: modules to load in addition to those needed anyway
  * @host_nqn: default of the fabrics' host_nqn, or NULL
  * @host_id: default of the fabrics' host_id, or NULL
+ * @master_key: key of the keyrings that wraps the keys of encrypted tenants
  * @salt: file of the deployment's salt; NULL: KVBLK_SALT_FILE; "": none
  * @wrong_host_nqn: @host_nqn is NULL because the file's value is invalid
  * @wrong_host_id: @host_id is NULL because the file's value is invalid
@@ -307,6 +311,7 @@ struct config {
 	char *host_nqn;
 	char *host_id;
 	char *salt;
+	char *master_key;
 	bool wrong_host_nqn;
 	bool wrong_host_id;
 	struct config_fabric *subsystems;

@@ -12,6 +12,7 @@
 #include "common/beat.h"
 #include "common/signature.h"
 #include "host/fabrics.h"
+#include "host/kept.h"
 #include "kvblk_test.h"
 
 #define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
@@ -26,6 +27,7 @@ static struct kvblk_found found = {
 static struct kvblk_member_state member = {
 	.pool = "kv0", .name = "bad", .path = "/dev/bad", .uuid = MEMBER,
 };
+static char directory[] = "/tmp/apply_test.XXXXXX";
 static struct kvblk_pool_state pool = { .name = "kv0", .uuid = POOL_UUID };
 
 /* A device of another pool of the pod, and the module's entry while it is followed. */
@@ -43,6 +45,9 @@ static struct kvblk_member_state foreign = {
 static struct kvblk_tenant_state tenants[2] = {
 	{ .pool = "kv0", .name = "default" }, { .pool = "kv0", .name = "blue" },
 };
+
+/* What the module lists when a step looks, if that is not what the pass found. */
+static struct kvblk_tenant_state *others_tenants;
 
 static int set_err;
 static unsigned int nr_sets;
@@ -67,8 +72,12 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 	return 0;
 }
 
+/* There is a kept key of the tenant blue. */
+static bool key_kept;
+
 int state_read(const struct config *config, struct state *state)
 {
+	static struct kept_key key = { POOL_UUID, "blue" };
 	static char *loaded[] = { "kvblk" };
 
 	*state = (struct state){
@@ -76,6 +85,7 @@ int state_read(const struct config *config, struct state *state)
 		.members = pool_up ? &member : NULL, .found = &found,
 		.foreign = pool_up && follows ? &foreign : NULL,
 		.tenants = pool_up ? tenants : NULL,
+		.keys = key_kept ? &key : NULL, .nr_keys = key_kept,
 	};
 	return 0;
 }
@@ -197,9 +207,67 @@ int kvblk_tenant_create(struct kvblk_admin *admin, const char *name,
 	assert_int_equal(spec->mode, 0600);
 	assert_int_equal(spec->uid, 5);
 	assert_int_equal(spec->gid, 0);
+	/* the key is on the disk first */
+	assert_int_equal(spec->key, key_kept ? 7 : 0);
+	tenants[1].encrypted = spec->key;
 	nr_adds++;
 	if (!admin_err)
 		tenants[0].next = &tenants[1];
+	return admin_err;
+}
+
+/* The kernel's key of the tenant blue, while it has one. */
+static int32_t key_serial;
+static bool key_fails;
+
+int32_t tenant_key_make(const struct kept_key *key, const char *master, char *why, size_t len)
+{
+	assert_memory_equal(key->pool_uuid, pool.uuid, 16);
+	assert_string_equal(key->tenant, "blue");
+	assert_string_equal(master, CONFIG_MASTER_KEY);
+	assert_int_equal(key_serial, 0);
+	snprintf(why, len, "no master key");
+	key_kept |= !key_fails;
+	key_serial = key_fails ? 0 : 7;
+	return key_serial;
+}
+
+int32_t tenant_key_load(const struct kept_key *key, char *why, size_t len)
+{
+	assert_string_equal(key->tenant, "blue");
+	assert_int_equal(key_serial, 0);
+	snprintf(why, len, "no key");
+	key_serial = key_kept ? 7 : 0;
+	return key_serial;
+}
+
+void tenant_key_drop(int32_t serial)
+{
+	assert_int_equal(serial, key_serial);
+	key_serial = 0;
+}
+
+int tenant_key_remove(const struct kept_key *key)
+{
+	assert_string_equal(key->tenant, "blue");
+	key_kept = false;
+	return 0;
+}
+
+int kvblk_tenant_list(struct kvblk_admin *admin, const char *name, struct kvblk_tenant_state **list)
+{
+	assert_string_equal(name, "kv0");
+	*list = others_tenants ? others_tenants : tenants;
+	return 0;
+}
+
+int kvblk_tenant_key(struct kvblk_admin *admin, const char *name, const char *tenant, int32_t key)
+{
+	assert_string_equal(name, "kv0");
+	assert_string_equal(tenant, "blue");
+	assert_int_equal(key, 7);
+	if (!admin_err)
+		tenants[1].locked = false;
 	return admin_err;
 }
 
@@ -246,6 +314,9 @@ static int begin(void **state)
 	tenants[1] = (struct kvblk_tenant_state){ .pool = "kv0", .name = "blue", .mode = 0600, .uid = 5 };
 	set_err = 0;
 	nr_sets = 0;
+	key_kept = false;
+	key_fails = false;
+	others_tenants = NULL;
 	to = open_memstream(&said, &said_len);
 	return config_parse("pools = ( { name = \"kv0\"; index_slots = 123456; } );", &config, stderr);
 }
@@ -464,6 +535,71 @@ TEST_WITH(test_tenants, begin_tenants, end)
 	apply_forget(&all);
 	pass(CREATES ": done\n", -1);
 	assert_int_equal(nr_adds, 4);
+}
+
+static int begin_keys(void **state)
+{
+	begin(state);
+	config_free(&config);
+	assert_non_null(mkdtemp(directory));
+	setenv("STATE_DIRECTORY", directory, 1);
+	return config_parse("pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; mode = \"0600\"; owner = \"5\"; encrypted = true; } ); } );",
+			    &config, stderr);
+}
+
+static int end_keys(void **state)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", directory);
+	/* for the next mkdtemp() */
+	memset(directory + sizeof(directory) - 7, 'X', 6);
+	return system(command) | end(state);
+}
+
+#define CREATES_SECRET	"create encrypted tenant blue of pool kv0"
+#define REMOVES_KEY	"remove the kept keys of tenant blue of pool kv0"
+
+/* A key is kept before the tenant has it, is given after an import, and goes with the tenant. */
+TEST_WITH(test_tenant_keys, begin_keys, end_keys)
+{
+	key_fails = true;
+	pass(CREATES_SECRET ": failed: no master key\n", 1);
+	assert_int_equal(nr_adds, 0);
+	key_fails = false;
+	/* the key of a tenant that was not created is no other tenant's */
+	admin_err = -EIO;
+	seconds++;
+	pass(CREATES_SECRET ": failed: Input/output error: no\n", 2);
+	assert_true(key_kept);
+	admin_err = 0;
+	seconds += 2;
+	pass(REMOVES_KEY ": done\n" CREATES_SECRET ": done\n", PLAN_KEEP_GAP);
+	assert_true(key_kept);
+	assert_int_equal(key_serial, 0);
+	pass("", PLAN_KEEP_GAP);
+	/* an import */
+	tenants[1].locked = true;
+	admin_err = -EKEYREJECTED;
+	pass("give the key of tenant blue of pool kv0: failed: Key was rejected by service: no\n", 1);
+	assert_int_equal(key_serial, 0);
+	admin_err = 0;
+	seconds++;
+	pass("give the key of tenant blue of pool kv0: done\n", PLAN_KEEP_GAP);
+	/* the operator removes the tenant; another process creates it again meanwhile */
+	tenants[0].next = NULL;
+	others_tenants = &tenants[1];
+	pass(REMOVES_KEY ": failed: the tenant is there again\n"
+	     "tenant blue of pool kv0 was removed; to create it again, reload kvblkd or run: kvblk apply: note\n", 1);
+	assert_true(key_kept);
+	apply_forget(&all);
+	pass(REMOVES_KEY ": failed: the tenant is there again\n"
+	     CREATES_SECRET ": failed: the tenant is there again\n", 1);
+	assert_true(key_kept);
+	others_tenants = NULL;
+	seconds++;
+	pass(REMOVES_KEY ": done\n" CREATES_SECRET ": done\n", PLAN_KEEP_GAP);
+	assert_int_equal(nr_adds, 3);
 }
 
 #define ADOPTS		"adopt pool kv0 of node a in pod rack7 as kv0-a: the node has written nothing for 60 s"

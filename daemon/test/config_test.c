@@ -35,8 +35,10 @@ static const char whole[] =
 	"    budget: { drive_writes = 0.5; bytes = \"2T\"; life_days = 1800; interval = 60; };\n"
 	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; ready = \"75%\";\n"
 	"    tenants = ( { name = \"blue\"; owner = \"root\"; mode = \"0600\"; quota_bytes = \"1T\"; shared = \"default\"; },\n"
-	"      { name = \"default\"; weight = 7; } ); }\n"
+	"      { name = \"default\"; weight = 7; },\n"
+	"      { name = \"red\"; encrypted = true; } ); }\n"
 	");\n"
+	"master_key = \"trusted:m\";\n"
 	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
 	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"tcp://[::1]:6001\"; topic = \"kv\";\n"
 	"    medium = \"DISK\"; pools = ( \"kv0\", \"kv1\" ); sources = ( \"tcp://a.example:5557\", \"ipc:///x\" );\n"
@@ -128,7 +130,10 @@ TEST(test_whole)
 	assert_int_equal(pool->budget.life_days, 1800);
 	assert_int_equal(pool->budget.interval, 60);
 	assert_int_equal(pool->reserve.seconds, 5);
-	assert_int_equal(pool->tenants.nr, 2);
+	assert_int_equal(pool->tenants.nr, 3);
+	assert_false(((struct config_tenant *)pool->tenants.item)[0].encrypted);
+	assert_true(((struct config_tenant *)pool->tenants.item)[2].encrypted);
+	assert_string_equal(config.master_key, "trusted:m");
 	assert_int_equal(pool->reserve.most_permille, 50);
 	config_free(&config);
 }
@@ -295,6 +300,13 @@ static const struct {
 	{ TENANT("shared = \"a\";"), "tenants[0]: shared must name another tenant" },
 	{ THE_POOL("tenants = ( { name = \"default\"; mode = \"0600\"; } );"), "tenants[0]: default must not have mode, owner or group" },
 	{ THE_POOL("tenants = ( { name = \"nvme-kv\"; owner = \"root\"; } );"), "tenants[0]: nvme-kv must not have mode, owner or group" },
+	{ THE_POOL("tenants = ( { name = \"default\"; encrypted = true; } );"), "tenants[0]: default cannot be encrypted" },
+	{ THE_POOL("tenants = ( { name = \"nvme-kv\"; encrypted = true; } );"), "tenants[0]: nvme-kv cannot be encrypted" },
+	{ TENANT("encrypted = 1;"), "tenants[0].encrypted: must be true or false" },
+	{ "master_key = \"m\";", "master_key: m is not allowed, it must be a string: user: or trusted:" },
+	{ "master_key = \"user:\";", "master_key: user: is not allowed" },
+	{ "master_key = \"logon:m\";", "master_key: logon:m is not allowed" },
+	{ "master_key = \"user:a b\";", "master_key: user:a b is not allowed" },
 	{ THE_POOL("degraded_after = -2;"), "degraded_after: -2 is not allowed" },
 	{ THE_POOL("block_size = \"65M\";"), "block_size: 65M is not allowed" },
 	{ THE_POOL("block_size = \"2MBs\";"), "block_size: 2MBs is not allowed" },

@@ -669,4 +669,53 @@ TEST(test_names)
 	config_free(&config);
 }
 
+#define KEYS		"pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; encrypted = true; }, { name = \"red\"; } ); } );"
+
+/* Keys are made, given and removed. */
+TEST(test_tenant_keys)
+{
+	static struct kvblk_tenant_state now[] = {
+		{ .next = &now[1], .pool = "kv0", .name = "default" },
+		{ .pool = "kv0", .name = "red" },
+		{ .pool = "kv0", .name = "blue", .encrypted = true },
+	};
+	static struct kept_key keys[] = { { POOL_UUID, "blue" }, { POOL_UUID, "gone" }, { MEMBER(1), "other" } };
+	char *names[] = { "tenant kv0/blue" };
+	struct state state = whole();
+	struct config config;
+	struct step *list;
+
+	state.tenants = now;
+	expect(KEYS, &state, "create encrypted tenant blue of pool kv0\n");
+	assert_int_equal(config_parse("master_key = \"user:m\"; " KEYS, &config, stderr), 0);
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_string_equal(list->master, "user:m");
+	assert_memory_equal(list->pool_uuid, kv0.uuid, 16);
+	steps_free(list);
+	config_free(&config);
+	state.keys = keys;
+	state.nr_keys = COUNT(keys);
+	expect(KEYS, &state,
+	       "remove the kept keys of tenant blue of pool kv0\n"
+	       "remove the kept keys of tenant gone of pool kv0\n"
+	       "create encrypted tenant blue of pool kv0\n");
+	/* unlocked, then locked after an import, also if the operator changed it before */
+	now[1].next = &now[2];
+	state.nr_keys = 1;
+	expect(KEYS, &state, "");
+	now[2].locked = true;
+	state.settled = (struct texts){ names, 1 };
+	expect(KEYS, &state, "give the key of tenant blue of pool kv0\n");
+	/* its key may be the operator's */
+	state.nr_keys = 0;
+	expect(KEYS, &state, "give the key of tenant blue of pool kv0\n");
+	expect("pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; }, { name = \"red\"; } ); } );", &state, "");
+	/* nothing is known of the tenants of an older module */
+	state.settled = (struct texts){ 0 };
+	state.tenants = NULL;
+	state.keys = keys;
+	state.nr_keys = 1;
+	expect(KEYS, &state, "create encrypted tenant blue of pool kv0\ncreate tenant red of pool kv0\n");
+}
+
 TEST_MAIN("plan")
