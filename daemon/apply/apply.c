@@ -9,6 +9,7 @@
 #include "apply/apply.h"
 #include "apply/host_state.h"
 #include "apply/kmod.h"
+#include "apply/newest.h"
 #include "apply/silence.h"
 #include "common/clock.h"
 #include "common/signature.h"
@@ -548,6 +549,37 @@ static bool is_patient(const struct apply *apply)
 	return apply->connected && clock_s() < apply->connected + apply->patience;
 }
 
+/* Keep the newest state of the pool of @found, or note why that failed. */
+static void keep_newest_of(struct apply *apply, const struct kvblk_found *found,
+			   const struct state *state)
+{
+	char text[WHY_LEN], path[KEPT_PATH_LEN];
+	const struct step note = { .kind = STEP_NOTE, .text = text };
+	int err = newest_keep(found->pool_uuid, state);
+
+	if (!err)
+		return;
+	snprintf(text, sizeof(text), "pool %s: cannot write %.300s: %s; a rollback of a member may go unnoticed",
+		 found->pool, newest_path(found->pool_uuid, path), strerror(-err));
+	take(apply, &note, false);
+}
+
+/* Keep the newest states of the pools of @config with encrypted tenants, except untrusted ones. */
+static void keep_newest(struct apply *apply, const struct config *config, const struct state *state)
+{
+	const struct kvblk_found *found;
+	const struct config_pool *want;
+
+	for (want = config->pools; want < config->pools + config->nr_pools; want++) {
+		for (found = plan_keeps(want) ? state->found : NULL; found; found = found->next) {
+			if (plan_is_usable(found) && !strcmp(found->pool, want->name) &&
+			    (!*found->pod || found->own) &&
+			    !plan_is_rolled_back(want, found->pool_uuid, UINT64_MAX, 0, state, NULL))
+				keep_newest_of(apply, found, state);
+		}
+	}
+}
+
 static int take_round(struct apply *apply, const struct config *config, bool dry_run,
 		      bool *again, bool *waits)
 {
@@ -576,6 +608,8 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 	}
 	if (!err && !*again && !dry_run)
 		settle(apply, &state, steps);
+	if (!err && !dry_run)
+		keep_newest(apply, config, &state);
 	apply->follows = !err && plan_follows(config, &state);
 	steps_free(steps);
 	free(state.waited);

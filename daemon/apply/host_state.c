@@ -7,6 +7,7 @@
 
 #include "apply/host_state.h"
 #include "apply/kmod.h"
+#include "apply/newest.h"
 #include "host/fabrics.h"
 
 /* Read the first line of a file into @line; "" if there is no such file. */
@@ -221,7 +222,29 @@ static int read_links(const struct config *config, struct state *state)
 	return err;
 }
 
-/* List the kept keys of the running pools of @config. */
+/* Add the kept files of the pool @uuid, once. Returns 0 or a negative errno. */
+static int read_kept_of(const uint8_t uuid[16], struct state *state)
+{
+	struct state_newest *more;
+	int err;
+
+	for (size_t i = 0; i < state->nr_newest; i++) {
+		if (!memcmp(state->newest[i].pool_uuid, uuid, 16))
+			return 0;
+	}
+	more = reallocarray(state->newest, state->nr_newest + 1, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	state->newest = more;
+	more += state->nr_newest++;
+	err = newest_read(uuid, more);
+	/* an unreadable file allows no state at all, so that the note about the pool names the file */
+	if (err && err != -ENOENT)
+		more->epoch = UINT64_MAX;
+	return tenant_key_list(uuid, &state->keys, &state->nr_keys);
+}
+
+/* Read the keys and newest states of the pools of @config. */
 static int read_kept(const struct config *config, struct state *state)
 {
 	const struct config_pool *want = config->pools;
@@ -230,9 +253,38 @@ static int read_kept(const struct config *config, struct state *state)
 	for (; want < config->pools + config->nr_pools; want++) {
 		for (const struct kvblk_pool_state *pool = state->pools; !err && pool; pool = pool->next) {
 			if (!strcmp(pool->name, want->name))
-				err = tenant_key_list(pool->uuid, &state->keys, &state->nr_keys);
+				err = read_kept_of(pool->uuid, state);
+		}
+		for (const struct kvblk_found *found = state->found; !err && found; found = found->next) {
+			if (plan_is_usable(found) && !strcmp(found->pool, want->name))
+				err = read_kept_of(found->pool_uuid, state);
 		}
 	}
+	return err;
+}
+
+/* Read the superblocks of running pools of @config with encrypted tenants. */
+static int scan_kept(const struct config *config, struct state *state)
+{
+	const struct config_pool *want = config->pools;
+	const struct kvblk_member_state *member;
+	struct texts paths = { 0 };
+	int err = 0;
+
+	for (; want < config->pools + config->nr_pools; want++) {
+		for (member = plan_keeps(want) ? state->members : NULL; !err && member;
+		     member = member->next) {
+			/* a silent device would delay the pass */
+			if (!strcmp(member->pool, want->name) &&
+			    member->state == KVBLK_MEMBER_STATUS_UP && !member->suspect &&
+			    !texts_add(&paths, member->path))
+				err = -ENOMEM;
+		}
+	}
+	/* ignore errors: the module reports failing devices */
+	if (!err && paths.nr)
+		kvblk_scan((const char *const *)paths.text, paths.nr, &state->found);
+	texts_free(&paths);
 	return err;
 }
 
@@ -251,6 +303,8 @@ int state_read(const struct config *config, struct state *state)
 		err = read_links(config, state);
 	if (!err && plan_needs_scan(config, state))
 		err = kvblk_scan(NULL, 0, &state->found);
+	else if (!err)
+		err = scan_kept(config, state);
 	return err ? err : read_kept(config, state);
 }
 
@@ -265,6 +319,7 @@ void state_free(struct state *state)
 	kvblk_list_free(state->tenants);
 	free(state->tunables);
 	free(state->keys);
+	free(state->newest);
 	kvblk_list_free(state->found);
 	for (size_t i = 0; i < state->nr_links; i++)
 		free(state->links[i].device);

@@ -68,6 +68,28 @@ struct state_silence {
 	int64_t seconds;
 };
 
+/* Most members in &struct state_newest: all members of a pool, and some former ones. */
+#define NEWEST_MEMBERS	128
+
+/**
+ * struct state_newest - newest state of a pool, as seen in this or an earlier run
+ * @pool_uuid: the pool
+ * @epoch: epoch of the pool
+ * @list_seq: number of the list of members and tenants, in @epoch
+ * @nr_members: entries of @members
+ * @members: members, and the numbers of the superblocks
+ */
+struct state_newest {
+	uint8_t pool_uuid[16];
+	uint64_t epoch;
+	uint64_t list_seq;
+	size_t nr_members;
+	struct {
+		uint8_t uuid[16];
+		uint64_t seq;
+	} members[NEWEST_MEMBERS];
+};
+
 /**
  * struct state - state of the host
  * @modules: loaded modules, of those that plan_modules() lists
@@ -83,6 +105,8 @@ struct state_silence {
  * @nr_tunables: entries of @tunables
  * @keys: tenants with kept keys, of running and found pools of the configuration
  * @nr_keys: entries of @keys
+ * @newest: kept newest states of the configuration's pools
+ * @nr_newest: entries of @newest
  * @found: members found on devices; NULL: none, or no scan was needed
  * @links: resolved paths
  * @nr_links: entries of @links
@@ -108,6 +132,8 @@ struct state {
 	size_t nr_tunables;
 	struct kept_key *keys;
 	size_t nr_keys;
+	struct state_newest *newest;
+	size_t nr_newest;
 	struct kvblk_found *found;
 	struct state_link *links;
 	size_t nr_links;
@@ -224,10 +250,25 @@ bool plan_needs_scan(const struct config *config, const struct state *state);
 /* Returns true if a pool of @config adopts pools of lost nodes, so that beats must be read. */
 bool plan_needs_beats(const struct config *config);
 
-/* Returns true if @pool has encrypted tenants by the file, so that its keys are kept. */
+/* Returns true if @pool has encrypted tenants by the file: the newest state is then kept. */
 bool plan_keeps(const struct config_pool *pool);
 
 #define PLAN_KEEP_GAP	30
+
+/* Returns whether @found may be used. */
+bool plan_is_usable(const struct kvblk_found *found);
+
+/* Returns whether a pool at @epoch with the list @list_seq is older than the other. */
+bool plan_is_older(uint64_t epoch, uint64_t list_seq, uint64_t other_epoch,
+		   uint64_t other_list_seq);
+
+/*
+ * Returns true if the pool, at @epoch with the list @list_seq, or a found member is older than the
+ * kept state. Adds a note then, unless @steps is NULL.
+ */
+struct steps;
+bool plan_is_rolled_back(const struct config_pool *wanted, const uint8_t uuid[16], uint64_t epoch,
+			 uint64_t list_seq, const struct state *state, struct steps *steps);
 
 /* Plan the steps from @state to @config. Returns 0 or -ENOMEM; free with steps_free(). */
 int plan(const struct config *config, const struct state *state, struct step **steps);

@@ -45,4 +45,12 @@ void plan_tenants(const struct config *config, const struct config_pool *wanted,
 		  const struct kvblk_pool_state *pool, const struct state *state,
 		  struct steps *steps);
 
+/* Returns true if the tenant must be encrypted, by the file or because kvblkd keeps a key. */
+bool plan_is_secret(const struct config_pool *wanted, const uint8_t uuid[16],
+		    const struct state *state, const char *tenant);
+
+/* Returns true, with a note, if @best has a plain tenant that must be encrypted. */
+bool plan_is_forged(const struct config_pool *wanted, const struct kvblk_found *best,
+		    const struct state *state, struct steps *steps);
+
 #endif

@@ -195,14 +195,9 @@ static void plan_members(const struct config_pool *wanted, const struct kvblk_po
 	}
 }
 
-static bool is_usable(const struct kvblk_found *found)
-{
-	return !found->silent && !found->other_version && !found->former;
-}
-
 static bool is_of(const struct kvblk_found *found, const struct config_pool *pool)
 {
-	if (!is_usable(found))
+	if (!plan_is_usable(found))
 		return false;
 	if (pool->uuid)
 		return uuid_is(found->pool_uuid, pool->uuid);
@@ -243,7 +238,7 @@ static void note_other(const struct config_pool *pool, const struct state *state
 	const struct kvblk_found *found;
 
 	for (found = state->found; found; found = found->next) {
-		if (!is_usable(found) || !*found->pod || found->own ||
+		if (!plan_is_usable(found) || !*found->pod || found->own ||
 		    strcmp(found->pool, pool->name) != 0)
 			continue;
 		add_step(steps, STEP_NOTE, "pool %s: node %s has a pool of this name; if it is to be imported here, select it with the setting uuid",
@@ -365,6 +360,7 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 {
 	const struct kvblk_found *best = newest(pool, state, steps);
 	struct words missing;
+	bool may_import;
 
 	note_former(pool, state, steps);
 	if (!best)
@@ -374,13 +370,18 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 			 pool->name, best->pool);
 		return;
 	}
-	if (!pod_fits(pool, best->pod, steps) || !words_begin(&missing, steps))
+	if (!pod_fits(pool, best->pod, steps) || plan_is_forged(pool, best, state, steps) ||
+	    !words_begin(&missing, steps))
 		return;
 	list_missing(pool, state, best, &missing);
 	fclose(missing.to);
+	may_import = !missing.nr || (pool->degraded_after >= 0 && waited >= pool->degraded_after);
+	if (may_import && plan_is_rolled_back(pool, best->pool_uuid, best->epoch, best->roster_seq,
+					      state, steps))
+		goto free_words;
 	if (!missing.nr)
 		add_import(pool, state, false, "", steps);
-	else if (pool->degraded_after >= 0 && waited >= pool->degraded_after)
+	else if (may_import)
 		add_import(pool, state, true, missing.text, steps);
 	else if (pool->degraded_after >= 0)
 		add_step(steps, STEP_NOTE, "pool %s: waiting for %s; degraded import after %" PRId64 " s",
@@ -388,6 +389,7 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 	else
 		add_step(steps, STEP_NOTE, "pool %s: waiting for %s; to import the pool without, run: kvblk pool import %s --degraded",
 			 pool->name, missing.text, pool->name);
+free_words:
 	free(missing.text);
 }
 

@@ -16,17 +16,6 @@ char *plan_tenant(const char *pool, const char *name, char buf[PLAN_TENANT_LEN])
 	return buf;
 }
 
-bool plan_keeps(const struct config_pool *pool)
-{
-	const struct config_tenant *tenants = pool->tenants.item;
-
-	for (size_t i = 0; i < pool->tenants.nr; i++) {
-		if (tenants[i].encrypted)
-			return true;
-	}
-	return false;
-}
-
 static const struct kvblk_tenant_state *tenant_of(const struct state *state, const char *pool,
 						  const char *name)
 {
@@ -186,12 +175,18 @@ static bool is_listed(const struct config_pool *wanted, const char *name)
 }
 
 /* Plan the steps from the tenant @now to @want. */
-static void plan_tenant_now(const struct config_tenant *want, const struct kvblk_pool_state *pool,
+static void plan_tenant_now(const struct config_tenant *want, const struct config_pool *wanted,
+			    const struct kvblk_pool_state *pool,
 			    const struct kvblk_tenant_state *now, const struct state *state,
 			    struct steps *steps)
 {
 	char settled[PLAN_TENANT_LEN];
 
+	if (!now->encrypted && plan_is_secret(wanted, pool->uuid, state, now->name)) {
+		add_step(steps, STEP_NOTE, "tenant %s of pool %s: not trusted: it is not encrypted, which it must be: the superblock may have been forged; remove the tenant, or correct the file",
+			 now->name, pool->name);
+		return;
+	}
 	if (want->encrypted && now->locked)
 		plan_key(STEP_TENANT_KEY, "give the key", pool, now->name, steps);
 	if (!is_settled(state, plan_tenant(pool->name, now->name, settled)))
@@ -206,6 +201,9 @@ void plan_tenants(const struct config *config, const struct config_pool *wanted,
 	const struct kvblk_tenant_state *now;
 	char settled[PLAN_TENANT_LEN];
 
+	/* the module does not report the number of the list */
+	if (plan_is_rolled_back(wanted, pool->uuid, pool->epoch, UINT64_MAX, state, steps))
+		return;
 	plan_key_removals(pool, state, steps);
 
 	/* all of them first, because a change may name a tenant to share */
@@ -221,7 +219,7 @@ void plan_tenants(const struct config *config, const struct config_pool *wanted,
 	for (size_t i = 0; i < wanted->tenants.nr; i++) {
 		now = tenant_of(state, pool->name, want[i].name);
 		if (now)
-			plan_tenant_now(&want[i], pool, now, state, steps);
+			plan_tenant_now(&want[i], wanted, pool, now, state, steps);
 	}
 	for (now = state->tenants; now && wanted->tenants.nr; now = now->next) {
 		if (!strcmp(now->pool, pool->name) && now->has_mode &&

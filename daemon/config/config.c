@@ -249,7 +249,7 @@ static const struct setting tenant_rows[] = {
 	  .valid = is_tenant_or_none, .allowed = "the name of another tenant of the pool, or an empty one",
 	  .doc = "Tenant whose blocks this one may read, too. An empty string: none." },
 	{ .name = "encrypted", .type = SETTING_BOOL, TENANT(encrypted), .vital = true,
-	  .doc = "Payloads are encrypted on members. kvblkd makes a random key for a new tenant, keeps it, wrapped by master_key, in /var/lib/kvblkd, and gives it to the pool after each import; see kvblkd(8). Default: false, a new tenant is not encrypted." },
+	  .doc = "Payloads are encrypted on members. kvblkd makes a random key for a new tenant, keeps it, wrapped by master_key, in /var/lib/kvblkd, and gives it to the pool after each import; see kvblkd(8). A tenant of this name that is not encrypted is reported, and its pool is not imported. kvblkd does not import a pool with such a tenant either that is older than kvblkd saw it. Default: false, a new tenant is not encrypted." },
 	{ 0 },
 };
 

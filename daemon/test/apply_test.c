@@ -5,10 +5,12 @@
  */
 #include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "apply/apply.h"
 #include "apply/host_state.h"
 #include "apply/kmod.h"
+#include "apply/newest.h"
 #include "common/beat.h"
 #include "common/signature.h"
 #include "host/fabrics.h"
@@ -78,15 +80,17 @@ static bool key_kept;
 int state_read(const struct config *config, struct state *state)
 {
 	static struct kept_key key = { POOL_UUID, "blue" };
+	static struct state_newest newest;
 	static char *loaded[] = { "kvblk" };
 
 	*state = (struct state){
 		.modules = { loaded, 1 }, .pools = pool_up ? &pool : NULL,
 		.members = pool_up ? &member : NULL, .found = &found,
 		.foreign = pool_up && follows ? &foreign : NULL,
-		.tenants = pool_up ? tenants : NULL,
+		.tenants = pool_up ? tenants : NULL, .newest = &newest,
 		.keys = key_kept ? &key : NULL, .nr_keys = key_kept,
 	};
+	state->nr_newest = plan_keeps(config->pools) && !newest_read(pool.uuid, &newest);
 	return 0;
 }
 
@@ -600,6 +604,41 @@ TEST_WITH(test_tenant_keys, begin_keys, end_keys)
 	seconds++;
 	pass(REMOVES_KEY ": done\n" CREATES_SECRET ": done\n", PLAN_KEEP_GAP);
 	assert_int_equal(nr_adds, 3);
+}
+
+/* The newest state of a pool is kept: a device that is older is not imported. */
+TEST_WITH(test_rolled_back, begin_keys, end_keys)
+{
+	char path[KEPT_PATH_LEN], tells[KEPT_PATH_LEN + 256];
+	struct state_newest newest;
+
+	tenants[0].next = &tenants[1];
+	tenants[1].encrypted = true;
+	found.epoch = 2;
+	found.seq = 9;
+	pool.epoch = 2;
+	setenv("STATE_DIRECTORY", "/dev/null", 1);
+	pass("pool kv0: cannot write /dev/null/pools/8ade0000-0000-0000-0000-000000000001: Not a directory; a rollback of a member may go unnoticed: note\n",
+	     PLAN_KEEP_GAP);
+	pass("", PLAN_KEEP_GAP);
+	setenv("STATE_DIRECTORY", directory, 1);
+	pass("", PLAN_KEEP_GAP);
+	assert_int_equal(newest_read(pool.uuid, &newest), 0);
+	assert_int_equal(newest.epoch, 2);
+	assert_int_equal(newest.members[0].seq, 9);
+	pool_up = false;
+	found.seq = 7;
+	snprintf(tells, sizeof(tells), "pool kv0: not trusted: /dev/bad is at superblock 7, but was at 9 before: a drive or its target may have been rolled back; to accept that, remove %s and reload kvblkd: note\n",
+		 newest_path(pool.uuid, path));
+	apply_forget(&all);
+	pass(tells, PLAN_KEEP_GAP);
+	assert_int_equal(nr_imports, 0);
+	/* accepted */
+	assert_int_equal(unlink(path), 0);
+	pass(STEP_IN ": done\n", PLAN_KEEP_GAP);
+	assert_int_equal(newest_read(pool.uuid, &newest), 0);
+	assert_int_equal(newest.members[0].seq, 7);
+	found.epoch = found.seq = pool.epoch = 0;
 }
 
 #define ADOPTS		"adopt pool kv0 of node a in pod rack7 as kv0-a: the node has written nothing for 60 s"

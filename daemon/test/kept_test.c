@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What kvblkd keeps over restarts: files, and keys of tenants. The kernel's keyrings are played by
- * the test.
+ * What kvblkd keeps over restarts: files, keys of tenants, and newest states of pools. The kernel's
+ * keyrings are played by the test.
  */
 #include <errno.h>
 #include <linux/keyctl.h>
@@ -9,12 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "host/kept.h"
+#include "apply/newest.h"
 #include "host/tenant_keys.h"
 #include "kvblk_test.h"
 
 #define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
 #define UUID_TEXT	"8ade0000-0000-0000-0000-000000000001"
+#define MEMBER(n)	{ [0] = (n), [15] = (n) }
 
 static char directory[] = "/tmp/kept_test.XXXXXX";
 static const struct kept_key blue = { POOL_UUID, "blue" }, blues = { POOL_UUID, "blue.1" };
@@ -190,6 +191,58 @@ TEST_WITH(test_key_errors, begin, end)
 	snprintf(added, sizeof(added), "%.200s: Not a directory", kept_path(text, path));
 	assert_string_equal(why, added);
 	assert_int_equal(nr_keys, 0);
+}
+
+bool plan_is_older(uint64_t epoch, uint64_t list_seq, uint64_t other_epoch,
+		   uint64_t other_list_seq)
+{
+	return epoch < other_epoch || (epoch == other_epoch && list_seq < other_list_seq);
+}
+
+bool plan_is_usable(const struct kvblk_found *found)
+{
+	return !found->silent;
+}
+
+TEST_WITH(test_newest, begin, end)
+{
+	static const uint8_t uuid[16] = POOL_UUID, first[16] = MEMBER(1);
+	static struct kvblk_found silent = {
+		.pool_uuid = POOL_UUID, .uuid = MEMBER(4), .epoch = 9, .seq = 99, .silent = true,
+	};
+	static struct kvblk_found other = {
+		.next = &silent, .pool_uuid = MEMBER(7), .uuid = MEMBER(3), .epoch = 9, .seq = 99,
+	};
+	static struct kvblk_found two = {
+		.next = &other, .pool_uuid = POOL_UUID, .uuid = MEMBER(2), .epoch = 4, .roster_seq = 2, .seq = 10,
+	};
+	static struct kvblk_found one = {
+		.next = &two, .pool_uuid = POOL_UUID, .uuid = MEMBER(1), .epoch = 3, .roster_seq = 9, .seq = 20,
+	};
+	struct state state = { .found = &one };
+	struct state_newest newest;
+
+	assert_int_equal(newest_read(uuid, &newest), -ENOENT);
+	assert_int_equal(newest_keep(uuid, &state), 0);
+	assert_int_equal(newest_read(uuid, &newest), 0);
+	assert_int_equal(newest.epoch, 4);
+	assert_int_equal(newest.list_seq, 2);
+	assert_int_equal(newest.nr_members, 2);
+	assert_memory_equal(newest.members[0].uuid, first, 16);
+	assert_int_equal(newest.members[0].seq, 20);
+	/* nothing goes back */
+	one.seq = 21;
+	two.epoch = 2;
+	two.seq = 3;
+	assert_int_equal(newest_keep(uuid, &state), 0);
+	assert_int_equal(newest_read(uuid, &newest), 0);
+	assert_int_equal(newest.epoch, 4);
+	assert_int_equal(newest.members[0].seq, 21);
+	assert_int_equal(newest.members[1].seq, 10);
+	/* what was damaged is not replaced, or else any state would do from then on */
+	assert_int_equal(kept_write("pools/" UUID_TEXT, "epoch 4\nlist"), 0);
+	assert_int_equal(newest_read(uuid, &newest), -EBADMSG);
+	assert_int_equal(newest_keep(uuid, &state), -EBADMSG);
 }
 
 TEST_MAIN("kept")

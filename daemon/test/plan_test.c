@@ -671,7 +671,7 @@ TEST(test_names)
 
 #define KEYS		"pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; encrypted = true; }, { name = \"red\"; } ); } );"
 
-/* Keys are made, given and removed. */
+/* Keys are made, given and removed; a tenant that must be encrypted is left alone if it is not. */
 TEST(test_tenant_keys)
 {
 	static struct kvblk_tenant_state now[] = {
@@ -710,12 +710,106 @@ TEST(test_tenant_keys)
 	state.nr_keys = 0;
 	expect(KEYS, &state, "give the key of tenant blue of pool kv0\n");
 	expect("pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; }, { name = \"red\"; } ); } );", &state, "");
+	now[2] = (struct kvblk_tenant_state){ .pool = "kv0", .name = "blue", .weight = 7 };
+	expect(KEYS, &state, "note: tenant blue of pool kv0: not trusted: it is not encrypted, which it must be: the superblock may have been forged; remove the tenant, or correct the file\n");
 	/* nothing is known of the tenants of an older module */
 	state.settled = (struct texts){ 0 };
 	state.tenants = NULL;
 	state.keys = keys;
 	state.nr_keys = 1;
 	expect(KEYS, &state, "create encrypted tenant blue of pool kv0\ncreate tenant red of pool kv0\n");
+}
+
+#define ACCEPT		"a drive or its target may have been rolled back; to accept that, remove /s/pools/8ade0000-0000-0000-0000-000000000001 and reload kvblkd\n"
+#define IMPORT		"import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n"
+
+/* A pool or member that is older than before is neither imported nor given keys. */
+TEST(test_rolled_back)
+{
+	static struct state_newest newest = {
+		.pool_uuid = POOL_UUID, .epoch = 3, .list_seq = 9, .nr_members = 2,
+		.members = { { MEMBER(1), 20 }, { MEMBER(2), 30 } },
+	};
+	static const char degraded[] =
+		"pools = ( { name = \"kv0\"; degraded_after = 0; tenants = ( { name = \"blue\"; encrypted = true; } ); } );";
+	static struct kvblk_tenant_state now[] = {
+		{ .next = &now[1], .pool = "kv0", .name = "default" },
+		{ .pool = "kv0", .name = "blue", .encrypted = true, .locked = true },
+	};
+	static struct kept_key key = { POOL_UUID, "gone" };
+	int64_t waited[] = { 0 };
+	struct state state = down();
+
+	setenv("STATE_DIRECTORY", "/s", 1);
+	first.roster_seq = second.roster_seq = 9;
+	first.seq = 20;
+	second.seq = 30;
+	expect(KEYS, &state, IMPORT);
+	state.newest = &newest;
+	state.nr_newest = 1;
+	expect(KEYS, &state, IMPORT);
+	/* one copy of a superblock cannot be read */
+	second.seq = 29;
+	expect(KEYS, &state, IMPORT);
+	second.seq = 28;
+	expect(KEYS, &state, "note: pool kv0: not trusted: /dev/nvme1n1 is at superblock 28, but was at 30 before: " ACCEPT);
+	/* no encrypted tenants */
+	expect("pools = ( { name = \"kv0\"; } );", &state, IMPORT);
+	second.seq = 30;
+	first.roster_seq = second.roster_seq = 8;
+	expect(KEYS, &state, "note: pool kv0: not trusted: it is at epoch 3, but was at 3 before, or its members and tenants have changed since: its newest members are missing, or " ACCEPT);
+	/* a member that was away is older than the pool, but as it was; without the other one it is too old */
+	second.epoch = 2;
+	first.roster_seq = 9;
+	expect(KEYS, &state, IMPORT);
+	state.found = &second;
+	state.waited = waited;
+	expect(degraded, &state, "note: pool kv0: not trusted: it is at epoch 2, but was at 3 before, or its members and tenants have changed since: its newest members are missing, or " ACCEPT);
+	expect(KEYS, &state, "note: pool kv0: waiting for nvme0n1; to import the pool without, run: kvblk pool import kv0 --degraded\n");
+	second.epoch = 3;
+	/* up: no keys are given, and none removed */
+	state = whole();
+	state.newest = &newest;
+	state.nr_newest = 1;
+	state.tenants = now;
+	state.keys = &key;
+	state.nr_keys = 1;
+	kv0.epoch = 4;
+	expect(degraded, &state, "remove the kept keys of tenant gone of pool kv0\ngive the key of tenant blue of pool kv0\n");
+	kv0.epoch = 2;
+	expect(degraded, &state, "note: pool kv0: not trusted: it is at epoch 2, but was at 3 before, or its members and tenants have changed since: its newest members are missing, or " ACCEPT);
+	kv0.epoch = 4;
+	state.found = &first;
+	first.seq = 10;
+	expect(degraded, &state, "note: pool kv0: not trusted: /dev/nvme0n1 is at superblock 10, but was at 20 before: " ACCEPT);
+	kv0.epoch = first.seq = second.seq = first.roster_seq = second.roster_seq = 0;
+	unsetenv("STATE_DIRECTORY");
+}
+
+/* A superblock in which a tenant is plain that must be encrypted. */
+TEST(test_forged)
+{
+	static const char plain[] = "pools = ( { name = \"kv0\"; } );";
+	static struct kept_key key = { POOL_UUID, "red" };
+	struct state state = down();
+
+	second.nr_tenants = 2;
+	strcpy(second.tenants[1].name, "blue");
+	expect(KEYS, &state, IMPORT);
+	first.nr_tenants = 3;
+	strcpy(first.tenants[0].name, "default");
+	strcpy(first.tenants[1].name, "red");
+	strcpy(first.tenants[2].name, "blue");
+	first.tenants[2].encrypted = true;
+	expect(KEYS, &state, IMPORT);
+	first.tenants[2].encrypted = false;
+	expect(KEYS, &state, "note: pool kv0: not trusted: by /dev/nvme0n1 the tenant blue is not encrypted, which it must be: the superblock may have been forged; if the tenant is to be plain, correct the file\n");
+	/* the file does not say so, but there is a key */
+	expect(plain, &state, IMPORT);
+	state.keys = &key;
+	state.nr_keys = 1;
+	expect(plain, &state, "note: pool kv0: not trusted: by /dev/nvme0n1 the tenant red is not encrypted, which it must be: the superblock may have been forged; if the tenant is to be plain, correct the file\n");
+	first.nr_tenants = second.nr_tenants = 0;
 }
 
 TEST_MAIN("plan")

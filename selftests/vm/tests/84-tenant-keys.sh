@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=400 takes=55 kernels=newest,6.12,debug check=debug
 # kvblkd makes and keeps the keys of encrypted tenants, wrapped by a master key, and gives them after an import. No output
-# and no memory of kvblkd has a key. It removes the keys of removed tenants.
+# and no memory of kvblkd has a key. It removes the keys of removed tenants, and trusts no member that was rolled back or
+# forged.
 # slow: kvblkd notices removed tenants after up to 30 s.
 . "${0%/*}/daemon.bash"
 export STATE_DIRECTORY=$tmp/state
 blue=/dev/kvblk/$pool/blue
 master=kvblk-test
+no_member=01234567-0000-4000-8000-000000000000
+members=
 
 # config TENANT...: the pool has these encrypted tenants
 config() {
 	cat >"$conf" <<-END
 		master_key = "user:$master";
-		pools = ( { name = "$pool"; tenants = ( $(printf '{ name = "%s"; encrypted = true; }, ' "$@") { name = "plain"; } ); } );
+		pools = ( { name = "$pool"; $members tenants = ( $(printf '{ name = "%s"; encrypted = true; }, ' "$@") { name = "plain"; } ); } );
 	END
 }
 
@@ -70,6 +73,67 @@ memory_has() {
 	END
 }
 
+# forge: make the tenant blue plain in the superblocks of /dev/flash0
+forge() {
+	python3 - /dev/flash0 <<-'END'
+		import mmap, os, struct, sys
+		table = []
+		for crc in range(256):
+		    for _ in range(8):
+		        crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+		    table.append(crc)
+		fd = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+		both = mmap.mmap(-1, 131072)
+		os.preadv(fd, [both], 0)
+		for copy in (0, 65536):
+		    at = both.find(b"blue\0", copy, copy + 65536) - 16
+		    flags, = struct.unpack_from("<H", both, at + 2)
+		    struct.pack_into("<H", both, at + 2, flags & ~2)
+		    struct.pack_into("<I", both, copy + 8, 0)
+		    crc = 0xffffffff
+		    for byte in both[copy:copy + 65536]:
+		        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+		    struct.pack_into("<I", both, copy + 8, crc ^ 0xffffffff)
+		os.pwritev(fd, [both], 0)
+	END
+}
+
+# is_kept: kvblkd keeps the number of the superblock
+is_kept() {
+	local seq
+	# not through the page cache, which does not see the module's writes
+	seq=$(for copy in 0 16; do dd if=/dev/flash0 bs=4096 count=1 skip=$copy iflag=direct status=none | od -An -tu8 -j32 -N8; done |
+		sort -n | tail -1)
+	[ "$(awk '$1 == "member" { print $3 }' "$newest")" = "${seq// /}" ]
+}
+
+# down TENANT...: destroy the pool, and wait until kvblkd has seen its last state. It does not import the pool before the next
+# config, because a member is missing that the file names.
+down() {
+	local before
+	before=$(grep -c "$no_member is not a member" "$tmp/log" || true)
+	members="members = ( \"$no_member\" );" config "$@"
+	reload
+	wait_for 30 logged "$no_member is not a member" $((before + 1))
+	check pool_destroy
+	wait_for 60 is_kept
+}
+
+# image NAME, roll_to NAME: save all of the member, and restore it; not to a device, where kvblkd would find a copy
+image() {
+	dd if=/dev/flash0 bs=1M iflag=direct status=none | gzip -1 >"$tmp/$1"
+}
+
+roll_to() {
+	gzip -d <"$tmp/$1" | dd of=/dev/flash0 bs=1M iflag=fullblock oflag=direct status=none
+}
+
+# unlocked: the pool has the key of the tenant blue
+unlocked() {
+	kvblk tenant list $pool -o json | python3 -c 'import json, sys
+sys.exit(any(t["locked"] for t in json.load(sys.stdin) if t["name"] == "blue"))'
+}
+
 hits_are() {
 	of $blue get 1 40 70000
 	expect "gets" "$hits $bad" "$1 0"
@@ -108,13 +172,14 @@ printf %s "$(od -An -v -tx1 "$tmp/key" | tr -d ' \n')" >"$tmp/hex"
 outputs() {
 	{
 		dmesg
-		cat "$tmp/log" "$STATE_DIRECTORY"/*/*/* /proc/keys
+		cat "$tmp/log" "$STATE_DIRECTORY"/*/*/* "$newest" /proc/keys
 		kvblk tenant list $pool -o json
 		kvblk pool show $pool -o json
 		kvblk apply --config "$conf" -o json
 		grep -rs . $sysfs/ /sys/class/kvblk-tenant/ || true
 	} >"$tmp/outputs"
 }
+newest=$(echo "$STATE_DIRECTORY"/pools/*)
 outputs
 ! grep -qiFf "$tmp/hex" "$tmp/outputs" || fail "an output has the key in hex"
 ! grep -qaFf "$tmp/key" "$tmp/outputs" || fail "an output has the key"
@@ -147,3 +212,49 @@ unwrap "$file" >"$tmp/other"
 ! cmp -s "$tmp/key" "$tmp/other" || fail "the new tenant has the former one's key"
 of $blue put 1 40 70000
 hits_are 40
+
+echo "-- a member that was rolled back is not imported, until an operator accepts it"
+down blue red
+image image
+config blue red green
+reload
+wait_for 60 logged "create encrypted tenant green of pool $pool: done"
+down blue red green
+image last
+roll_to image
+config blue red green
+reload
+wait_for 60 logged "pool $pool: not trusted: /dev/flash0 is at superblock .* remove $newest and reload kvblkd"
+! pool_is_here || fail "the pool was imported"
+check key_of green
+roll_to last
+reload
+wait_for 60 pool_is_here
+wait_for 60 logged "give the key of tenant green of pool $pool: done"
+hits_are 40
+down blue red green
+roll_to image
+rm "$newest"
+config blue red green
+reload
+wait_for 60 pool_is_here
+wait_for 60 unlocked
+hits_are 40
+
+echo "-- imported by hand it gets no keys"
+wait_for 60 [ -e "$newest" ]
+down blue red green
+roll_to image
+check pool_import /dev/flash0
+wait_for 60 logged "pool $pool: not trusted: .* before" 2
+hits_are 0
+check pool_destroy
+roll_to last
+
+echo "-- a superblock that says that the tenant is plain"
+forge
+rm "$newest"
+config blue red green
+reload
+wait_for 60 logged "pool $pool: not trusted: by /dev/flash0 the tenant blue is not encrypted"
+! pool_is_here || fail "the pool was imported"
