@@ -83,6 +83,18 @@ used_is_at_most() {
 	[ "$(used)" -le "$1" ]
 }
 
+# follow_hinted: let tb follow the members of ta by hints
+follow_hinted() {
+	local name
+
+	for name in flash0 flash1; do
+		check kvblk member follow tb --hinted /dev/$name
+	done
+	for name in flash0 flash1; do
+		wait_for 30 foreign_up $name
+	done
+}
+
 kv_load
 flash 3 96
 node_id a
@@ -95,11 +107,7 @@ check kvblk tenant create tb llm
 
 echo "-- questions to the other node, and hints"
 KV_CHAIN=1 of ta llm blocks put 1000 30 $len 7
-check kvblk member follow tb --hinted /dev/flash0
-check kvblk member follow tb --hinted /dev/flash1
-for name in flash0 flash1; do
-	wait_for 30 foreign_up $name
-done
+follow_hinted
 check guest_peers /dev/kvblk/tb/llm hints 1000 30 /dev/kvblk/ta/llm
 of tb llm blocks get 1000 30 $len 7
 expect "hits, of them foreign" "$hits $foreign" "30 30"
@@ -110,11 +118,7 @@ on tb check kvblk member unfollow tb flash1
 echo "-- hints about a tenant that another one reads"
 of ta llm blocks delete 1000 30 $len
 KV_CHAIN=1 of ta llm blocks put 2000 30 $len 7
-check kvblk member follow tb --hinted /dev/flash0
-check kvblk member follow tb --hinted /dev/flash1
-for name in flash0 flash1; do
-	wait_for 30 foreign_up $name
-done
+follow_hinted
 check kvblk tenant set tb default --shared llm
 check timeout $((60 * KVBLK_SLOW)) guest_peers /dev/kvblk/tb/default hints 2000 30 /dev/kvblk/ta/llm
 of tb default blocks get 2000 30 $len 7
