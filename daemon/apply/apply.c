@@ -306,17 +306,6 @@ static struct kept_key key_of(const struct step *step)
 	return key;
 }
 
-/* Take the lock of the kept files. Returns the lock, or a negative errno described in @why. */
-static int lock_kept(char *why)
-{
-	char path[KEPT_PATH_LEN];
-	int lock = kept_lock();
-
-	if (lock < 0)
-		snprintf(why, WHY_LEN, "%s: %s", kept_path("lock", path), strerror(-lock));
-	return lock;
-}
-
 /* Returns 0 if the tenant is absent now, -EEXIST if present, or another negative errno. */
 static int tenant_is_absent(struct kvblk_admin *admin, const struct step *step, char *why)
 {
@@ -337,6 +326,26 @@ static int tenant_is_absent(struct kvblk_admin *admin, const struct step *step, 
 }
 
 /*
+ * Take the lock of the kept files, if the tenant is absent: since the plan, another process may have
+ * created the tenant, with a new key. Returns the lock, or a negative errno described in @why.
+ */
+static int lock_kept(struct kvblk_admin *admin, const struct step *step, char *why)
+{
+	char path[KEPT_PATH_LEN];
+	int err, lock = kept_lock();
+
+	if (lock < 0) {
+		snprintf(why, WHY_LEN, "%s: %s", kept_path("lock", path), strerror(-lock));
+		return lock;
+	}
+	err = tenant_is_absent(admin, step, why);
+	if (!err)
+		return lock;
+	close(lock);
+	return err;
+}
+
+/*
  * Create an encrypted tenant with a new key. The lock keeps other processes from removing the key
  * before the tenant exists.
  */
@@ -344,15 +353,11 @@ static int create_encrypted(struct kvblk_admin *admin, const struct step *step,
 			    struct kvblk_tenant_spec *spec, char *why)
 {
 	const struct kept_key key = key_of(step);
-	int err, lock = lock_kept(why);
+	int err = -ENOKEY, lock = lock_kept(admin, step, why);
 
 	if (lock < 0)
 		return lock;
-	err = tenant_is_absent(admin, step, why);
-	if (!err) {
-		spec->key = tenant_key_make(&key, step->master, why, WHY_LEN);
-		err = spec->key ? 0 : -ENOKEY;
-	}
+	spec->key = tenant_key_make(&key, step->master, why, WHY_LEN);
 	if (spec->key) {
 		err = admin_result(admin, kvblk_tenant_create(admin, step->pool, spec), why);
 		tenant_key_drop(spec->key);
@@ -377,17 +382,13 @@ static int give_key(struct kvblk_admin *admin, const struct step *step, char *wh
 static int remove_key(struct kvblk_admin *admin, const struct step *step, char *why)
 {
 	const struct kept_key key = key_of(step);
-	int err, lock = lock_kept(why);
+	int err, lock = lock_kept(admin, step, why);
 
 	if (lock < 0)
 		return lock;
-	/* since the plan, another process may have created the tenant, with a new key */
-	err = tenant_is_absent(admin, step, why);
-	if (!err) {
-		err = tenant_key_remove(&key);
-		if (err)
-			snprintf(why, WHY_LEN, "%s", strerror(-err));
-	}
+	err = tenant_key_remove(&key);
+	if (err)
+		snprintf(why, WHY_LEN, "%s", strerror(-err));
 	close(lock);
 	return err;
 }
