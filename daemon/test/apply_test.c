@@ -48,7 +48,7 @@ static struct kvblk_tenant_state tenants[2] = {
 	{ .pool = "kv0", .name = "default" }, { .pool = "kv0", .name = "blue" },
 };
 
-/* What the module lists when a step looks, if that is not what the pass found. */
+/* Tenants that the module lists when a step looks, if not those that the pass found. */
 static struct kvblk_tenant_state *others_tenants;
 
 static int set_err;

@@ -239,7 +239,7 @@ TEST_WITH(test_newest, begin, end)
 	assert_int_equal(newest.epoch, 4);
 	assert_int_equal(newest.members[0].seq, 21);
 	assert_int_equal(newest.members[1].seq, 10);
-	/* what was damaged is not replaced, or else any state would do from then on */
+	/* a damaged file is not replaced, or else any state would do from then on */
 	assert_int_equal(kept_write("pools/" UUID_TEXT, "epoch 4\nlist"), 0);
 	assert_int_equal(newest_read(uuid, &newest), -EBADMSG);
 	assert_int_equal(newest_keep(uuid, &state), -EBADMSG);

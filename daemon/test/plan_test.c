@@ -706,7 +706,7 @@ TEST(test_tenant_keys)
 	now[2].locked = true;
 	state.settled = (struct texts){ names, 1 };
 	expect(KEYS, &state, "give the key of tenant blue of pool kv0\n");
-	/* its key may be the operator's */
+	/* the tenant's key may be the operator's */
 	state.nr_keys = 0;
 	expect(KEYS, &state, "give the key of tenant blue of pool kv0\n");
 	expect("pools = ( { name = \"kv0\"; tenants = ( { name = \"blue\"; }, { name = \"red\"; } ); } );", &state, "");

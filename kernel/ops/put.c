@@ -258,7 +258,7 @@ static noinline int put_encrypt(struct kvblk_req *req)
 					kvblk_header_tags(req->header));
 		kvblk_cipher_put(cipher);
 	}
-	/* others, of the crypto layer, mean something else to callers, as -ENOENT */
+	/* errnos of the crypto layer mean something else to callers, as -ENOENT */
 	return err && err != -ENOKEY && err != -ENOMEM ? -EIO : err;
 }
 
