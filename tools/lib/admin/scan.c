@@ -107,6 +107,10 @@ static bool given_away(const struct kvblk_d_super *place, const struct kvblk_d_s
 	return true;
 }
 
+_Static_assert(sizeof(((struct kvblk_found *)0)->tenants) ==
+	       KVBLK_SB_TENANTS * sizeof(((struct kvblk_found *)0)->tenants[0]),
+	       "struct kvblk_found has room for each tenant of a superblock");
+
 static void take_tenants(struct kvblk_found *found, const struct kvblk_d_super *sb)
 {
 	const struct kvblk_d_tenant *entry = sb->tenants;
